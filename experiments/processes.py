@@ -20,7 +20,7 @@ from weir.errors import WeirError
 
 POLL_S = 0.05
 #: Time-outs are for what hangs, so they are generous: a busy machine can take several times as long as an idle one.
-WAIT_TIMEOUT_S, END_TIMEOUT_S = 90.0, 120.0
+WAIT_TIMEOUT_S, END_TIMEOUT_S = 120.0, 120.0
 
 
 class ClusterError(WeirError):

@@ -44,7 +44,7 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     cluster.start_control_plane("flow_states", parameters, exit_when_finished=False)
     for name in ("first", "second", "standby"):
         cluster.start_task_manager(name)
-    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint", 60)
+    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 1, "a checkpoint")
 
     later_checkpoint = partial(wait_for_later_checkpoint, cluster)
 
@@ -54,7 +54,7 @@ def test_every_kind_of_state_in_a_database_that_restarts(
 
     def restarted(generation):
         cluster.wait_for(
-            lambda status: status["generation"] > generation and status["state"] == "RUNNING", "a restart", 60
+            lambda status: status["generation"] > generation and status["state"] == "RUNNING", "a restart"
         )
         later_checkpoint()
 
@@ -87,6 +87,6 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     rescale(cluster, STAGE, 1)
     later_checkpoint()
     release.touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     check(tmp_path / "out", EVENTS)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cluster import FINAL_STATES, Cluster
+from experiments.held_source import keep_back
 
 pytestmark = pytest.mark.scenario
 
@@ -122,6 +123,7 @@ def test_a_bad_record_that_fails_the_job(run_again, tmp_path):
 
 def test_sigterm_to_a_task_manager(long_lived, events, release):
     """What runs there, a source too, goes to the other one, and the job goes on."""
+    keep_back(release, 0.5)
     process = long_lived.start_control_plane(JOB, held(events, release), exit_when_finished=False)
     long_lived.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first events")
     victim = long_lived.processes["second"]
@@ -132,6 +134,7 @@ def test_sigterm_to_a_task_manager(long_lived, events, release):
     )
     assert [item["address"] for item in status["task_managers"]] == [address(long_lived.processes["first"])]
     before = status["totals"]["events_out"]
+    keep_back(release, 0)
     status = long_lived.wait_for(lambda status: status["totals"]["events_out"] > before, "further events")
     assert (status["state"], status["cause"]) == ("RUNNING", "")
     process.popen.terminate()

@@ -5,6 +5,7 @@ import pytest
 from deltalake import DeltaTable
 
 from experiments.cluster import FINAL_STATES
+from experiments.held_source import keep_back
 from experiments.soak import rescale
 from experiments.soak_check import write_events
 
@@ -26,6 +27,8 @@ def test_kill_9_of_a_task_manager_and_of_the_control_plane(make_cluster, tmp_pat
     events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
     out = tmp_path / "out"
     parameters = {"input": events, "output": out, "release": tmp_path / "release", "rate": 3_000}
+    # Rows for the time after the first death.
+    keep_back(parameters["release"], 0.5)
     cluster.start_control_plane("flow_files", parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
@@ -42,10 +45,9 @@ def test_kill_9_of_a_task_manager_and_of_the_control_plane(make_cluster, tmp_pat
     rescale(cluster, sinks["files"], 1)
     cluster.processes["first"].popen.kill()
     cluster.start_task_manager("third")
-    cluster.wait_for(
-        lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart", 60
-    )
+    cluster.wait_for(lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart")
     before = commits(), visible()
+    keep_back(parameters["release"], 0)
     cluster.wait_for(lambda _: commits() > before[0] and visible() > before[1], "more commits and files")
     control_plane = cluster.processes.pop("control_plane")
     cluster.processes["second"].popen.kill()
@@ -53,11 +55,9 @@ def test_kill_9_of_a_task_manager_and_of_the_control_plane(make_cluster, tmp_pat
     control_plane.popen.wait()
     cluster.start_control_plane("flow_files", parameters, exit_when_finished=False)
     cluster.start_task_manager("fourth")
-    cluster.wait_for(
-        lambda status: status["generation"] >= 3 and status["state"] == "RUNNING", "the restart", 60
-    )
+    cluster.wait_for(lambda status: status["generation"] >= 3 and status["state"] == "RUNNING", "the restart")
     (tmp_path / "release").touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     expected = pl.read_ndjson(events).select("id", "server", day=pl.col("id") % 5).sort("id")
     files = pl.read_parquet(out / "files/**/*.parquet", hive_partitioning=True)

@@ -43,7 +43,7 @@ def test_each_row_arrives_once_and_whole_when_a_peer_is_killed(make_cluster, tmp
     cluster.start_task_manager("third")
     cluster.wait_for(lambda status: status["generation"] >= 2, "the restart")
     release.touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     assert status["generation"] >= 2
     found = [

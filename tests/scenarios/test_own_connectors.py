@@ -70,12 +70,12 @@ def test_rows_of_followed_sources_are_delivered_once(make_cluster, tmp_path):
     cluster.start_control_plane("flow_own", parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
-    cluster.wait_for(all_there, "the first rows", 60)
+    cluster.wait_for(all_there, "the first rows")
     for victim, successor in (("first", "third"), ("second", "fourth")):
         add()
         cluster.processes[victim].popen.kill()
         cluster.start_task_manager(successor)
         add()
-        cluster.wait_for(all_there, f"the rows after {victim} was killed", 90)
+        cluster.wait_for(all_there, f"the rows after {victim} was killed")
     assert cluster.status()["generation"] >= 3
     assert delivered() == in_tables() == list(range(written))

@@ -220,7 +220,7 @@ def test_a_signal_cancels_the_job_and_ends_all(project, number):
     process = project.start("run", "counts.py", "--param", "rate=1")
     assert process.stdout.readline()
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 3, err
     assert err.splitlines()[-1].startswith("weir run: job counts cancelled")
     assert project.processes() == []

@@ -8,6 +8,7 @@ import pytest
 import weir.testing
 from experiments import soak_job
 from experiments.cluster import FINAL_STATES, files_below
+from experiments.held_source import keep_back
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
 
@@ -39,7 +40,7 @@ def start(cluster, tmp_path, task_managers=("first", "second"), rate=RATE):
 def finish(cluster, events, tmp_path):
     """The end of the job, checked."""
     (tmp_path / "release").touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     check_output(events, tmp_path / "out")
     delivered = sum(len(part.read_bytes().splitlines()) for part in (tmp_path / "out").glob("part-*"))
@@ -54,7 +55,6 @@ def restarted(cluster, generation=2):
     return cluster.wait_for(
         lambda status: status["generation"] >= generation and status["state"] in ("RUNNING", "FINISHED"),
         "the restart",
-        60,
     )
 
 
@@ -194,6 +194,8 @@ def test_savepoint_under_back_pressure_is_complete(make_cluster, tmp_path):
         "controlPlane.checkpoint_alignment_timeout_ms": 20,
         # Nothing is delivered but what the savepoint covers.
         "controlPlane.checkpoint_interval_ms": 3_600_000,
+        # Barriers overtake batches, but not the one that a step is at.
+        "taskManager.batch_size": 100,
     }
     events = write_events(tmp_path / "events.jsonl", 20_000, 300, 7)
     hold = {"release": tmp_path / "release", "count_parallelism": 2}
@@ -228,8 +230,10 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     """The job goes on meanwhile, and afterwards without a restart."""
     cluster = make_cluster(settings=SETTINGS)
     events = write_events(tmp_path / "events.jsonl", EVENTS, 300, 7)
-    hold = {"rate": RATE, "release": tmp_path / "release"}
-    parameters = {"input": events, "output": tmp_path / "out", **hold}
+    release = tmp_path / "release"
+    # Rows for the other control plane.
+    keep_back(release, 0.5)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE, "release": release}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     for name in ("first", "second"):
         cluster.start_task_manager(name)
@@ -248,6 +252,7 @@ def test_another_control_plane_takes_over(make_cluster, tmp_path):
     assert f"rate was {RATE}.0 and is {RATE + 1}.0" in error
     assert "--start-fresh" in error
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
+    keep_back(release, 0)
     status = cluster.wait_for(
         lambda status: (
             (status["latest_checkpoint"] or 0) > before["latest_checkpoint"] + 1
@@ -279,6 +284,8 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
 def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path):
     """From task managers into one process and back again: savepoints have one form."""
     cluster = make_cluster(settings=SETTINGS)
+    # Rows for the job in one process.
+    keep_back(tmp_path / "release", 0.5)
     events = start(cluster, tmp_path)
     code, body = cluster.http("POST", f"/savepoint?path={tmp_path / 'savepoint'}")
     assert code == 403
@@ -287,6 +294,7 @@ def test_start_from_a_savepoint_with_another_parallelism(make_cluster, tmp_path)
     assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
     cluster.wait_for(lambda status: status["state"] == "STOPPED", "the end")
     cluster.stop()
+    keep_back(tmp_path / "release", 0)
     here = soak_job.build(
         str(events), str(tmp_path / "out"), rate=RATE, count_parallelism=2, release=str(tmp_path / "release")
     )
@@ -336,7 +344,7 @@ def test_poison_records_are_put_aside(make_cluster, tmp_path):
     parameters = {"input": events, "output": tmp_path / "out", "rate": 1_000, "poison": 500, "also": 2_900}
     cluster.start_control_plane("flow_poison", parameters, exit_when_finished=False)
     cluster.start_task_manager("first")
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["restarts"]) == ("FINISHED", 3)
     paths = (tmp_path / "out").glob("part-*")
     found = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
@@ -352,13 +360,15 @@ def test_a_row_that_is_put_aside_again_after_a_restart_has_one_dead_letter(make_
     settings = {"controlPlane.poison_attempts": 1, "controlPlane.checkpoint_interval_ms": 3_600_000}
     cluster = make_cluster(settings=SETTINGS | settings, task_managers=1)
     parameters = {"input": events, "output": tmp_path / "out", "rate": 1_000, "poison": 100}
+    parameters["release"] = tmp_path / "release"
     cluster.start_control_plane("flow_poison", parameters, exit_when_finished=False)
     cluster.start_task_manager("first")
     directory = cluster.directory / "dead_letters"
     cluster.wait_for(lambda _: any(directory.rglob("picky*.jsonl")), "the dead letter")
     cluster.processes["first"].popen.kill()
     cluster.start_task_manager("second")
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 60)
+    parameters["release"].touch()
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["restarts"]) == ("FINISHED", 2)
     assert [(item["step"], item["rejected"]) for item in status["rejected"]] == [("picky", 1)], (
         "it came again"

@@ -95,7 +95,7 @@ def request(cluster, stage, parallelism=2):
 
 
 def wait_phase(cluster, url, *phases):
-    deadline_s = time.monotonic() + 60
+    deadline_s = time.monotonic() + 120
     while (report := cluster.http("GET", url)[1])["phase"] not in phases:
         assert time.monotonic() < deadline_s, str(report)
         time.sleep(0.005)

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from experiments.cluster import FINAL_STATES
+from experiments.held_source import keep_back
 
 pytestmark = pytest.mark.scenario
 
@@ -38,7 +39,7 @@ def letters(cluster):
 
 
 def ended(cluster):
-    return cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    return cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
 
 
 @pytest.mark.parametrize("by_key", [True, False])
@@ -48,12 +49,15 @@ def test_a_database_that_is_away_for_some_seconds_holds_the_job_back(
     """By key, ``process`` raises; with transactions a commit or a prepare does."""
     events, database = write_events(tmp_path / "events.jsonl", EVENTS), tmp_path / "rows.db"
     cluster = make_cluster(settings=SETTINGS, task_managers=1)
+    # Rows for a database that is away.
+    keep_back(release, 0.5)
     parameters = {"input": events, "output": database, "rate": 4_000, "release": release, "by_key": by_key}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     cluster.start_task_manager("first")
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "two checkpoints")
     with contextlib.closing(sqlite3.connect(database, 30, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
+        keep_back(release, 0)
         # Outages are not counted as attempts.
         attempts = SETTINGS["controlPlane.restart_attempts"]
         status = cluster.wait_for(lambda status: status["restarts"] > attempts, "more restarts than attempts")
@@ -70,15 +74,18 @@ def test_a_database_that_is_away_for_some_seconds_holds_the_job_back(
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, ONLY_LAST])
-def test_a_commit_that_raises_is_tried_again(make_cluster, tmp_path, write_events, settings):
+def test_a_commit_that_raises_is_tried_again(make_cluster, tmp_path, write_events, release, settings):
     """In the middle of the job the next deployment delivers; at its end the sink is asked again."""
     events, database = write_events(tmp_path / "events.jsonl", EVENTS), tmp_path / "rows.db"
     (tmp_path / "refusals").write_text("3")
     cluster = make_cluster(settings=settings, task_managers=1)
-    rate = {} if settings is ONLY_LAST else {"rate": EVENTS / 2}
-    parameters = {"input": events, "output": database, "refusals": tmp_path / "refusals", **rate}
+    hold = {} if settings is ONLY_LAST else {"rate": EVENTS / 2, "release": release}
+    parameters = {"input": events, "output": database, "refusals": tmp_path / "refusals", **hold}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     cluster.start_task_manager("first")
+    if hold:
+        cluster.wait_for(lambda status: status["restarts"] == 3, "three restarts")
+        release.touch()
     status = ended(cluster)
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     assert status["restarts"] == (0 if settings is ONLY_LAST else 3)

@@ -68,10 +68,9 @@ def test_rows_of_both_inputs_come_back_from_an_unaligned_checkpoint(make_cluster
     cluster.wait_for(
         lambda status: status["generation"] >= 2 and status["state"] in ("RUNNING", "FINISHED"),
         "the restart",
-        60,
     )
     release.touch()
-    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 90)
+    status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     rows = [
         json.loads(line)

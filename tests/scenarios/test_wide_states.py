@@ -89,5 +89,5 @@ def test_rows_and_states_of_16_mb(make_cluster, tmp_path, release):
     for name in ("first", "second"):
         again.start_task_manager(name)
     release.touch()
-    assert again.wait_ended(90) == {"control_plane": 0, "first": 0, "second": 0}
+    assert again.wait_ended() == {"control_plane": 0, "first": 0, "second": 0}
     assert check(tmp_path / "out") == EVENTS

@@ -3,6 +3,7 @@
 import functools
 
 import weir
+from experiments.held_source import held
 
 
 def picky(batch, poison, also):
@@ -11,9 +12,12 @@ def picky(batch, poison, also):
     return batch
 
 
-def build(input: str, output: str, rate: float, poison: int, also: int = -1) -> weir.Dataflow:
+def build(
+    input: str, output: str, rate: float, poison: int, also: int = -1, release: str = ""
+) -> weir.Dataflow:
     flow = weir.Dataflow("poison")
-    lines = flow.source("lines", weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate))
+    source = weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate)
+    lines = flow.source("lines", held(source, release))
     lines.map_batches("picky", functools.partial(picky, poison=poison, also=also)).sink(
         "out", weir.JsonLinesSink(output)
     )
