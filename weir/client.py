@@ -286,6 +286,8 @@ def key_text(key: Any) -> str:
         return json.dumps(
             [part if part is None or isinstance(part, str | int) else _text(part) for part in key]
         )
+    if key is None:
+        raise AskError(400, "null is no key that can be asked for alone: ask for a range, or all keys")
     return _text(key)
 
 
@@ -293,7 +295,12 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):
-        return value.decode()
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            raise AskError(
+                400, f"{value!r} is no text in UTF-8, as questions are: ask for all keys"
+            ) from None
     return value.isoformat() if isinstance(value, dt.date | dt.datetime | dt.time) else str(value)
 
 

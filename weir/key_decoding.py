@@ -29,7 +29,14 @@ def decode_keys(keys: KeyColumn, types: Sequence[pa.DataType]) -> list[pa.Array]
         single = np.flatnonzero(lengths == 1)
         nulls[single] = keys.data[starts[single]] == NULL_KEY[0]
     if is_bytes_like(data_type):
-        return [_bytes_to_arrow(binary_array(keys.data, keys.offsets, ~nulls), data_type)]
+        data, offsets = keys.data, keys.offsets
+        if nulls.any():
+            # The byte that says null is no UTF-8, and some readers of Arrow look at bytes that belong to no value, too.
+            offsets = np.zeros(len(keys) + 1, dtype=np.int64)
+            np.cumsum(np.where(nulls, 0, lengths), out=offsets[1:])
+            data = np.empty(int(offsets[-1]), dtype=np.uint8)
+            kernels.gather_bytes(keys.data, starts, offsets, data)
+        return [_bytes_to_arrow(binary_array(data, offsets, ~nulls), data_type)]
     wrong = np.flatnonzero((lengths != INTEGER_BYTES) & ~nulls)
     if len(wrong):
         raise StateError(f"key {keys.key(int(wrong[0]))!r} is not a key of type {data_type}")

@@ -1,9 +1,11 @@
 """Canonical key bytes, hashes, groups and the counting sort. Golden values are promises to stored state."""
 
 import datetime
+import io
 import struct
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 import xxhash
@@ -150,6 +152,18 @@ def test_null_is_a_key_of_its_own():
         assert len(set(keys.to_list())) == 3
         assert decode_keys(keys, [array.type]) == [array]
         assert hash_keys(keys).tolist() == [xxhash.xxh64_intdigest(key) for key in keys.to_list()]
+
+
+def test_a_null_among_texts_leaves_no_byte_that_is_not_utf_8():
+    texts = pa.array(["a", None, "é", None])
+    (decoded,) = decode_keys(keys_of(texts), [pa.string()])
+    assert decoded == texts
+    assert decoded.buffers()[2].to_pybytes() == "aé".encode()
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, pa.schema([("k", pa.string())])) as writer:
+        writer.write_batch(pa.record_batch([decoded], names=["k"]))
+    # Polars looks at all of them.
+    assert pl.read_ipc_stream(io.BytesIO(stream.getvalue()))["k"].to_list() == ["a", None, "é", None]
 
 
 def test_null_in_a_lone_binary_column_is_refused():

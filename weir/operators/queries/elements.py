@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Protocol
 
@@ -17,7 +19,6 @@ from weir.operators.queries.state_format import (
     KeyBounds,
     StateFormat,
     below_key,
-    number_of,
     times_of,
 )
 from weir.protocol.queries import QueryError, Question
@@ -247,10 +248,29 @@ def is_of_elements(state: State) -> bool:
     return isinstance(state, ListState | MapState | VersionedState | WindowState | SessionState)
 
 
+def _parts(text: str) -> Any:
+    """A key of several parts, a JSON array."""
+    found = json.loads(text)
+    return tuple(found) if isinstance(found, list) else text
+
+
+#: What the text of a map's key may mean, as answers show it; the type of the keys takes one of them.
+_MAP_KEYS: tuple[Callable[[str], Any], ...] = (
+    str,
+    int,
+    {"true": True, "false": False}.get,
+    dt.date.fromisoformat,
+    dt.datetime.fromisoformat,
+    dt.time.fromisoformat,
+    str.encode,
+    _parts,
+)
+
+
 def _map_key(state: MapState, text: str) -> bytes:
-    for value in (text, number_of(text)):
+    for read in _MAP_KEYS:
         try:
-            return state.key_type.encode(value)
+            return state.key_type.encode(read(text))
         except (TypeError, ValueError):
             continue
     raise QueryError(400, f"{text!r} is no key of the map {state.name!r}")

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import decimal
+import json
 
 import numpy as np
 import polars as pl
@@ -165,6 +166,41 @@ def ask(graph, written, state, key, reading=None, **given):
 )
 def test_one_key(graph, written, state, given, expected):
     assert ask(graph, written, state, "bob", **given) == expected
+
+
+@pytest.mark.parametrize(
+    ("key_type", "keys"),
+    [
+        (pl.Date, [dt.date(1960, 2, 29), dt.date(2026, 11, 23)]),
+        (pl.Datetime("us"), [dt.datetime(1960, 2, 29, 1), dt.datetime(2026, 11, 23, 1, 2, 3, 4)]),
+        (pl.Time, [dt.time(1, 2), dt.time(3, 4, 5, 6)]),
+        (pl.Boolean, [False, True]),
+        ((pl.String, pl.Int64), [("a", 2), ("b", 1)]),
+    ],
+)
+def test_keys_of_maps_are_asked_as_they_are_shown(key_type, keys):
+    class Maps(weir.KeyedProcess):
+        found = weir.MapState(key_type, pl.Int64)
+
+        def process(self, key, row, context):
+            return ()
+
+    flow = weir.Dataflow("asked", max_parallelism=GROUPS)
+    rows = flow.source("rows", weir.JsonLines("none", schema={"k": str}))
+    rows.key_by("k").process("all", Maps, {"k": str}).sink("out", weir.Blackhole())
+    backend = MemoryBackend()
+    step = Step(backend, {state.name: state for state in declared_states(Maps)}, GROUPS)
+    with step.at("bob"):
+        for number, key in enumerate(keys):
+            step.handles["found"].put(key, number)
+    step.tables.flush()
+    graph, written = flow.build(), (backend, {"found": 2})
+    shown = ask(graph, written, "found", "bob")
+    for entry in shown:
+        key = entry["key"]
+        text = key if isinstance(key, str) else json.dumps(key)
+        assert ask(graph, written, "found", "bob", first=text, last=text) == [entry]
+    assert [entry["value"] for entry in shown] == [0, 1]
 
 
 def test_what_is_not_there_and_what_has_expired_is_absent(graph, written):
