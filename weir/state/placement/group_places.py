@@ -132,6 +132,20 @@ def state_bounds(group: int, state_id: int) -> tuple[bytes, bytes]:
     return prefix, (int.from_bytes(prefix, "big") + 1).to_bytes(4, "big")
 
 
+def group_bounds(group: int, state_ids: Iterable[int]) -> list[tuple[bytes, bytes]]:
+    """As few ranges as have the keys of these states in one group, and of no other state.
+
+    The states of a stage mostly follow each other. Deleting a range costs a call to a peer, and there are many groups.
+    """
+    bounds: list[tuple[bytes, bytes]] = []
+    for start, stop in (state_bounds(group, state_id) for state_id in sorted(state_ids)):
+        if bounds and bounds[-1][1] == start:
+            bounds[-1] = bounds[-1][0], stop
+        else:
+            bounds.append((start, stop))
+    return bounds
+
+
 def tombstones_between(pieces: Collection[Piece]) -> list[bytes]:
     """Keys of the pieces that were deleted here and may still be at a peer; sorted."""
     groups = {piece.place: None for piece in pieces if isinstance(piece.place, MigratingGroup)}

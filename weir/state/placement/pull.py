@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
 from weir.state.pieces import pieces_of
-from weir.state.placement.group_places import MigratingGroup, state_bounds
+from weir.state.placement.group_places import MigratingGroup, group_bounds, state_bounds
 from weir.state.placement.listed_peers import ListedPeers, bytes_of
 from weir.state.placement.ownership import GroupOwnership
 
@@ -43,7 +43,8 @@ class Pull:
             bytes_max: about how many bytes of keys and values.
 
         Returns:
-            Start of the next chunk (None: that was the end), keys and bytes fetched.
+            Start of the next chunk (None: that was the end, which a chunk shows that is smaller than asked for), keys
+            and bytes fetched.
 
         Raises:
             FencedError, ConnectionLostError, StateError: the peer or the local store failed.
@@ -59,7 +60,8 @@ class Pull:
         for piece in pieces_of(self._local, chunk):
             if not self._keep_absent(migrating, version, piece):
                 return start, 0, 0
-        return chunk[-1][0] + b"\0", len(chunk), bytes_of(chunk)
+        size_bytes = bytes_of(chunk)
+        return chunk[-1][0] + b"\0" if size_bytes >= bytes_max else None, len(chunk), size_bytes
 
     def _is_void(self, migrating: MigratingGroup, version: int) -> bool:
         """Whether what was read from the peer does not count any more; the caller has the lock."""
@@ -111,7 +113,8 @@ class Pull:
                 ownership.peers.close_images({group.address for group in self._places.migrating()})
                 return
             ownership.cleaning.add(migrating.group)
-        for state_id in self._places.state_ids:
-            ownership.client(migrating.address).delete_range(*state_bounds(migrating.group, state_id))
+        peer = ownership.client(migrating.address)
+        for start, stop in group_bounds(migrating.group, self._places.state_ids):
+            peer.delete_range(start, stop)
         with self._lock:
             ownership.cleaning.discard(migrating.group)

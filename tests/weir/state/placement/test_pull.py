@@ -7,6 +7,8 @@ import pytest
 from tests.weir.state.group_ranges import group_range
 from tests.weir.state.placement.worlds import GROUP, complete_all, key
 from weir.errors import ConnectionLostError
+from weir.state.layout import state_prefix
+from weir.state.placement.group_places import group_bounds, state_bounds
 
 
 def test_deleting_a_range_of_a_migrating_group_reaches_the_peer_and_a_chunk_in_flight(world):
@@ -29,11 +31,33 @@ def test_a_chunk_leaves_out_what_was_written_or_deleted_here(world):
     world.state.write([(key("b"), b"here")], [key("d")])
     (group,) = world.state.pull.migrating()
     position, keys, size_bytes = world.state.pull.fetch(group, b"", 1 << 20)
-    assert (keys, size_bytes) == (8, sum(len(key(name)) + 5 for name in names))
-    assert world.state.pull.fetch(group, position, 1 << 20) == (None, 0, 0)
+    assert (position, keys, size_bytes) == (None, 8, sum(len(key(name)) + 5 for name in names))
     kept = dict(world.here.scan())
     assert kept == {key(name): b"here" if name == "b" else b"there" for name in names if name != "d"}
     assert world.state.stats().remote_gets == 8
+
+
+def test_chunks_end_where_one_is_smaller_than_asked_for(world):
+    """Another call would show nothing more, and of groups there are many."""
+    world.there.put_many([key(name) for name in "abcd"], [b"there"] * 4)
+    world.state.ownership.adopt({GROUP: 1}, world.peer.address, migrate=True)
+    (group,) = world.state.pull.migrating()
+    each_bytes = len(key("a")) + 5
+    position, keys, _ = world.state.pull.fetch(group, b"", 3 * each_bytes)
+    assert (position, keys) == (key("c") + b"\0", 3)
+    assert world.state.pull.fetch(group, position, 3 * each_bytes)[:2] == (None, 1)
+    # A chunk that is as large as asked for may be the last one: only another call shows that.
+    position, keys, _ = world.state.pull.fetch(group, b"", 4 * each_bytes)
+    assert (position, keys) == (key("d") + b"\0", 4)
+    assert world.state.pull.fetch(group, position, 4 * each_bytes) == (None, 0, 0)
+    assert dict(world.here.scan()) == {key(name): b"there" for name in "abcd"}
+
+
+def test_the_states_of_a_group_go_from_the_peer_in_one_range_where_no_other_is_between():
+    assert group_bounds(3, [7, 5, 6]) == [(state_prefix(3, 5), state_prefix(3, 8))]
+    assert group_bounds(3, [5, 7]) == [state_bounds(3, 5), state_bounds(3, 7)]
+    assert group_bounds(3, [4095]) == [state_bounds(3, 4095)]
+    assert group_bounds(3, []) == []
 
 
 def test_a_group_is_unsettled_until_the_copy_of_the_peer_is_gone(world):
