@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -39,6 +40,16 @@ _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
+@dataclass(slots=True)
+class LatePlan:
+    """Rows whose texts are read later, see :class:`LateTexts`."""
+
+    rows: int = 0
+    size_bytes: int = 0
+    passed: int = 0
+    pages: list[LaterPage] = field(default_factory=list)
+
+
 class _Column:
     """One column of a row group, from its first row on."""
 
@@ -53,6 +64,8 @@ class _Column:
         self._page: Page | None = None
         #: Decoded, but not taken: another column had no more rows for a batch.
         self._left: pa.Array | None = None
+        #: The page of which the first rows were planned, and their number.
+        self._begun: tuple[LaterPage, int] | None = None
 
     def skip(self, rows: int) -> None:
         """Pass over rows."""
@@ -71,26 +84,38 @@ class _Column:
             return taken
         return self._texts(rows, bytes_max) if self.is_text else self._numbers(rows)
 
-    def plan(self, rows_max: int, bytes_max: int) -> tuple[int, int, list[LaterPage]]:
-        """Pass over whole pages that need not be read now: their rows, bytes, and they.
+    def plan(self, rows_max: int, bytes_max: int) -> LatePlan:
+        """Pass over rows that need not be read now.
 
         0 rows: the next ones are to be taken, as many as :meth:`rows_to_boundary` says.
         """
-        rows = size_bytes = 0
-        pages: list[LaterPage] = []
+        plan = LatePlan()
         if self._left is not None or (self._page is not None and self._page.rows_left):
-            return 0, 0, []
-        while rows < rows_max:
-            found = self._reader.later_page()
+            return plan
+        while plan.rows < rows_max:
+            begun, self._begun = self._begun, None
+            found, passed = begun or (self._reader.later_page(), 0)
             if found is None:
                 break
-            if rows + found.rows > rows_max or size_bytes + found.size_bytes > bytes_max:
-                self._reader.back_to(found.begin)
+            left = found.rows - passed
+            fitting = (bytes_max - plan.size_bytes) * found.rows // max(1, found.size_bytes)
+            rows = min(left, rows_max - plan.rows, fitting)
+            if rows < left and (rows <= 0 or found.packed is None):
+                # Only of a page that is divided while it is read some rows can be left for the next batch.
+                if passed:
+                    self._begun = found, passed
+                else:
+                    self._reader.back_to(found.begin)
                 break
-            rows += found.rows
-            size_bytes += found.size_bytes
-            pages.append(found)
-        return rows, size_bytes, pages
+            if not plan.pages:
+                plan.passed = passed
+            plan.pages.append(found)
+            plan.rows += rows
+            plan.size_bytes += -(-rows * found.size_bytes // found.rows)
+            if rows < left:
+                self._begun = found, passed + rows
+                break
+        return plan
 
     def rows_to_boundary(self) -> int:
         """Rows up to the end of a page, at least one: after them :meth:`plan` may find some."""
@@ -167,7 +192,12 @@ class _Column:
     def _current(self) -> Page:
         while self._page is None or not self._page.rows_left:
             self._page = None
-            self._page = self._reader.next_page()
+            if self._begun is None:
+                self._page = self._reader.next_page()
+                continue
+            (later, passed), self._begun = self._begun, None
+            self._page = later.read()
+            self.skip(passed)
         return self._page
 
 
@@ -304,12 +334,18 @@ class DirectGroup:
 
     def _plan(self, late: _Column, row: int, rows_max: int, bytes_max: int) -> LateTexts | None:
         """The next texts of a column, to be read later; None: they are to be taken."""
-        rows, size_bytes, pages = late.plan(rows_max, bytes_max)
-        if not rows:
+        plan = late.plan(rows_max, bytes_max)
+        if not plan.rows:
             return None
-        place = self._columns.index(late)
-        read_otherwise = partial(self._read_otherwise, late.field, row, rows)
-        return LateTexts(late.field, place, rows, size_bytes, pages, read_otherwise)
+        return LateTexts(
+            field=late.field,
+            place=self._columns.index(late),
+            rows=plan.rows,
+            size_bytes=plan.size_bytes,
+            pages=plan.pages,
+            read_otherwise=partial(self._read_otherwise, late.field, row, plan.rows),
+            passed=plan.passed,
+        )
 
     def _beside(self, late: _Column, texts: LateTexts, limit_of: Mapping[_Column, int]) -> LateRows | None:
         """The rows of late texts; None: they have too many bytes, and are to be taken."""

@@ -44,15 +44,15 @@ class UnexpectedNullsError(Exception):
 
 @dataclass
 class LateTexts:
-    """Texts of some rows that follow each other in a row group: whole pages. Used until the next rows are read."""
+    """Texts of some rows that follow each other in a row group. Used until the next rows are read."""
 
     #: Of the column, and its place among the others.
     field: pa.Field
     place: int
     rows: int
-    #: At most so many bytes.
+    #: About so many bytes: at most so many, if they are all texts of their pages.
     size_bytes: int
-    #: No row of them was taken.
+    #: A page that can be divided while it is read may begin with texts of rows before these, and end with later ones.
     pages: Sequence[LaterPage]
     #: Reads all texts in another way, where a page has another form than its header says.
     read_otherwise: Callable[[], pa.Array]
@@ -60,6 +60,8 @@ class LateTexts:
     unreadable: Callable[[Exception], Exception] = lambda error: error
     #: Rows without a value were to be put aside, and the file says that there are none.
     is_required: bool = False
+    #: Texts of the first page that belong to rows before these.
+    passed: int = 0
     #: See ``weir.exchange.LateColumn``.
     constants: Collection[str] = ()
     _whole: pa.Array | None = field(default=None, init=False)
@@ -140,14 +142,18 @@ class LateTexts:
 
     def _divide(self, owners: np.ndarray, targets: Sequence[np.ndarray]) -> bool:
         """Copy all texts, page by page; ``targets``: the last arguments of ``divide_plain``. False: it cannot be."""
-        if sum(page.rows for page in self.pages) != self.rows:
+        left = sum(page.rows for page in self.pages) - self.passed - self.rows
+        if left < 0:
             return False
         row = 0
         try:
             for is_packed, group in groupby(self.pages, lambda page: page.packed is not None):
                 if is_packed:
-                    packed = [page.packed for page in group if page.packed is not None]
-                    row = divide_packed(packed, owners, row, targets)
+                    places = list(group)
+                    packed = [page.packed for page in places if page.packed is not None]
+                    passed = self.passed if places[0] is self.pages[0] else 0
+                    left_here = left if places[-1] is self.pages[-1] else 0
+                    row = divide_packed(packed, owners, row, targets, passed, left_here)
                 else:
                     for later in group:
                         row = self._divide_page(later.read(), owners, row, targets)
@@ -169,16 +175,19 @@ class LateTexts:
         return row + page.rows if at >= 0 else -1
 
     def _read(self) -> pa.Array:
-        offsets = np.zeros(self.rows + 1, dtype=np.int32)
+        """All texts of the pages, and of these those of the rows."""
+        rows = sum(page.rows for page in self.pages)
+        bytes_max = sum(page.size_bytes for page in self.pages)
+        offsets = np.zeros(rows + 1, dtype=np.int32)
         valid: np.ndarray | None = None
-        out = np.empty(self.size_bytes + PADDING_BYTES, dtype=np.uint8)
+        out = np.empty(bytes_max + PADDING_BYTES, dtype=np.uint8)
         row = 0
         for later in self.pages:
             page = later.read()
-            if row + page.rows > self.rows:
+            if row + page.rows > rows:
                 raise UnsupportedPageError("a page is not as its header says")
             is_there = _NONE if page.valid is None else page.valid.view(np.uint8)
-            at, target = 0, (offsets, row, out, self.size_bytes)
+            at, target = 0, (offsets, row, out, bytes_max)
             if page.at < 0:
                 count = append_found(page.data, page.starts, page.lengths, 0, page.rows, *target)
             else:
@@ -186,17 +195,16 @@ class LateTexts:
             if at < 0 or count < page.rows:
                 raise DamagedPageError("a page has fewer values than it says")
             if page.valid is not None:
-                valid = np.ones(self.rows, dtype=np.bool_) if valid is None else valid
+                valid = np.ones(rows, dtype=np.bool_) if valid is None else valid
                 valid[row : row + page.rows] = page.valid
             row += page.rows
-        if row != self.rows:
+        if row != rows or rows < self.passed + self.rows:
             raise UnsupportedPageError("pages are not as their headers say")
         bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        nulls = 0 if valid is None else self.rows - int(np.count_nonzero(valid))
+        nulls = 0 if valid is None else rows - int(np.count_nonzero(valid))
         texts = pa.py_buffer(out[: int(offsets[-1])])
-        return pa.Array.from_buffers(
-            self.field.type, self.rows, [bitmap, pa.py_buffer(offsets), texts], nulls
-        )
+        whole = pa.Array.from_buffers(self.field.type, rows, [bitmap, pa.py_buffer(offsets), texts], nulls)
+        return whole.slice(self.passed, self.rows)
 
 
 @dataclass(frozen=True, slots=True)

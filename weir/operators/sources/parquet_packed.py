@@ -41,11 +41,17 @@ _PACKED_AT, _PACKED_END, _FILE_AT, _FILE_LEFT, _PIECE = range(5)
 _LITERAL, _FILLED, _BEFORE, _SIZE = range(5, 9)
 #: Where the next text is in the window; bytes of the text that are not copied yet.
 _AT, _TEXT_LEFT = range(9, 11)
-_PLACES = 11
+#: The page in which it stands, by where it begins, and the rows before the next one; no page begins at 0.
+_PAGE, _ROW = range(11, 13)
+_PLACES = 13
 
 _external: Any = TYPES.ExternalFunction
 #: The C library's, with an address as a number.
 _pread = _external("pread", INT(TYPES.int32, INT, TYPES.uint64, INT))
+
+
+#: Columns of the array of pages that follow what a :class:`PackedPage` has, and its rows.
+_ROWS, _PASSED, _WANTED = 3, 5, 6
 
 
 class Windows:
@@ -56,7 +62,7 @@ class Windows:
         self.descriptor = descriptor
         self.window = np.empty(_STOP + _COPIED_BYTES_MAX + PADDING_BYTES, dtype=np.uint8)
         self.packed = np.empty(_PIECE_BYTES + _TAG_BYTES + PADDING_BYTES, dtype=np.uint8)
-        self.places = np.empty(_PLACES, dtype=np.int64)
+        self.places = np.zeros(_PLACES, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +75,22 @@ class PackedPage:
 
 
 def divide_packed(
-    pages: Sequence[PackedPage], owners: np.ndarray, row: int, targets: Sequence[np.ndarray]
+    pages: Sequence[PackedPage],
+    owners: np.ndarray,
+    row: int,
+    targets: Sequence[np.ndarray],
+    passed: int = 0,
+    left: int = 0,
 ) -> int:
-    """Copy the texts of pages of one file to those of their consumers; see :func:`divide_pages`."""
+    """Copy the texts of pages of one file to those of their consumers; see :func:`divide_pages`.
+
+    ``passed``: rows of the first page before those that are wanted; ``left``: rows of the last one after them.
+    """
     windows = pages[0].windows
-    places = np.array([page.place for page in pages], dtype=np.int64)
+    places = np.array([(*page.place, 0, page.place[_ROWS]) for page in pages], dtype=np.int64)
+    places[0, _PASSED] += passed
+    places[0, _WANTED] -= passed
+    places[-1, _WANTED] -= left
     memory = windows.window, windows.packed, windows.places
     return int(divide_pages(windows.descriptor, places, *memory, owners, row, *targets))
 
@@ -263,6 +280,30 @@ def _divide_window(
 
 
 @byte_kernel_part
+def _pass_texts(window: np.ndarray, places: np.ndarray, rows: int) -> int:
+    """As :func:`_divide_window`, of texts that are not wanted."""
+    at, filled, left = places[_AT], places[_FILLED], places[_TEXT_LEFT]
+    page_left = places[_SIZE] - places[_BEFORE] + _FRONT_BYTES
+    number = 0
+    while number < rows:
+        if left == 0:
+            if filled - at < 4:
+                break
+            left = int(load4(window, at))
+            at += 4
+            if left > page_left - at:
+                return -1
+        count = min(left, filled - at)
+        at += count
+        left -= count
+        if left > 0:
+            break
+        number += 1
+    places[_AT], places[_TEXT_LEFT] = at, left
+    return number
+
+
+@byte_kernel_part
 def _next_window(window: np.ndarray, places: np.ndarray) -> None:
     """Begin again, after the bytes that were not taken: fewer than a text's length has."""
     at, filled = places[_AT], places[_FILLED]
@@ -293,9 +334,10 @@ def divide_pages(
 
     Args:
         descriptor: of the file.
-        pages: int64, shape (pages, 5): where each begins after its header, its bytes there and decompressed, its rows,
-            and ``IS_SNAPPY``, ``HAS_LEVELS``.
-        window: see :class:`Windows`, as the two that follow.
+        pages: int64, shape (pages, 7): where each begins after its header, its bytes there and decompressed, its rows,
+            ``IS_SNAPPY`` and ``HAS_LEVELS``, rows to pass over, and rows that are wanted after them. The end of a page
+            is read by the next call, if that begins where this one ends.
+        window: see :class:`Windows`, as the two that follow. They belong to the pages of one column.
         packed: see there.
         places: see there.
         owners: int32, the consumer of each row, at least of those of all pages from ``row`` on.
@@ -309,22 +351,38 @@ def divide_pages(
     Returns:
         The number of the row after them; -1: a page cannot be read, or in another way, or there is no room.
     """
+    stood_page, stood_row = places[_PAGE], places[_ROW]
+    places[_PAGE] = 0
     for number in range(len(pages)):
-        rows = pages[number, 3]
-        has_levels = pages[number, 4] & HAS_LEVELS != 0
-        if not _begin(descriptor, pages, number, packed, places):
+        passed, rows = pages[number, _PASSED], pages[number, _WANTED]
+        is_begun = passed > 0 and stood_page == pages[number, 0] and stood_row == passed
+        has_levels = not is_begun and pages[number, 4] & HAS_LEVELS != 0
+        if is_begun:
+            passed = 0
+        elif not _begin(descriptor, pages, number, packed, places):
             return -1
-        while rows > 0:
-            if not _fill(descriptor, window, packed, places) or places[_FILLED] == _FRONT_BYTES:
+        while passed + rows > 0:
+            if not is_begun and (
+                not _fill(descriptor, window, packed, places) or places[_FILLED] == _FRONT_BYTES
+            ):
                 return -1
-            if has_levels and not _pass_levels(window, places, rows):
+            is_begun = False
+            if has_levels and not _pass_levels(window, places, pages[number, _ROWS]):
                 return -1
             has_levels = False
-            count = _divide_window(window, places, rows, owners, row, starts, to, stops, offsets, nexts)
+            count = 0
+            if passed > 0:
+                count = _pass_texts(window, places, passed)
+                passed -= count
+            if count >= 0 and passed == 0:
+                count = _divide_window(window, places, rows, owners, row, starts, to, stops, offsets, nexts)
+                rows -= count
+                row += count
             if count < 0:
                 return -1
-            rows -= count
-            row += count
-            if rows > 0:
+            if passed + rows > 0:
                 _next_window(window, places)
+        places[_ROW] = pages[number, _PASSED] + pages[number, _WANTED]
+    if len(pages):
+        places[_PAGE] = pages[len(pages) - 1, 0]
     return row

@@ -79,6 +79,44 @@ def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
     assert late_rows > 0
 
 
+@pytest.mark.parametrize("compression", ["none", "snappy"])
+@pytest.mark.parametrize("seed", range(6))
+def test_batches_of_late_texts_are_full_wherever_pages_end(tmp_path, compression, seed):
+    """Some are read as they are divided, and some before, so that the next one begins anywhere in a page."""
+    draw = random.Random(seed)
+    path = str(tmp_path / "a.parquet")
+    table = table_of(draw, 3000)
+    pages = {"use_dictionary": ["name"], "data_page_size": draw.choice([40_000, 8 << 20])}
+    pq.write_table(table, path, compression=compression, write_batch_size=16, **pages)
+    parts: list[list[dict]] = [[], [], []]
+    counts = []
+    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
+        assert isinstance(rows, LateRows)
+        counts.append(rows.late.rows)
+        whole = rows.late.joined(rows.batch).select(NAMES) if draw.random() < 0.3 else None
+        for part, more in zip(parts, parts_of(rows if whole is None else whole), strict=True):
+            part.extend(more)
+    assert counts == [700, 700, 700, 700, 200]
+    assert parts == parts_of(table.combine_chunks().to_batches()[0])
+
+
+def test_late_texts_have_no_more_bytes_than_a_batch_wherever_pages_end(tmp_path):
+    path = str(tmp_path / "a.parquet")
+    texts = ["x" * 996] * 1000 + ["y" * 9_996] * 300
+    table = pa.table({"id": pa.array(range(1300), pa.int64()), "name": ["a"] * 1300, "payload": texts})
+    pq.write_table(table, path, use_dictionary=["name"], data_page_size=250_000, write_batch_size=25)
+    bytes_max, rows = 400_000, 0
+    for batch in direct_batches(
+        path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 5000, bytes_max, ["name"]
+    ):
+        assert isinstance(batch, LateRows)
+        # A page may have short texts and long ones.
+        assert batch.late.array().nbytes <= bytes_max + 10_000 * 25
+        rows += batch.late.rows
+        assert batch.late.array().to_pylist() == texts[rows - batch.late.rows : rows]
+    assert rows == 1300
+
+
 def test_texts_of_which_one_consumer_has_all_long_ones(tmp_path):
     """They have no room where they would go, and are read first."""
     path = str(tmp_path / "a.parquet")

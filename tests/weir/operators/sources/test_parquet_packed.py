@@ -91,11 +91,17 @@ def snappy(data: bytes, draw: random.Random) -> bytes:
 
 
 def divided(
-    path: Path, bodies: Sequence[tuple[bytes, int, int, int]], owners: Sequence[int], room_bytes: int
+    path: Path,
+    bodies: Sequence[tuple[bytes, int, int, int]],
+    owners: Sequence[int],
+    room_bytes: int,
+    cuts: Sequence[int] = (),
+    goes_on: bool = True,
 ) -> list[list[bytes]] | None:
     """The texts of two consumers, of pages given as their bytes in the file, those decompressed, rows and form.
 
-    Nothing is written beyond what they have.
+    Nothing is written beyond what they have. ``cuts``: rows at which a call ends, and the next one goes on from where
+    it stands, or reads the page again.
     """
     pages, at = [], 5
     with path.open("wb") as file:
@@ -112,12 +118,23 @@ def divided(
     descriptor = os.open(path, os.O_RDONLY)
     try:
         windows = Windows(descriptor)
-        row = divide_packed(
-            [PackedPage(windows, place) for place in pages],
-            np.array(owners, dtype=np.int32),
-            0,
-            (starts, to, stops, offsets, nexts),
-        )
+        row = 0
+        edges = np.cumsum([0, *(page[3] for page in pages)]).tolist()
+        for begin, end in itertools.pairwise([0, *cuts, edges[-1]]):
+            windows = windows if goes_on else Windows(descriptor)
+            touched = [
+                number for number in range(len(pages)) if edges[number] < end and begin < edges[number + 1]
+            ]
+            row = divide_packed(
+                [PackedPage(windows, pages[number]) for number in touched],
+                np.array(owners, dtype=np.int32),
+                row,
+                (starts, to, stops, offsets, nexts),
+                begin - edges[touched[0]],
+                edges[touched[-1] + 1] - end,
+            )
+            if row < 0:
+                break
     finally:
         os.close(descriptor)
     assert (memory[-PADDING_BYTES:] == 170).all()
@@ -166,6 +183,33 @@ def test_each_consumer_has_its_texts(tmp_path, seed, longest):
     owners = [draw.randrange(2) for _ in texts]
     room_bytes = sum(map(len, texts))
     assert divided(tmp_path / "pages", bodies, owners, room_bytes) == expected(texts, owners)
+    cuts = sorted(draw.sample(range(1, len(texts)), min(len(texts) - 1, 3)))
+    for goes_on in (True, False):
+        assert divided(tmp_path / "pages", bodies, owners, room_bytes, cuts, goes_on) == expected(
+            texts, owners
+        )
+
+
+@pytest.mark.parametrize("form", [0, IS_SNAPPY])
+def test_the_end_of_a_page_is_not_read_again(tmp_path, form):
+    """What was read stays, though the file is empty by then."""
+    path = tmp_path / "pages"
+    texts = [bytes([row]) * 500 for row in range(100)]
+    body = plain(texts)
+    packed = snappy(body, random.Random(1)) if form else body
+    path.write_bytes(b"x" + packed)
+    descriptor = os.open(path, os.O_RDONLY)
+    page = PackedPage(Windows(descriptor), (1, len(packed), len(body), len(texts), form))
+    memory = np.empty(50_000 + PADDING_BYTES, dtype=np.uint8)
+    starts = np.array([memory.ctypes.data])
+    owners, offsets = np.zeros(100, dtype=np.int32), np.zeros(101, dtype=np.int32)
+    targets = starts, starts.copy(), starts + 50_000, offsets, np.ones(1, dtype=np.int64)
+    assert divide_packed([page], owners, 0, targets, 0, 60) == 40
+    path.write_bytes(b"")
+    assert divide_packed([page], owners, 40, targets, 40) == 100
+    assert divide_packed([page], owners, 40, targets, 40) == -1
+    os.close(descriptor)
+    assert memory[:50_000].tobytes() == b"".join(texts)
 
 
 def test_what_refers_to_bytes_before_a_window_is_left_to_others(tmp_path):
@@ -212,7 +256,9 @@ def damaged_pages(draw: random.Random) -> Iterator[tuple[bytes, int, int, int]]:
 def test_damaged_pages_write_nothing_where_they_must_not(tmp_path, seed):
     draw = random.Random(seed)
     for page in damaged_pages(draw):
-        divided(tmp_path / "pages", [page], [draw.randrange(2) for _ in range(page[2])], 60_000)
+        owners = [draw.randrange(2) for _ in range(page[2])]
+        divided(tmp_path / "pages", [page], owners, 60_000)
+        divided(tmp_path / "pages", [page], owners, 60_000, [draw.randrange(1, 30)], draw.random() < 0.5)
 
 
 def test_a_file_that_ends_within_a_page_is_left_to_others(tmp_path):
