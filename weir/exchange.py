@@ -126,7 +126,7 @@ def split_by_owner(
     if late is not None:
         parts = _split_late(batch, order, ends, late, make_room)
         if parts is not None:
-            yield from ((index, parts[index], None) for index in indices if parts[index].num_rows)
+            yield from ((index, *parts[index]) for index in indices if parts[index][0].num_rows)
             return
         batch = late.joined(batch)
     ordered = batch.take(plain_array(order))
@@ -143,8 +143,11 @@ def _split_late(
     ends: Sequence[int],
     late: LateColumn,
     make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None,
-) -> list[pa.RecordBatch] | None:
-    """The rows of each subtask up to the last one, with the column that they lack; None: it is to be read first."""
+) -> list[tuple[pa.RecordBatch, int]] | None:
+    """The rows of each subtask up to the last one, with the column that they lack, and about how many bytes they have.
+
+    None: the column is to be read first.
+    """
     indices = plain_array(order)
     columns = [
         # All rows are in the order, so that no index need be looked at.
@@ -160,7 +163,15 @@ def _split_late(
     values = late.divided(order, ends, rooms)
     if values is None:
         return None
-    return [late.put_into(part, mine) for part, mine in zip(parts, values, strict=True)]
+    # To count them takes 40 µs each. The late column is exact, and has most of them; the others are shared by rows.
+    others_bytes = ordered.get_total_buffer_size()
+    return [
+        (
+            late.put_into(part, mine),
+            mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, batch.num_rows),
+        )
+        for part, mine in zip(parts, values, strict=True)
+    ]
 
 
 def split_picked(

@@ -12,10 +12,14 @@ import numpy as np
 
 from weir.kernel_bytes import byte_at
 from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, INT, INTS, TYPES
+from weir.operators.kernel_types import BYTES, INT, INTS, INTS_2D, TYPES
 
 #: Bytes that are read of a header at most.
 HEADER_BYTES = 1 << 10
+#: Headers that are read at a time: most columns of a row group have fewer.
+HEADERS = 64
+#: Where the bytes of a page that follow its header are kept.
+_COMPRESSED_BYTES = 3
 #: Fields that are kept have a smaller number, and so have the fields that are structs with such fields.
 _FIELDS = 9
 HEADER_FIELDS = _FIELDS * _FIELDS
@@ -121,3 +125,39 @@ def find_header(
         if number < _FIELDS and struct < _FIELDS and depth <= 1:
             fields[struct * _FIELDS + number] = value
     return 0
+
+
+@byte_kernel(INT(TYPES.int32, INT, INT, BYTES, INTS_2D, INTS_2D, INTS))
+def find_headers(
+    descriptor: int,
+    at: int,
+    stop: int,
+    data: np.ndarray,
+    fields: np.ndarray,
+    places: np.ndarray,
+    depths: np.ndarray,
+) -> int:
+    """Read the headers of pages that follow each other, as :func:`find_header` reads one.
+
+    Args:
+        descriptor: see there.
+        at: where the first header begins.
+        stop: see there.
+        data: see there.
+        fields: int64, shape (headers, ``HEADER_FIELDS``): of each header what ``find_header`` fills.
+        places: int64, shape (headers, 2), filled: where each begins, and its bytes.
+        depths: see there.
+
+    Returns:
+        How many were read: to the end of the column, or to one that is to be read in another way.
+    """
+    count = 0
+    while count < len(fields) and at < stop:
+        size = find_header(descriptor, at, stop, data, fields[count], depths)
+        compressed_bytes = fields[count, _COMPRESSED_BYTES]
+        if size == 0 or compressed_bytes < 0 or compressed_bytes > stop - at:
+            break
+        places[count, 0], places[count, 1] = at, size
+        at += size + compressed_bytes
+        count += 1
+    return count

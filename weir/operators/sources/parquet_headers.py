@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from weir.operators.sources.parquet_header_kernels import field_at
 
@@ -83,23 +82,25 @@ def read_header(data: bytes, at: int) -> tuple[PageHeader, int] | None:
     return header, end
 
 
-#: Where the kernel keeps what is known of pages of these kinds: values, encoding, encoding of the levels.
-_KEPT_AT = {
-    DATA_PAGE: tuple(field_at(5, field) for field in (1, 2, 3)),
-    DICTIONARY_PAGE: tuple(field_at(7, field) for field in (1, 2)),
-}
+#: Where the kernel keeps kind and sizes of a page; of a data page its values, their encoding, and that of the levels;
+#: of a dictionary its values and their encoding.
+KEPT_AT = [field_at(*at) for at in ((0, 1), (0, 2), (0, 3), (5, 1), (5, 2), (5, 3), (7, 1), (7, 2))]
 
 
-def header_of(fields: np.ndarray) -> PageHeader | None:
-    """The header of which ``find_header`` has found these fields; None: :func:`read_header` is to read it."""
-    kind = fields.item(field_at(0, 1))
-    kept_at = _KEPT_AT.get(kind)
-    if kept_at is None:
+def header_of(kept: Sequence[int]) -> PageHeader | None:
+    """The header of which the kernel has kept this at ``KEPT_AT``; None: :func:`read_header` is to read it."""
+    if kept[0] == DATA_PAGE:
+        header = PageHeader(DATA_PAGE, kept[1], kept[2], kept[3], kept[4], kept[5])
+    elif kept[0] == DICTIONARY_PAGE:
+        header = PageHeader(DICTIONARY_PAGE, kept[1], kept[2], kept[6], kept[7])
+    else:
         return None
-    sizes = fields.item(field_at(0, 2)), fields.item(field_at(0, 3))
-    known = [fields.item(at) for at in kept_at]
     # What is not there is negative, too.
-    return None if min(*sizes, *known) < 0 else PageHeader(kind, *sizes, *known)
+    return (
+        None
+        if min(kept[1:3]) < 0 or min(header.values, header.encoding, header.level_encoding) < 0
+        else header
+    )
 
 
 def _number(fields: _Struct, field: int) -> int:

@@ -15,11 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weir.operators.sources.parquet_header_kernels import DEPTH_MAX, HEADER_BYTES, HEADER_FIELDS, find_header
+from weir.operators.sources.parquet_header_kernels import (
+    DEPTH_MAX,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    HEADERS,
+    find_headers,
+)
 from weir.operators.sources.parquet_headers import (
     DATA_PAGE,
     DATA_PAGE_V2,
     DICTIONARY_PAGE,
+    KEPT_AT,
     PLAIN,
     PLAIN_DICTIONARY,
     RLE,
@@ -134,9 +141,8 @@ class PageReader:
         self._scratch = np.empty(0, dtype=np.uint8)
         self._dictionary: Page | None = None
         self._windows: Windows | None = None
-        self._header_fields = np.empty(HEADER_FIELDS, dtype=np.int64)
-        depths = np.empty(DEPTH_MAX, dtype=np.int64)
-        self._header_memory = np.empty(HEADER_BYTES, dtype=np.uint8), self._header_fields, depths
+        #: Headers that were read, and their bytes, by where they begin.
+        self._headers: dict[int, tuple[PageHeader | None, int]] = {}
 
     def next_page(self) -> Page:
         """The next page with rows.
@@ -216,8 +222,9 @@ class PageReader:
         self._at = at
 
     def _header(self) -> PageHeader:
-        size = find_header(self._descriptor, self._at, self._stop, *self._header_memory)
-        header = header_of(self._header_fields) if size else None
+        if self._at not in self._headers:
+            self._headers = self._read_headers()
+        header, size = self._headers.get(self._at, (None, 0))
         if header is not None:
             return self._checked(header, size)
         wanted = HEADER_BYTES
@@ -230,6 +237,14 @@ class PageReader:
                 break
             wanted *= 16
         raise DamagedPageError("the column has fewer rows than its row group")
+
+    def _read_headers(self) -> dict[int, tuple[PageHeader | None, int]]:
+        """The next headers, as far as they are usual ones."""
+        fields, places = np.empty((HEADERS, HEADER_FIELDS), np.int64), np.empty((HEADERS, 2), np.int64)
+        data, depths = np.empty(HEADER_BYTES, dtype=np.uint8), np.empty(DEPTH_MAX, dtype=np.int64)
+        count = find_headers(self._descriptor, self._at, self._stop, data, fields, places, depths)
+        kept, found = fields[:count, KEPT_AT].tolist(), places[:count].tolist()
+        return {at: (header_of(known), size) for known, (at, size) in zip(kept, found, strict=True)}
 
     def _checked(self, header: PageHeader, size_bytes: int) -> PageHeader:
         """Go on after a header of so many bytes."""

@@ -12,15 +12,39 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weir.operators.sources.parquet_header_kernels import DEPTH_MAX, HEADER_BYTES, HEADER_FIELDS, find_header
-from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader, header_of, read_header
+from weir.operators.sources.parquet_header_kernels import (
+    DEPTH_MAX,
+    HEADER_BYTES,
+    HEADER_FIELDS,
+    find_header,
+    find_headers,
+)
+from weir.operators.sources.parquet_headers import (
+    KEPT_AT,
+    DamagedPageError,
+    PageHeader,
+    header_of,
+    read_header,
+)
 
 
 def by_kernel(descriptor: int, at: int, stop: int) -> tuple[PageHeader, int] | None:
     fields, depths = np.empty(HEADER_FIELDS, dtype=np.int64), np.empty(DEPTH_MAX, dtype=np.int64)
     size = find_header(descriptor, at, stop, np.empty(HEADER_BYTES, dtype=np.uint8), fields, depths)
-    header = header_of(fields) if size else None
+    header = header_of(fields[KEPT_AT].tolist()) if size else None
     return None if header is None else (header, size)
+
+
+def places_by_kernel(path: Path, at: int, stop: int, count_max: int) -> list[list[int]]:
+    """Where the headers of a file begin from one on, and their bytes."""
+    fields = np.empty((count_max, HEADER_FIELDS), dtype=np.int64)
+    places = np.empty((count_max, 2), dtype=np.int64)
+    depths, data = np.empty(DEPTH_MAX, dtype=np.int64), np.empty(HEADER_BYTES, dtype=np.uint8)
+    descriptor = os.open(path, os.O_RDONLY)
+    count = find_headers(descriptor, at, stop, data, fields, places, depths)
+    os.close(descriptor)
+    assert count <= count_max
+    return places[:count].tolist()
 
 
 def headers_of(path: Path, **options: object) -> list[tuple[int, int]]:
@@ -58,6 +82,20 @@ def test_headers_of_a_file_are_the_same(tmp_path, version, use_dictionary):
     is_read = [header.kind != 3 for header, _ in expected if header is not None]
     assert found == [one if read else None for one, read in zip(expected, is_read, strict=True)]
     assert any(is_read) == (version == "1.0" or use_dictionary)
+
+
+def test_headers_are_read_together_up_to_one_that_is_damaged(tmp_path):
+    path = tmp_path / "a.parquet"
+    places = headers_of(path, data_page_version="1.0", use_dictionary=False)
+    begins, (first, stop) = [at for at, _ in places], places[0]
+    assert [at for at, _ in places_by_kernel(path, first, stop, 100)] == begins
+    assert [at for at, _ in places_by_kernel(path, first, stop, 3)] == begins[:3]
+    # All of a header, but not of its page.
+    assert [at for at, _ in places_by_kernel(path, first, begins[4] + 100, 100)] == begins[:4]
+    data = bytearray(path.read_bytes())
+    data[begins[2]] = 255
+    path.write_bytes(data)
+    assert [at for at, _ in places_by_kernel(path, first, stop, 100)] == begins[:2]
 
 
 @pytest.mark.parametrize("seed", range(10))
