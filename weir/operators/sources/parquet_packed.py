@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import PADDING_BYTES, byte_at, copy_block, load4
+from weir.kernel_bytes import PADDING_BYTES, byte_at, load4
 from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BYTES, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.parquet_division import copy_text_to
 from weir.operators.sources.parquet_kernels import all_present, copy_text
+from weir.operators.sources.parquet_snappy import copy_within
 
 #: Decompressed bytes at a time. Before them what is left of the window before: less than the length of a text.
 _WINDOW_BYTES, _FRONT_BYTES = 1 << 16, 64
 _STOP = _FRONT_BYTES + _WINDOW_BYTES
-#: What is copied at a time.
-_BLOCK_BYTES = 32
 #: A copy may go on after the end.
 _COPIED_BYTES_MAX = 64
 #: Compressed bytes that are read at a time; and after what was read to the window at once, of so many bytes or more.
@@ -138,22 +137,6 @@ def _fill_literal(descriptor: int, window: np.ndarray, packed: np.ndarray, place
 
 
 @byte_kernel_part
-def _copy_within(window: np.ndarray, filled: int, offset: int, length: int) -> None:
-    """Repeat ``length`` bytes from ``offset`` before the end, 1 to 64, which may be among them."""
-    if offset >= _BLOCK_BYTES or offset >= length:
-        copy_block(window, filled, window, filled - offset)
-        if length > _BLOCK_BYTES:
-            copy_block(window, filled + _BLOCK_BYTES, window, filled + _BLOCK_BYTES - offset)
-        return
-    # Whole repetitions at a time, of which there are more and more.
-    most = _BLOCK_BYTES - _BLOCK_BYTES % offset
-    done = 0
-    while done < length:
-        copy_block(window, filled + done, window, filled - offset)
-        done += min(offset + done, most)
-
-
-@byte_kernel_part
 def _take_tag(window: np.ndarray, packed: np.ndarray, places: np.ndarray) -> bool:
     """What a tag says: a copy is made, a literal begins. False: it cannot be."""
     at, end, filled = places[_PACKED_AT], places[_PACKED_END], places[_FILLED]
@@ -177,7 +160,7 @@ def _take_tag(window: np.ndarray, packed: np.ndarray, places: np.ndarray) -> boo
         length, offset, extra = number + 1, word, 4
     if at + 1 + extra > end or length > left or offset == 0 or offset > filled - _FRONT_BYTES:
         return False
-    _copy_within(window, filled, offset, length)
+    copy_within(window, filled, offset, length)
     places[_PACKED_AT] = at + 1 + extra
     places[_FILLED] = filled + length
     return True

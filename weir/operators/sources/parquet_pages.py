@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_header_kernels import (
     DEPTH_MAX,
     HEADER_BYTES,
@@ -44,6 +45,7 @@ from weir.operators.sources.parquet_kernels import (
     look_up_words,
 )
 from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows
+from weir.operators.sources.parquet_snappy import decompress_snappy
 
 #: As the file calls them, and as pyarrow does.
 CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
@@ -262,11 +264,19 @@ class PageReader:
             if header.compressed_bytes != size:
                 raise DamagedPageError("a page that is not compressed has two sizes")
             return self._read(np.empty(size, dtype=np.uint8))
-        if len(self._scratch) < header.compressed_bytes:
-            self._scratch = np.empty(header.compressed_bytes, dtype=np.uint8)
-        packed = self._read(self._scratch[: header.compressed_bytes])
-        if header.compressed_bytes == apart_bytes:
+        packed_bytes = header.compressed_bytes
+        if len(self._scratch) < packed_bytes + PADDING_BYTES:
+            self._scratch = np.empty(packed_bytes + PADDING_BYTES, dtype=np.uint8)
+        packed = self._read(self._scratch[:packed_bytes])
+        if packed_bytes == apart_bytes:
             return packed.copy()
+        if self._codec_name == "snappy":
+            out = np.empty(size + PADDING_BYTES, dtype=np.uint8)
+            out[:apart_bytes] = packed[:apart_bytes]
+            sizes = apart_bytes, packed_bytes, out[apart_bytes:], size - apart_bytes
+            if not decompress_snappy(self._scratch, *sizes):
+                raise DamagedPageError("a page cannot be decompressed")
+            return out[:size]
         rest = self._codec.decompress(pa.py_buffer(packed[apart_bytes:]), size - apart_bytes)
         body = np.frombuffer(rest, dtype=np.uint8)
         return np.concatenate([packed[:apart_bytes], body]) if apart_bytes else body
