@@ -12,7 +12,7 @@ from pathlib import Path
 
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
-from weir.errors import InputError
+from weir.errors import GraphError, InputError
 from weir.graph import LogicalGraph, physical_graph
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
@@ -22,6 +22,7 @@ from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
 from weir.operators.step_errors import StepError
+from weir.specs.base import is_number
 from weir.state.api import StateBackend
 from weir.streams import Stream
 
@@ -68,7 +69,9 @@ def run(
         WeirError: a sink or the state cannot be read or written.
     """
     logical = local_graph(flow)
-    wanted = {collect} if isinstance(collect, str) else set(collect)
+    wanted = _checked_names(collect)
+    if for_s is not None and not (is_number(for_s) and for_s >= 0):
+        raise GraphError(f"for_s is {for_s!r}; it must be a number of seconds, or None")
     if isinstance(flow, Stream):
         wanted.add(flow.node.name)
     collections = collected_steps(logical, wanted)
@@ -96,6 +99,14 @@ def run(
         if errors:
             raise errors[0]
         return Result(collections, dead_letters, was_stopped=was_stopped)
+
+
+def _checked_names(collect: object) -> set[str]:
+    if isinstance(collect, str):
+        return {collect}
+    if not isinstance(collect, Iterable) or not all(isinstance(name, str) for name in collect):
+        raise GraphError(f"collect is {collect!r}; give the name of a step, or a list of names")
+    return set(collect)
 
 
 def _check_none_rejected(deployment: Deployment) -> None:

@@ -1,10 +1,12 @@
 import json
+import re
 import signal
 
 import polars as pl
 import pytest
 
 import weir
+from weir.errors import InputError
 
 
 @pytest.fixture
@@ -158,3 +160,29 @@ def test_a_dataflow_is_needed():
         weir.GraphError, match=r"expected a weir\.Dataflow or one of its streams, got function"
     ):
         weir.run(counting)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"for_s": "10s"}, "for_s is '10s'; it must be a number of seconds"),
+        ({"collect": 5}, "collect is 5; give the name of a step, or a list of names"),
+        ({"collect": ["count", 5]}, r"collect is \['count', 5\]"),
+    ],
+)
+def test_settings_of_a_run_that_make_no_sense(settings, message):
+    with pytest.raises(weir.GraphError, match=message):
+        weir.run(counting("none"), **settings)
+
+
+def test_a_directory_of_folders_is_read_by_a_glob(tmp_path):
+    (tmp_path / "day=1").mkdir()
+    (tmp_path / "day=1" / "a.jsonl").write_text('{"id": 1}\n')
+    flow = weir.Dataflow("folders")
+    flow.source("rows", weir.JsonLines(str(tmp_path), schema={"id": int})).sink("out", weir.Collect())
+    with pytest.raises(InputError, match=r"folders within it are read as (\S+/\*\*/\*)\)") as refused:
+        weir.run(flow)
+    found = re.search(r"as (\S+/\*\*/\*)\)", str(refused.value))
+    flow = weir.Dataflow("folders")
+    flow.source("rows", weir.JsonLines(found[1], schema={"id": int})).sink("out", weir.Collect())
+    assert weir.run(flow)["out"].to_dicts() == [{"id": 1}]

@@ -78,6 +78,8 @@ def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
         if target.is_dir():
             found = [entry for entry in target.iterdir() if entry.is_file()]
             kind = "the directory holds no input files"
+            if any(entry.is_dir() for entry in target.iterdir()):
+                kind += f" (those of folders within it are read as {path}/**/*)"
         elif target.exists():
             raise InputError(
                 f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
