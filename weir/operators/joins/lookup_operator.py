@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
+from weir.python_rows import rows_batch
 from weir.records import system_schema, user_columns, without_key_hash
 from weir.specs.lookups import LookupSpec
 
@@ -63,9 +64,7 @@ class LookupOperator(Operator):
         is_left = self._spec.how == "left"
         loose = pa.schema([field.with_nullable(True) for field in schema])
         try:
-            columns = pa.RecordBatch.from_pylist(
-                [nothing if one is None else dict(one) for one in found], loose
-            )
+            columns = rows_batch([nothing if one is None else dict(one) for one in found], loose)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = str(error).splitlines()[0]
             raise self._error(f"returned a value of another type than declared: {reason}") from error

@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.operators.sources.source import Rows
+from weir.python_rows import rows_batch
 
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -87,7 +88,7 @@ def _of_table(rows: pl.DataFrame | pa.Table | pa.RecordBatch, schema: pa.Schema)
 def _of_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
     """All rows; those that do not fit are null, and told with the reason."""
     try:
-        return pa.RecordBatch.from_pylist(rows, schema=schema), {}
+        return rows_batch(rows, schema), {}
     except (*_WRONG_VALUE, AttributeError):
         pass
     bad: dict[int, str] = {}
@@ -105,7 +106,7 @@ def _what_is_wrong(row: object, schema: pa.Schema) -> str:
         return f"it is {type(row).__name__}, not a dict"
     for field in schema:
         try:
-            pa.array([row.get(field.name)], type=field.type)
+            rows_batch([row], pa.schema([field]))
         except _WRONG_VALUE as error:
             return f"field {field.name}: {str(error).splitlines()[0]}"
     return ""
@@ -115,4 +116,8 @@ def _text(rows: Rows, batch: pa.RecordBatch, number: int) -> bytes:
     """A row as a person reads it."""
     is_table = isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch)
     row = batch.slice(number, 1).to_pylist()[0] if is_table else rows[number]
-    return orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
+    try:
+        return orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        # Integers of more than 64 bits, and texts that are no Unicode.
+        return repr(row).encode(errors="backslashreplace")

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
+from weir.python_rows import rows_batch
 from weir.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
@@ -89,7 +90,7 @@ class FunctionOperator(Operator):
 
     def _build(self, rows: Sequence[dict[str, Any]], times: list[pa.Array]) -> pa.RecordBatch:
         try:
-            user = pa.RecordBatch.from_pylist(rows, schema=self._user_schema)
+            user = rows_batch(rows, self._user_schema)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             reason = str(error).splitlines()[0]
             raise self._error(

@@ -1,0 +1,90 @@
+"""Rows that Python code returns: numbers with a fraction never become integers."""
+
+import asyncio
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import weir
+from weir import testing
+from weir.python_rows import rows_batch
+
+SCHEMA = pa.schema(
+    [
+        ("n", pa.int64()),
+        ("lists", pa.list_(pa.struct([("n", pa.int8()), ("x", pa.float64())]))),
+        ("pair", pa.list_(pa.int64(), 2)),
+    ]
+)
+
+
+def test_whole_numbers_and_nulls_pass():
+    rows = [{"n": 2.0, "lists": [{"n": np.float64(3), "x": 0.5}, None], "pair": [1, 2]}, {}]
+    assert rows_batch(rows, SCHEMA).to_pylist() == [
+        {"n": 2, "lists": [{"n": 3, "x": 0.5}, None], "pair": [1, 2]},
+        {"n": None, "lists": None, "pair": None},
+    ]
+    assert rows_batch([], SCHEMA).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"n": 1.5}, {"n": np.float64(1.5)}, {"lists": [None, {"n": 1.5}]}, {"pair": [1, 1.5]}],
+)
+def test_fractions_do_not(row):
+    with pytest.raises(pa.ArrowInvalid, match=r"1.5\)? is no integer, and column '(n|lists|pair)' is "):
+        rows_batch([{}, row], SCHEMA)
+
+
+class Halves(weir.KeyedProcess):
+    def process(self, key, row, context):
+        yield {"id": key[0], "half": row["id"] / 2}
+
+
+async def half(row):
+    await asyncio.sleep(0)
+    return {"id": row["id"], "half": row["id"] / 2}
+
+
+async def half_of(number):
+    await asyncio.sleep(0)
+    return {"half": number / 2}
+
+
+STEPS = {
+    "map": lambda rows, schema: rows.map(
+        "halves", lambda row: {"id": row["id"], "half": row["id"] / 2}, schema
+    ),
+    "map_async": lambda rows, schema: rows.map_async("halves", half, schema),
+    "process": lambda rows, schema: rows.key_by("id").process("halves", Halves, schema),
+    "lookup": lambda rows, schema: rows.lookup("halves", half_of, "id", {"half": int}),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_returns_a_fraction_where_it_declared_an_integer_fails(step):
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines("none", schema={"id": int}))
+    STEPS[step](rows, {"id": int, "half": int}).sink("out", weir.Collect())
+    assert [row["half"] for row in testing.run(flow, {"rows": [{"id": 4}]})["out"]] == [2]
+    with pytest.raises(
+        weir.WeirError, match=r"step 'halves': .*another type than declared: 1.5 is no integer"
+    ):
+        testing.run(flow, {"rows": [{"id": 3}]})
+
+
+def test_rows_of_a_source_that_do_not_fit_are_put_aside_whatever_they_hold():
+    def read(position):
+        yield [{"n": 1}, {"n": 1.5}, {"n": 1 << 70}, {"n": 2, "other": 1 << 70}, {"n": "\ud800"}], 1
+
+    flow = weir.Dataflow("job")
+    flow.source("rows", weir.UserSource(read, schema={"n": pl.Int64})).sink("out", weir.Collect())
+    result = weir.run(flow)
+    assert result["out"].to_dicts() == [{"n": 1}, {"n": 2}]
+    assert [(letter.position, letter.raw) for letter in result.dead_letters] == [
+        (1, '{"n":1.5}'),
+        (2, "{'n': 1180591620717411303424}"),
+        (4, "{'n': '\\ud800'}"),
+    ]
