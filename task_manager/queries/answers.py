@@ -128,7 +128,7 @@ class Answers:
         table = next((table for table in running.chain.tables if table.state_id == state_id), None)
         if type(table) is not CellTable or table.expiry is not None:
             return None
-        data = table.look_at(value, np.frombuffer(key, dtype=np.uint8))
+        data = table.look_at(value, np.frombuffer(key, dtype=np.uint8), asked.format.whole)
         # Whoever owns the group before and after has owned it meanwhile.
         if data is None or not owns(running, group):
             return None

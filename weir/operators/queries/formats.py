@@ -33,9 +33,12 @@ from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, WindowTopSpec
 from weir.state.tables.accumulators import decode_one, decode_values, value_bytes
+from weir.state.tables.cells import WholeCell
 from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.states import SingleState, State, declared_states
 
+#: Running aggregates whose only cell is replaced by each row.
+_COUNTS, _EXTREMES_AND_SUMS = ("count", "count_distinct"), ("sum", "min", "max")
 _VIEWS = {"i": "<i8", "u": "<u8", "f": "<f8", "b": "<i8"}
 
 
@@ -205,4 +208,8 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
     def decode(data: bytes) -> Any:
         return plain(fold.results(Cells(*decode_one(data, folds.cell_count)))[0].as_py())
 
-    return EntryFormat(decode, decode_many=decode_many)
+    aggregate = spec.aggregates[index]
+    counts = aggregate.function in _COUNTS
+    is_whole = counts or aggregate.function in _EXTREMES_AND_SUMS
+    whole = WholeCell(fold.cell, counts=counts) if is_whole else None
+    return EntryFormat(decode, decode_many=decode_many, whole=whole)

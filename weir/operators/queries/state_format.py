@@ -17,6 +17,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.retained import TIME_MS_MAX
+from weir.state.tables.cells import WholeCell
 from weir.ttl import Ttl
 
 #: Stands for "there is no value".
@@ -143,6 +144,7 @@ class EntryFormat(StateFormat):
         ttl: Ttl | None = None,
         decode_many: Callable[[Sequence[bytes]], pa.Array] | None = None,
         is_there: Callable[[bytes], bool] | None = None,
+        whole: WholeCell | None = None,
     ) -> None:
         """How an entry is read.
 
@@ -152,7 +154,9 @@ class EntryFormat(StateFormat):
             ttl: of such states.
             decode_many: the values of many entries that are there, much faster.
             is_there: False: an entry that means that there is none.
+            whole: the cell that ``decode`` looks at, if it is a single one that is never half of a value.
         """
+        self.whole = whole
         self._decode, self._stamp_of, self.ttl = decode, stamp_of, ttl
         self._decode_many, self._is_there = decode_many, is_there
 

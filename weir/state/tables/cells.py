@@ -9,6 +9,7 @@ in the backend, or it has no state. A batch's unknown keys come in one read, in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +36,21 @@ _COPIED_KEY_BYTES = 32
 
 class ChangingError(Exception):
     """The table is being changed: look again in a moment."""
+
+
+@dataclass(frozen=True)
+class WholeCell:
+    """The only cell of which a value is made: each row replaces it at once, so that it always means something."""
+
+    cell: int
+    #: A number of rows, which has no flag "has had a value"; 0: it may not have met its first row.
+    counts: bool = False
+
+    def has_value(self, cells: np.ndarray, presence: np.ndarray) -> bool:
+        """Whether a row of the key has been taken in; arrays as of :meth:`SlotTable.peek`."""
+        if self.counts:
+            return bool(cells[self.cell])
+        return bool(presence[self.cell // 8] & (1 << (self.cell % 8)))
 
 
 class CellTable(StateTable):
@@ -78,7 +94,7 @@ class CellTable(StateTable):
         )
         self._gets = self._hits = 0
         self._failed = False
-        #: Whether the rows of a piece are being worked on.
+        #: Whether the rows of a piece are being taken into their cells.
         self._in_piece = False
         #: By key group: when it was copied for a new owner (the table's ``now``); negative: not, or the copy is void.
         self._copied = np.full(max_parallelism, -1, dtype=np.int64)
@@ -186,33 +202,28 @@ class CellTable(StateTable):
                 if rows - start > self._table.capacity // 2:
                     stop = min(rows, start + self._table.rows_max)
                 stop = self._limit_key_bytes(key_offsets, start, stop)
-                # Until the lookup is through, new slots are empty although the store may have their state.
                 self._check_usable()
-                self._failed = True
-                self._begin_piece()
+                self.end_piece()
                 slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1], changes)
-                self._failed = False
+                if changes:
+                    self._begin_piece()
                 yield start, stop, slots
                 start = stop
         finally:
             self.end_piece()
 
     def _begin_piece(self) -> None:
-        if not self._in_piece:
-            self._in_piece = True
-            self._table.changing += 1
-        self._table.changes += 1
+        self._in_piece = True
+        self._table.updates += 1
 
     def end_piece(self) -> None:
         """The cells of a piece are as they will be: others may look at them.
 
         For callers of :meth:`pieces` who do something else before they ask for the next piece.
         """
-        if self._in_piece:
-            self._in_piece = False
-            self._table.changing -= 1
+        self._in_piece = False
 
-    def look_at(self, value: np.uint64, key: np.ndarray) -> bytes | None:
+    def look_at(self, value: np.uint64, key: np.ndarray, whole: WholeCell | None = None) -> bytes | None:
         """The value of a cached key as the store would have it, as it is between two batches; None: not cached.
 
         Any thread may call it.
@@ -220,20 +231,23 @@ class CellTable(StateTable):
         Args:
             value: the key's hash.
             key: the key's bytes, uint8.
+            whole: the only cell that matters: as it is between two rows, also in the midst of a batch.
 
         Raises:
             ChangingError: the table is being changed just now.
         """
         table = self._table
-        changes = table.changes
-        if table.changing or self._failed:
+        changes, updates, is_updated = table.changes, table.updates, self._in_piece
+        if table.changing or self._failed or (is_updated and whole is None):
             raise ChangingError
         found = table.peek(value, key)
         if table.changing or table.changes != changes:
             raise ChangingError
-        if found is None:
-            return None
-        return accumulators.encode_one(*found)
+        is_updated = is_updated or table.updates != updates
+        # A key that this batch has brought has a slot before it has a value.
+        if is_updated and found is not None and (whole is None or not whole.has_value(*found)):
+            raise ChangingError
+        return None if found is None else accumulators.encode_one(*found)
 
     def _check_usable(self) -> None:
         if self._failed:
@@ -256,15 +270,19 @@ class CellTable(StateTable):
         self._hits += len(slots) - missing
         if missing == 0:
             return slots
-        new_slots = np.empty(missing, dtype=np.int32)
-        row = table.insert_missing(hashes, key_data, key_offsets, 0, slots, new_slots)
-        while row < len(slots):
-            if not table.make_room(int(key_offsets[row + 1]) - int(key_offsets[row])):
-                self._evict(missing - table.new_count)
-            row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
-        new_slots = new_slots[: table.new_count]
-        has_none = self._stored.has_none_of(new_slots)
-        stored = 0 if has_none else self._stored.load(new_slots, self._groups(new_slots))
+        # Until all are loaded, new slots are empty although the store may have their state.
+        self._failed = True
+        with table.change():
+            new_slots = np.empty(missing, dtype=np.int32)
+            row = table.insert_missing(hashes, key_data, key_offsets, 0, slots, new_slots)
+            while row < len(slots):
+                if not table.make_room(int(key_offsets[row + 1]) - int(key_offsets[row])):
+                    self._evict(missing - table.new_count)
+                row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
+            new_slots = new_slots[: table.new_count]
+            has_none = self._stored.has_none_of(new_slots)
+            stored = 0 if has_none else self._stored.load(new_slots, self._groups(new_slots))
+        self._failed = False
         self.keys_created += len(new_slots) - stored
         if not changes:
             table.mark_clean(new_slots)

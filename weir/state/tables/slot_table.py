@@ -72,6 +72,8 @@ class SlotTable:
         self._now = 0
         #: Calls under way that change which key has which slot; and how many there have been.
         self.changing = self.changes = 0
+        #: How often the owner has begun to take rows into cells.
+        self.updates = 0
         self._resize(min(SLOTS_MIN, self._capacity_max()))
 
     @property

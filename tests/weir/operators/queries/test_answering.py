@@ -454,3 +454,16 @@ def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
     assert max(batch.num_rows for batch in batches) < 5_000
     table = pa.Table.from_batches(batches)
     assert table["key"].to_pylist() == [key.decode() for key in keys]
+
+
+def test_aggregates_of_one_cell_can_be_read_while_rows_are_taken_in():
+    graph = build()
+    names = ("n", "total", "least", "mean")
+    whole = {name: asked_state(graph, Question("sums", name, "a")).format.whole for name in names}
+    # The mean is a sum and a number, which are changed one after the other.
+    assert whole["mean"] is None
+    assert [(whole[name].cell, whole[name].counts) for name in names[:3]] == [
+        (0, True),
+        (1, False),
+        (2, False),
+    ]

@@ -8,7 +8,7 @@ import pytest
 from weir import keys as weir_keys
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.accumulators import decode_values
-from weir.state.tables.cells import CellTable, ChangingError
+from weir.state.tables.cells import CellTable, ChangingError, WholeCell
 
 KEYS = 400
 
@@ -18,9 +18,9 @@ def column(names):
     return weir_keys.hash_keys(keys), keys.data, keys.offsets
 
 
-def look(table, name):
+def look(table, name, whole=None):
     hashes, data, _ = column([name])
-    found = table.look_at(hashes[0], data)
+    found = table.look_at(hashes[0], data, whole)
     return None if found is None else decode_values([found], 2)[0][0].tolist()
 
 
@@ -45,6 +45,51 @@ def test_a_piece_that_is_worked_on_is_not_shown():
     assert look(table, "a") == [7, 7]
     assert next(pieces, None) is None
     assert look(table, "a") == [7, 7]
+
+
+def test_a_cell_that_rows_replace_at_once_is_shown_in_the_midst_of_a_piece():
+    table = CellTable(MemoryBackend(), 1, 2, 1 << 20, 16)
+    add(table, ["a"])
+    pieces = table.pieces(*column(["a", "new"]))
+    _, _, slots = next(pieces)
+    count, total = WholeCell(0, counts=True), WholeCell(1)
+    assert look(table, "a", count) == [1, 1]
+    table.cells[slots[0], 0] = 2
+    assert look(table, "a", count) == [2, 1]
+    assert look(table, "other", count) is None
+    # Of these nothing says yet whether there is a value.
+    for name, whole in (("new", count), ("a", total)):
+        with pytest.raises(ChangingError):
+            look(table, name, whole)
+    table.presence[slots[0], 0] = 2
+    assert look(table, "a", total) == [2, 1]
+
+
+class WatchedBackend(MemoryBackend):
+    """Calls something before each read."""
+
+    def get_packed(self, keys, value_bytes):
+        self.watch()
+        return super().get_packed(keys, value_bytes)
+
+
+def test_a_key_is_not_shown_while_others_are_read_from_the_store():
+    backend = WatchedBackend()
+    table = CellTable(backend, 1, 2, 1 << 20, 1)
+    add(table, ["a", "b"])
+    table.flush()
+    table.clear_groups([0])
+    table.adopt_groups([0])
+    seen = []
+
+    def watch():
+        with pytest.raises(ChangingError):
+            look(table, "a", WholeCell(0, counts=True))
+        seen.append(True)
+
+    backend.watch = watch
+    add(table, ["a"])
+    assert seen and look(table, "a") == [2, 2]
 
 
 def test_looks_of_another_thread_are_right_while_keys_come_and_go():
