@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +23,7 @@ from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.rows import top_format, window_top_format
 from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
 from weir.operators.queries.window_formats import SessionFormat, WindowFormat
+from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
 from weir.protocol.queries import QueryError
@@ -32,7 +34,13 @@ from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, WindowTopSpec
-from weir.state.tables.accumulators import decode_one, decode_values, value_bytes
+from weir.state.tables.accumulators import (
+    FORMAT_VERSION,
+    decode_one,
+    decode_values,
+    presence_bytes,
+    value_bytes,
+)
 from weir.state.tables.cells import WholeCell
 from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.states import SingleState, State, declared_states
@@ -208,8 +216,34 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
     def decode(data: bytes) -> Any:
         return plain(fold.results(Cells(*decode_one(data, folds.cell_count)))[0].as_py())
 
-    aggregate = spec.aggregates[index]
-    counts = aggregate.function in _COUNTS
-    is_whole = counts or aggregate.function in _EXTREMES_AND_SUMS
-    whole = WholeCell(fold.cell, counts=counts) if is_whole else None
-    return EntryFormat(decode, decode_many=decode_many, whole=whole)
+    function = spec.aggregates[index].function
+    if function not in (*_COUNTS, *_EXTREMES_AND_SUMS):
+        return EntryFormat(decode, decode_many=decode_many)
+    whole = WholeCell(fold.cell, counts=function in _COUNTS)
+    return EntryFormat(
+        _cell_decoder(decode, whole, fold, folds.cell_count), decode_many=decode_many, whole=whole
+    )
+
+
+def _cell_decoder(
+    decode: Callable[[bytes], Any], whole: WholeCell, fold: Fold, cell_count: int
+) -> Callable[[bytes], Any]:
+    """As ``decode``, of values whose cell is the number itself: without arrays, which are most of the work."""
+    none = Cells(np.zeros((0, cell_count), np.int64), np.zeros((0, presence_bytes(cell_count)), np.uint8))
+    form = {pa.int64(): "<q", pa.float64(): "<d"}.get(fold.results(none).type)
+    if form is None:
+        return decode
+    size, cell = value_bytes(cell_count), whole.cell
+    flag, bit, is_integer = 1 + cell // 8, 1 << cell % 8, form == "<q"
+    unpack, start = struct.Struct(form).unpack_from, 1 + presence_bytes(cell_count) + 8 * cell
+
+    def decode_cell(data: bytes) -> Any:
+        if len(data) != size or data[0] != FORMAT_VERSION:
+            # Refuses it.
+            return decode(data)
+        if not whole.counts and not data[flag] & bit:
+            return None
+        number = unpack(data, start)[0]
+        return number if is_integer else plain(number)
+
+    return decode_cell
