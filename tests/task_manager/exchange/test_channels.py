@@ -20,6 +20,13 @@ from weir.types import ChannelId, SubtaskId
 CHANNEL = ChannelId(SubtaskId(0, 0), SubtaskId(1, 0))
 
 
+def wait_until(is_so) -> None:
+    deadline_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+
+
 def batch(rows: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"n": pa.array(range(rows), type=pa.int64())})
 
@@ -357,3 +364,97 @@ def test_where_all_inputs_are_idle_it_is_waited_for_the_first():
     began_s = time.monotonic()
     assert inbox.await_wave(0.0, 0.05, 0.0, 0) is Wave.TORN
     assert time.monotonic() - began_s >= 0.04
+
+
+def visited(inbox: Inbox, turn, *, elements: int = 1, wait_s: float = 600.0) -> threading.Thread:
+    """A consumer that sleeps while somebody visits it."""
+    inbox.visit()
+    consumer = threading.Thread(target=inbox.await_visits, args=(turn, wait_s, elements, 0.001))
+    consumer.start()
+    wait_until(lambda: inbox._turn is not None)
+    return consumer
+
+
+def test_who_sends_takes_in_what_it_has_sent_while_the_consumer_sleeps():
+    channel, inbox, _ = local()
+    taken: list[tuple[int, int]] = []
+
+    def turn() -> bool:
+        while (delivery := inbox.poll_batch()) is not None:
+            taken.append((delivery.element.num_rows, threading.get_ident()))
+            delivery.release()
+        return True
+
+    consumer = visited(inbox, turn)
+    for rows in (1, 2):
+        channel.send(batch(rows))
+        channel.visit()
+    assert taken == [(1, threading.get_ident()), (2, threading.get_ident())]
+    assert channel.gate.is_empty
+    assert consumer.is_alive()
+    # Not what comes before the consumer does: it has to do with more than rows.
+    channel.send(Watermark(5))
+    channel.send(batch(3))
+    channel.visit()
+    consumer.join(60)
+    assert [len(taken), len(inbox)] == [2, 2]
+    assert inbox.poll_batch() is None
+
+
+@pytest.mark.parametrize("end", ["turn", "wake", "call_home", "many", "time"])
+def test_a_consumer_goes_on_itself(end):
+    channel, inbox, _ = local()
+    consumer = visited(inbox, lambda: end != "turn", wait_s=0.02 if end == "time" else 600.0)
+    if end == "wake":
+        inbox.wake()
+    elif end == "call_home":
+        channel.call_home()
+    elif end == "many":
+        for _ in range(8):
+            channel.send(batch(1))
+    elif end == "turn":
+        channel.visit()
+    consumer.join(60)
+    assert not consumer.is_alive()
+    # Whoever comes now finds nobody to work for.
+    inbox._turn = None
+    channel.visit()
+
+
+def test_a_consumer_that_is_woken_waits_until_its_visitor_has_gone():
+    channel, inbox, _ = local()
+    began, may_end = threading.Event(), threading.Event()
+
+    def turn() -> bool:
+        began.set()
+        return may_end.wait(60)
+
+    consumer = visited(inbox, turn)
+    visitor = threading.Thread(target=channel.visit)
+    visitor.start()
+    assert began.wait(60)
+    inbox.wake()
+    consumer.join(0.05)
+    assert consumer.is_alive()
+    may_end.set()
+    consumer.join(60)
+    visitor.join(60)
+    assert not consumer.is_alive()
+
+
+def test_nobody_sleeps_for_visits_without_a_visitor_or_beside_what_has_come():
+    channel, inbox, _ = local()
+
+    def turn() -> bool:
+        raise AssertionError("nobody is visited")
+
+    assert not inbox.await_visits(turn, 600.0, 1, 0.0)
+    channel.visit()
+    # One of two would have to come by a link that is lent.
+    assert not inbox.await_visits(turn, 600.0, 2, 0.0)
+    channel.send(batch(1))
+    assert not inbox.await_visits(turn, 600.0, 1, 0.0)
+    # A visit counts once.
+    inbox.poll(0.0)
+    assert inbox.await_visits(turn, 0.001, 1, 0.0)
+    assert not inbox.await_visits(turn, 600.0, 1, 0.0)
