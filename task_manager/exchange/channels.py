@@ -172,7 +172,8 @@ class Inbox:
             self._elements.append(delivery)
             if not isinstance(delivery.element, pa.RecordBatch):
                 self._hear(delivery)
-                self._call_home()
+                if not isinstance(delivery.element, Watermark):
+                    self._call_home()
             if len(self._elements) >= self._enough or (self._wave_inputs and self._is_wave_here()):
                 self._condition.notify()
 
@@ -250,13 +251,13 @@ class Inbox:
                 self._lender, self.borrows = None, False
 
     def await_visits(self, turn: Callable[[], bool], wait_s: float, elements: int, late_s: float) -> bool:
-        """Sleep, and let who brings rows take them in; until a control element, :meth:`wake`, or ``wait_s``.
+        """Sleep, and let who brings rows take them in; until :meth:`wake`, ``wait_s``, or what is no row or watermark.
 
         A source that has sent rows to a consumer of its own process goes on to the consumer's work itself: a consumer
         that is woken for each small batch costs two changes of threads and of who has the GIL.
 
         Args:
-            turn: takes in batches that have come (:meth:`poll_batch`); False: the consumer is to go on itself. It runs
+            turn: takes in what has come (:meth:`poll_brought`); False: the consumer is to go on itself. It runs
                 in the visitor's thread, while the consumer sleeps.
             wait_s: and so long at most.
             elements: how many come at a time; all but one by a link that is lent to the consumer.
@@ -316,10 +317,10 @@ class Inbox:
             self._turn = None
             self._condition.notify()
 
-    def poll_batch(self) -> Delivery | None:
-        """The element at the head if it is a batch; never waits."""
+    def poll_brought(self) -> Delivery | None:
+        """The element at the head if it is a batch or a watermark; never waits."""
         with self._condition:
-            if not self._elements or not isinstance(self._elements[0].element, pa.RecordBatch):
+            if not self._elements or not isinstance(self._elements[0].element, pa.RecordBatch | Watermark):
                 return None
             self._gathered -= 1
             return self._elements.popleft()

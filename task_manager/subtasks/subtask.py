@@ -50,7 +50,7 @@ _SWEEP_REST = 9
 #: Whether there is something to sweep is asked so often.
 _SWEEP_LOOK_S = 1.0
 #: A subtask that is visited looks so often whether it still is; see ``Inbox.await_visits``.
-_VISITS_LOOK_S, _VISITS_LOOK_ROUNDS = 0.05, 4
+_VISITS_LOOK_S, _VISITS_LOOK_ROUNDS = 0.1, 4
 
 
 @dataclass(frozen=True, slots=True)

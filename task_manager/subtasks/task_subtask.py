@@ -176,7 +176,7 @@ class TaskSubtask(Subtask):
         if len(inbox) and self._watermarks.active_count > 1:
             self._pace.gathered(len(inbox))
         try:
-            while (delivery := inbox.poll_batch()) is not None:
+            while (delivery := inbox.poll_brought()) is not None:
                 self._take(delivery)
         except BaseException as error:
             self._raised = error

@@ -380,7 +380,7 @@ def test_who_sends_takes_in_what_it_has_sent_while_the_consumer_sleeps():
     taken: list[tuple[int, int]] = []
 
     def turn() -> bool:
-        while (delivery := inbox.poll_batch()) is not None:
+        while (delivery := inbox.poll_brought()) is not None:
             taken.append((delivery.element.num_rows, threading.get_ident()))
             delivery.release()
         return True
@@ -392,13 +392,13 @@ def test_who_sends_takes_in_what_it_has_sent_while_the_consumer_sleeps():
     assert taken == [(1, threading.get_ident()), (2, threading.get_ident())]
     assert channel.gate.is_empty
     assert consumer.is_alive()
-    # Not what comes before the consumer does: it has to do with more than rows.
-    channel.send(Watermark(5))
+    # What is no row or watermark is the consumer's own, and what comes after it.
+    channel.send(Barrier(5))
     channel.send(batch(3))
     channel.visit()
     consumer.join(60)
     assert [len(taken), len(inbox)] == [2, 2]
-    assert inbox.poll_batch() is None
+    assert inbox.poll_brought() is None
 
 
 @pytest.mark.parametrize("end", ["turn", "wake", "call_home", "many", "time"])

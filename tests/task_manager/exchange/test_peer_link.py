@@ -169,7 +169,7 @@ def test_a_visitor_reads_from_a_lent_link_for_the_consumer(lent):
     taken = []
 
     def turn() -> bool:
-        while (delivery := inbox.poll_batch()) is not None:
+        while (delivery := inbox.poll_brought()) is not None:
             taken.append(delivery.element.num_rows)
             delivery.release()
         return len(taken) < 3
