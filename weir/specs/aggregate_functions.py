@@ -98,15 +98,22 @@ def aggregate_type(
     if takes_texts and compares_texts(function, column, schema):
         return pa.list_(dtype) if function == "largest" else dtype
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
+    mend = ""
+    if compares_texts(function, column, schema):
+        mend = "; of texts and bytes it goes with windows of keys: key_by(...).window(...)"
+    elif pat.is_decimal(dtype):
+        mend = f"; cast it in a step before, pl.col({column!r}).cast(pl.Float64)"
     if function in _BY_TIME and not is_number:
         if not _is_word(dtype):
             raise GraphError(
                 f"step {step!r}: {function} over {column!r}: the column is {dtype}; it takes numbers, booleans, dates "
-                f"and times"
+                f"and times{mend}"
             )
         return dtype
     if not is_number:
-        raise GraphError(f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number")
+        raise GraphError(
+            f"step {step!r}: {function} over {column!r}: the column is {dtype}, not a number{mend}"
+        )
     number = pa.int64() if pat.is_integer(dtype) and function not in _FLOATS else pa.float64()
     return pa.list_(number) if function == "largest" else number
 
