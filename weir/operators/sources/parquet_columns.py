@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -100,19 +100,24 @@ class _Column:
             left = found.rows - passed
             fitting = (bytes_max - plan.size_bytes) * found.rows // max(1, found.size_bytes)
             rows = min(left, rows_max - plan.rows, fitting)
-            if rows < left and (rows <= 0 or found.packed is None):
-                # Only of a page that is divided while it is read some rows can be left for the next batch.
+            is_cut = rows < left
+            # Only of a page that is divided while it is read some rows can be left for the next batch; and not of one
+            # that is larger than a batch, which would be read as a whole for each of them.
+            if is_cut and (rows <= 0 or found.packed is None or found.size_bytes > bytes_max):
                 if passed:
                     self._begun = found, passed
                 else:
                     self._reader.back_to(found.begin)
                 break
+            if is_cut and not passed:
+                # Where it is not divided, both batches read the same page.
+                found = replace(found, read=cache(found.read))
             if not plan.pages:
                 plan.passed = passed
             plan.pages.append(found)
             plan.rows += rows
             plan.size_bytes += -(-rows * found.size_bytes // found.rows)
-            if rows < left:
+            if is_cut:
                 self._begun = found, passed + rows
                 break
         return plan
@@ -197,7 +202,7 @@ class _Column:
                 continue
             (later, passed), self._begun = self._begun, None
             self._page = later.read()
-            self.skip(passed)
+            self.skip(passed - self._page.next_row)
         return self._page
 
 

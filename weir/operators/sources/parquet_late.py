@@ -175,36 +175,58 @@ class LateTexts:
         return row + page.rows if at >= 0 else -1
 
     def _read(self) -> pa.Array:
-        """All texts of the pages, and of these those of the rows."""
-        rows = sum(page.rows for page in self.pages)
+        """All of them; of a page that is begun or cut here it is noted how far it was read."""
         bytes_max = sum(page.size_bytes for page in self.pages)
-        offsets = np.zeros(rows + 1, dtype=np.int32)
+        offsets = np.zeros(self.rows + 1, dtype=np.int32)
         valid: np.ndarray | None = None
         out = np.empty(bytes_max + PADDING_BYTES, dtype=np.uint8)
-        row = 0
+        row, first = 0, self.passed
         for later in self.pages:
             page = later.read()
-            if row + page.rows > rows:
+            wanted = min(page.rows - first, self.rows - row)
+            if page.rows != later.rows or wanted <= 0:
                 raise UnsupportedPageError("a page is not as its header says")
-            is_there = _NONE if page.valid is None else page.valid.view(np.uint8)
             at, target = 0, (offsets, row, out, bytes_max)
             if page.at < 0:
-                count = append_found(page.data, page.starts, page.lengths, 0, page.rows, *target)
+                count = append_found(page.data, page.starts, page.lengths, first, wanted, *target)
             else:
-                count, at = append_plain(page.data, page.at, page.rows, is_there, 0, *target)
-            if at < 0 or count < page.rows:
+                _pass_over(page, first)
+                count, at = append_plain(page.data, page.at, wanted, _presence(page), first, *target)
+            if at < 0 or count < wanted:
                 raise DamagedPageError("a page has fewer values than it says")
             if page.valid is not None:
-                valid = np.ones(rows, dtype=np.bool_) if valid is None else valid
-                valid[row : row + page.rows] = page.valid
-            row += page.rows
-        if row != rows or rows < self.passed + self.rows:
+                valid = np.ones(self.rows, dtype=np.bool_) if valid is None else valid
+                valid[row : row + wanted] = page.valid[first : first + wanted]
+            if first + wanted < page.rows:
+                page.next_row, page.at = first + wanted, at
+            row, first = row + wanted, 0
+        if row != self.rows:
             raise UnsupportedPageError("pages are not as their headers say")
         bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        nulls = 0 if valid is None else rows - int(np.count_nonzero(valid))
+        nulls = 0 if valid is None else self.rows - int(np.count_nonzero(valid))
         texts = pa.py_buffer(out[: int(offsets[-1])])
-        whole = pa.Array.from_buffers(self.field.type, rows, [bitmap, pa.py_buffer(offsets), texts], nulls)
-        return whole.slice(self.passed, self.rows)
+        return pa.Array.from_buffers(
+            self.field.type, self.rows, [bitmap, pa.py_buffer(offsets), texts], nulls
+        )
+
+
+def _presence(page: Page) -> np.ndarray:
+    """Which rows have a value, for ``append_plain``."""
+    return _NONE if page.valid is None else page.valid.view(np.uint8)
+
+
+def _pass_over(page: Page, row: int) -> None:
+    """Find where this row of a page of plain texts is; the ones before it were divided, or read before."""
+    left = row - page.next_row
+    if left < 0:
+        raise UnsupportedPageError("a page was read beyond these rows")
+    if left:
+        offsets, passed = np.zeros(left + 1, np.int32), np.empty(page.data_bytes + PADDING_BYTES, np.uint8)
+        target = offsets, 0, passed, page.data_bytes
+        count, at = append_plain(page.data, page.at, left, _presence(page), page.next_row, *target)
+        if at < 0 or count < left:
+            raise DamagedPageError("a page has fewer values than it says")
+        page.next_row, page.at = row, at
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_columns import direct_batches
-from weir.operators.sources.parquet_headers import DamagedPageError
+from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader
 from weir.operators.sources.parquet_late import LateRows, LateTexts
-from weir.operators.sources.parquet_pages import LaterPage, Page, UnsupportedPageError
+from weir.operators.sources.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet
 from weir.records import system_schema, user_columns
 from weir.specs import ParquetSpec
@@ -98,6 +98,26 @@ def test_batches_of_late_texts_are_full_wherever_pages_end(tmp_path, compression
             part.extend(more)
     assert counts == [700, 700, 700, 700, 200]
     assert parts == parts_of(table.combine_chunks().to_batches()[0])
+
+
+def test_pages_between_batches_are_read_once_where_they_are_not_divided(tmp_path, monkeypatch):
+    path = str(tmp_path / "a.parquet")
+    table = table_of(random.Random(8), 3000)
+    pq.write_table(table, path, use_dictionary=["name"], data_page_size=40_000, write_batch_size=16)
+    read, places = PageReader._page_at, []
+
+    def noted(self: PageReader, body_at: int, header: PageHeader) -> Page:
+        places.append(body_at)
+        return read(self, body_at, header)
+
+    monkeypatch.setattr(PageReader, "_page_at", noted)
+    texts = []
+    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
+        assert isinstance(rows, LateRows)
+        texts += rows.late.array().to_pylist()
+    assert texts == table.column("payload").to_pylist()
+    assert len(places) > 5
+    assert len(set(places)) == len(places)
 
 
 def test_late_texts_have_no_more_bytes_than_a_batch_wherever_pages_end(tmp_path):
