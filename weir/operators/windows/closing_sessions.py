@@ -17,13 +17,17 @@ import numpy as np
 from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS
+from weir.operators.windows.listed_entries import ListedEntries, ListedRows
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.window_table import WindowTable
 
 #: Entries are listed in so many parts where the table is large, in the last eighth of the time before it is needed.
 _PARTS, _LEAD = 16, 8
 #: Slots of a large table.
 LARGE_SLOTS = 1 << 20
+#: By which changed entries are told from others: of those that lie alike, a few are looked up in vain.
+_CHANGED_BITS = 1 << 22
+_CHANGED_MASK = np.uint64(_CHANGED_BITS - 1)
 #: After a longer silence sessions are put together all at once.
 _PANES_MAX = 16
 
@@ -38,49 +42,49 @@ class CompleteSessions(NamedTuple):
 class _Pane:
     """What is known of the entries of one pane."""
 
-    def __init__(self, end_ms: int, parts: list[np.ndarray | None]) -> None:
+    def __init__(
+        self, end_ms: int, gap_ms: int, parts: list[np.ndarray | None], max_parallelism: int
+    ) -> None:
         self.end_ms = end_ms
         #: Key groups whose entries are still to be listed; None: those of all.
         self.parts = parts
-        #: Last times and keys of entries that were listed, or have changed since.
+        #: By key group, bool: its entries have been listed.
+        self.is_listed = np.zeros(max_parallelism, dtype=np.bool_)
+        self.listed = ListedEntries(end_ms, gap_ms)
+        #: Last times and keys of entries that have changed since they were listed.
         self.found: list[tuple[np.ndarray, weir_keys.KeyColumn]] = []
-        #: All of them in the order of their last times, of which the first so many were taken.
-        self.lasts_ms = self.order = np.empty(0, dtype=np.int64)
-        self.keys = weir_keys.joined_keys([])
-        self.taken = 0
-        self.is_sorted = False
+        #: True at the lower bits of the hash of a key whose entry has changed since; None: none has.
+        self._changed: np.ndarray | None = None
 
-    def sort(self) -> None:
-        """Bring what was found in order."""
-        self.lasts_ms = np.concatenate([self.lasts_ms, *(lasts_ms for lasts_ms, _ in self.found)])
-        self.order = np.argsort(self.lasts_ms, kind="stable")
-        self.lasts_ms = self.lasts_ms[self.order]
-        self.keys = weir_keys.joined_keys([keys for _, keys in self.found])
-        self.found, self.is_sorted = [], True
+    def note_changed(self, hashes: np.ndarray) -> None:
+        """What was listed of these keys is not what the table has, maybe."""
+        if self._changed is None:
+            self._changed = np.zeros(_CHANGED_BITS, dtype=np.bool_)
+        self._changed[hashes & _CHANGED_MASK] = True
 
-    def due(self, gone_ms: int) -> weir_keys.KeyColumn:
-        """Keys of entries whose last row is before a time, or was when they were found; none of them twice."""
-        stop = max(self.taken, int(np.searchsorted(self.lasts_ms, gone_ms)))
-        due = [weir_keys.select_keys(self.keys, self.order[self.taken : stop])]
-        self.taken = stop
-        waiting = []
+    def may_have_changed(self, hashes: np.ndarray) -> np.ndarray:
+        """Of which of these keys the table has to be asked; bool."""
+        if self._changed is None:
+            return np.zeros(len(hashes), dtype=np.bool_)
+        changed: np.ndarray = self._changed[hashes & _CHANGED_MASK]
+        return changed
+
+    def found_due(self, gone_ms: int) -> list[weir_keys.KeyColumn]:
+        """Keys of changed entries whose last row is before a time, or was when they were found."""
+        due, waiting = [], []
         for lasts_ms, keys in self.found:
             is_due = lasts_ms < gone_ms
-            due.append(weir_keys.select_keys(keys, np.flatnonzero(is_due)))
+            if is_due.any():
+                due.append(weir_keys.select_keys(keys, np.flatnonzero(is_due)))
             rest = np.flatnonzero(~is_due)
             if len(rest):
                 waiting.append((lasts_ms[rest], weir_keys.select_keys(keys, rest)))
         self.found = waiting
-        keys = weir_keys.joined_keys(due)
-        firsts, _, _ = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
-        return keys if len(firsts) == len(keys.offsets) - 1 else weir_keys.select_keys(keys, firsts)
+        return due
 
     def first_ms(self) -> int:
         """The first last time of those that were not taken; ``NEVER_MS``: all were."""
-        firsts = [int(lasts_ms.min()) for lasts_ms, _ in self.found]
-        if self.taken < len(self.lasts_ms):
-            firsts.append(int(self.lasts_ms[self.taken]))
-        return min(firsts, default=NEVER_MS)
+        return min([self.listed.first_ms(), *(int(lasts_ms.min()) for lasts_ms, _ in self.found)])
 
 
 class ClosingSessions:
@@ -106,12 +110,16 @@ class ClosingSessions:
 
     def note(self, slots: np.ndarray) -> None:
         """The entries at these slots, of listed panes, have changed."""
-        entries = self._table.entries_at(np.unique(slots))
+        self.note_entries(self._table.entries_at(np.unique(slots)))
+
+    def note_entries(self, entries: WindowEntries) -> None:
+        """These entries have changed, some of them perhaps of listed panes."""
         for end_ms, pane in self._panes.items():
-            rows = np.flatnonzero(entries.ends_ms == end_ms)
+            rows = np.flatnonzero((entries.ends_ms == end_ms) & pane.is_listed[entries.groups])
             if len(rows):
-                lasts_ms = entries.cells[rows, self._last]
-                pane.found.append((lasts_ms, weir_keys.select_keys(entries.keys, rows)))
+                keys = weir_keys.select_keys(entries.keys, rows)
+                pane.found.append((entries.cells[rows, self._last], keys))
+                pane.note_changed(weir_keys.hash_keys(keys))
 
     def applies(self, until_ms: int) -> bool:
         """Whether sessions can be closed up to this watermark one pane after the other."""
@@ -133,12 +141,8 @@ class ClosingSessions:
         gone_ms = until_ms - self._gap_ms
         for end_ms in range(self._first_end(), until_ms, self._gap_ms):
             pane = self._pane(end_ms)
-            if not pane.is_sorted:
-                self._list(pane, len(pane.parts))
-                pane.sort()
-            keys = pane.due(gone_ms)
-            if len(keys.offsets) > 1:
-                yield from self._close_some(pane, keys, gone_ms)
+            self._list(pane, len(pane.parts))
+            yield from self._close_some(pane, gone_ms)
             if end_ms <= gone_ms:
                 del self._panes[end_ms]
         self._list_ahead(until_ms)
@@ -163,41 +167,42 @@ class ClosingSessions:
             parts: list[np.ndarray | None] = [None]
             if self._table.capacity > LARGE_SLOTS:
                 parts = list(np.array_split(np.arange(len(self._table.places_ms)), _PARTS))
-            self._panes[end_ms] = _Pane(end_ms, parts)
+            self._panes[end_ms] = _Pane(end_ms, self._gap_ms, parts, len(self._table.places_ms))
         return self._panes[end_ms]
 
     def _list(self, pane: _Pane, count: int) -> None:
         """List the entries of the next so many parts of a pane."""
         for _ in range(min(count, len(pane.parts))):
-            for entries in self._table.entries(pane.end_ms - 1, pane.end_ms, pane.parts.pop()):
+            groups = pane.parts.pop()
+            blocks = list(self._table.entries(pane.end_ms - 1, pane.end_ms, groups))
+            pane.is_listed[slice(None) if groups is None else groups] = True
+            if blocks:
+                entries = concatenated(blocks)
                 live = np.flatnonzero(self._is_live(entries.presence))
-                lasts_ms = entries.cells[live, self._last]
-                pane.found.append((lasts_ms, weir_keys.select_keys(entries.keys, live)))
+                cells = Cells(entries.cells[live], entries.presence[live])
+                keys = weir_keys.select_keys(entries.keys, live)
+                pane.listed.add(ListedRows(cells.integers[:, self._last], keys, cells))
 
     def _is_live(self, presence: np.ndarray) -> np.ndarray:
         """Which entries are not empty; bool."""
         live: np.ndarray = presence[:, self._last // 8] & (1 << self._last % 8) != 0
         return live
 
-    def _close_some(self, pane: _Pane, keys: weir_keys.KeyColumn, gone_ms: int) -> Iterator[CompleteSessions]:
+    def _close_some(self, pane: _Pane, gone_ms: int) -> Iterator[CompleteSessions]:
+        """Sessions that are complete of those whose last row lies in a pane, before a time."""
         table, folds, end_ms = self._table, self._folds, pane.end_ms
-        cells = Cells(*table.peek(end_ms, keys))
-        live, lasts_ms = self._is_live(cells.presence), cells.integers[:, self._last]
-        later = live & (lasts_ms >= gone_ms)
-        if later.any():
-            rows = np.flatnonzero(later)
-            pane.found.append((lasts_ms[rows], weir_keys.select_keys(keys, rows)))
-        rows = np.flatnonzero(live & ~later)
-        if not len(rows):
+        due = self._due(pane, gone_ms)
+        if not len(due.keys):
             return
-        keys, cells = weir_keys.select_keys(keys, rows), Cells(cells.integers[rows], cells.presence[rows])
-        following = Cells(*table.peek(end_ms + self._gap_ms, keys))
+        keys, cells = due
+        hashes = weir_keys.hash_keys(keys)
+        following = Cells(*table.peek(end_ms + self._gap_ms, keys, hashes))
         goes_on = self._is_live(following.presence)
         goes_on &= following.integers[:, self._first] - cells.integers[:, self._last] <= self._gap_ms
         if end_ms > gone_ms:
             # The others are dropped with their pane.
             empty = (np.zeros_like(cells.integers), np.zeros_like(cells.presence))
-            table.put(np.full(len(rows), end_ms), keys, *empty)
+            table.put(np.full(len(keys), end_ms), keys, *empty, hashes)
         moved, complete = np.flatnonzero(goes_on), np.flatnonzero(~goes_on)
         if len(moved):
             integers = np.concatenate([cells.integers[moved], following.integers[moved]])
@@ -205,9 +210,43 @@ class ClosingSessions:
             index = np.tile(np.arange(len(moved), dtype=np.int64), 2)
             whole = folds.merged(index, integers, presence, len(moved))
             ends_ms = np.full(len(moved), end_ms + self._gap_ms)
-            table.put(ends_ms, weir_keys.select_keys(keys, moved), *whole)
+            table.put(ends_ms, weir_keys.select_keys(keys, moved), *whole, hashes[moved])
+            if end_ms + self._gap_ms in self._panes:
+                self._panes[end_ms + self._gap_ms].note_changed(hashes[moved])
         if len(complete):
             yield CompleteSessions(
                 weir_keys.select_keys(keys, complete),
                 Cells(cells.integers[complete], cells.presence[complete]),
             )
+
+    def _due(self, pane: _Pane, gone_ms: int) -> CompleteSessions:
+        """Entries of a pane whose last row is before a time, none of them twice."""
+        wanted = pane.found_due(gone_ms)
+        due = []
+        for rows in pane.listed.take(gone_ms):
+            changed = pane.may_have_changed(weir_keys.hash_keys(rows.keys))
+            if changed.any():
+                wanted.append(weir_keys.select_keys(rows.keys, np.flatnonzero(changed)))
+                rows = rows.part(np.flatnonzero(~changed))
+            due.append(rows)
+        if wanted:
+            due.append(self._looked_up(pane, weir_keys.joined_keys(wanted), gone_ms))
+        if len(due) == 1:
+            return CompleteSessions(due[0].keys, due[0].cells)
+        keys = weir_keys.joined_keys([rows.keys for rows in due])
+        count, presence_bytes = self._folds.cell_count, self._table.presence.shape[1]
+        integers = [np.empty((0, count), dtype=np.int64), *(rows.cells.integers for rows in due)]
+        presence = [np.empty((0, presence_bytes), dtype=np.uint8), *(rows.cells.presence for rows in due)]
+        return CompleteSessions(keys, Cells(np.concatenate(integers), np.concatenate(presence)))
+
+    def _looked_up(self, pane: _Pane, keys: weir_keys.KeyColumn, gone_ms: int) -> ListedRows:
+        """What the table has of some keys in a pane, if its last row is before a time; the others wait."""
+        firsts, _, _ = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)
+        keys = weir_keys.select_keys(keys, firsts)
+        cells = Cells(*self._table.peek(pane.end_ms, keys))
+        lasts_ms = cells.integers[:, self._last]
+        live = self._is_live(cells.presence)
+        later = np.flatnonzero(live & (lasts_ms >= gone_ms))
+        if len(later):
+            pane.found.append((lasts_ms[later], weir_keys.select_keys(keys, later)))
+        return ListedRows(lasts_ms, keys, cells).part(np.flatnonzero(live & (lasts_ms < gone_ms)))

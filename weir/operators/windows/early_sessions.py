@@ -90,6 +90,7 @@ class EarlySessionOperator(SessionAggregateOperator):
                     yield from self._tell(entries.part(rows), rewritten)
             for told in rewritten:
                 table.put(told.ends_ms, told.keys, told.cells, told.presence)
+                self._closing.note_entries(told)
 
     def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
         """Results of those sessions that have more; adds entries that change by it to ``rewritten``."""

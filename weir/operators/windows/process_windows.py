@@ -79,6 +79,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
             parts = [mask[start:stop] for mask in masks]
             piece = batch.slice(start, stop - start)
             self._folds.take(slots, Cells(table.cells, table.presence), piece, parts)
+            self._note_changed(start, stop, slots)
         groups = weir_keys.key_groups(hashes[firsts], self._max_parallelism).tolist()
         owners = [
             self._kept.owner(group, end_ms, key)

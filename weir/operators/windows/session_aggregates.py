@@ -9,7 +9,7 @@ dropped are merged into its first pane that stays: however long it is, it has a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,11 +86,10 @@ class SessionAggregateOperator(WindowAggregateOperator):
             self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)
         return int(late.sum())
 
-    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
+    def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
         is_listed = self._is_listed[start:stop]
         if is_listed.any():
             self._closing.note(slots[is_listed])
-        return ()
 
     # --- sessions fire ---
 

@@ -144,7 +144,11 @@ class WindowAggregateOperator(TimedOperator):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
             folds.take(slots, Cells(table.cells, table.presence), piece, parts)
+            self._note_changed(start, stop, slots)
             yield from self._taken(start, stop, slots)
+
+    def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
+        """Some of the rows of a batch that are not late have been taken, at these slots."""
 
     def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterable[pa.RecordBatch]:
         """What leaves because some of the rows of a batch that are not late have been taken, at these slots."""
@@ -167,6 +171,7 @@ class WindowAggregateOperator(TimedOperator):
             self._folds.merge_into(
                 slots.astype(np.int64), cells.integers[start:stop], cells.presence[start:stop], into
             )
+            self._note_changed(start, stop, slots)
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:

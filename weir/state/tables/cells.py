@@ -9,6 +9,7 @@ in the backend, or it has no state. A batch's unknown keys come in one read, in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -147,6 +148,8 @@ class CellTable(StateTable):
         rows: np.ndarray,
         cells: np.ndarray,
         presence: np.ndarray,
+        *,
+        loads: bool = True,
     ) -> None:
         """Set some of these keys, none of them twice.
 
@@ -157,6 +160,7 @@ class CellTable(StateTable):
             rows: which keys to set, int64, ascending.
             cells: int64, shape (rows, cells).
             presence: uint8, shape (rows, presence bytes).
+            loads: False: all keys are set, so that nobody needs to know what the store has of them.
 
         Raises:
             StateError: as :meth:`pieces`.
@@ -166,9 +170,11 @@ class CellTable(StateTable):
             self._check_usable()
             self._set(latest[2][rows], cells, presence)
             return
-        for start, stop, slots in self.pieces(hashes, key_data, key_offsets, changes=False):
-            first, last = np.searchsorted(rows, (start, stop)).tolist()
-            self._set(slots[rows[first:last] - start], cells[first:last], presence[first:last])
+        # Without a load, new slots are empty until they are set.
+        with nullcontext() if loads else self._table.change():
+            for start, stop, slots in self.pieces(hashes, key_data, key_offsets, changes=False, loads=loads):
+                first, last = np.searchsorted(rows, (start, stop)).tolist()
+                self._set(slots[rows[first:last] - start], cells[first:last], presence[first:last])
 
     def _set(self, slots: np.ndarray, cells: np.ndarray, presence: np.ndarray) -> None:
         with self._table.change():
@@ -177,7 +183,13 @@ class CellTable(StateTable):
         self._table.mark_dirty(slots)
 
     def pieces(
-        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray, *, changes: bool = True
+        self,
+        hashes: np.ndarray,
+        key_data: np.ndarray,
+        key_offsets: np.ndarray,
+        *,
+        changes: bool = True,
+        loads: bool = True,
     ) -> Iterator[tuple[int, int, np.ndarray]]:
         """Slots of a batch's rows, in as few pieces as the cache allows (one, unless it is tiny).
 
@@ -186,6 +198,7 @@ class CellTable(StateTable):
             key_data: uint8; the key of row i is ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
             key_offsets: int32 or int64, shape (rows + 1,).
             changes: count all of them as changed.
+            loads: False: the caller sets all cells, so those that are not cached stay zero.
 
         Yields:
             ``start, stop, slots``: int32 slots of the rows ``start <= row < stop``, with loaded cells. They
@@ -204,7 +217,9 @@ class CellTable(StateTable):
                 stop = self._limit_key_bytes(key_offsets, start, stop)
                 self._check_usable()
                 self.end_piece()
-                slots = self._lookup(hashes[start:stop], key_data, key_offsets[start : stop + 1], changes)
+                slots = self._lookup(
+                    hashes[start:stop], key_data, key_offsets[start : stop + 1], changes, loads
+                )
                 if changes:
                     self._begin_piece()
                 yield start, stop, slots
@@ -262,7 +277,7 @@ class CellTable(StateTable):
         return start + max(1, within)
 
     def _lookup(
-        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray, changes: bool
+        self, hashes: np.ndarray, key_data: np.ndarray, key_offsets: np.ndarray, changes: bool, loads: bool
     ) -> np.ndarray:
         table = self._table
         slots, missing = table.probe(hashes, key_data, key_offsets, changes=changes)
@@ -280,10 +295,11 @@ class CellTable(StateTable):
                     self._evict(missing - table.new_count)
                 row = table.insert_missing(hashes, key_data, key_offsets, row, slots, new_slots)
             new_slots = new_slots[: table.new_count]
-            has_none = self._stored.has_none_of(new_slots)
-            stored = 0 if has_none else self._stored.load(new_slots, self._groups(new_slots))
+            if loads:
+                has_none = self._stored.has_none_of(new_slots)
+                stored = 0 if has_none else self._stored.load(new_slots, self._groups(new_slots))
+                self.keys_created += len(new_slots) - stored
         self._failed = False
-        self.keys_created += len(new_slots) - stored
         if not changes:
             table.mark_clean(new_slots)
         return slots

@@ -85,9 +85,8 @@ class PaneTable(CellTable):
         if not len(groups):
             return
         self._unknown[:] = False
-        self._panes.first_ms[groups] = NEVER_MS
         # Until the places are read.
-        self._panes.last_ms[groups] = NEVER_MS
+        self._panes.forget_ends(groups)
         self._stored.check_groups(groups)
         cells, presence = self.read(*place_keys(groups, self._max_parallelism))
         found = presence[:, 0] & 1 != 0
@@ -164,7 +163,7 @@ class PaneTable(CellTable):
             arrays = entry_keys(ends_ms, hashes, keys)
             self._first_ms = min(self._first_ms, int(ends_ms.min()))
             self._last_ms = max(self._last_ms, int(ends_ms.max()))
-            self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence)
+            self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence, loads=False)
 
     def entries(
         self, after_ms: int, until_ms: int, of_groups: np.ndarray | None = None
@@ -199,13 +198,18 @@ class PaneTable(CellTable):
             entries = self._with_stored(group, slots[groups == group], after_ms, until_ms)
             yield laid_over(entries, _of(packed, self._wanted([group]))) or entries
 
-    def peek(self, end_ms: int, keys: weir_keys.KeyColumn) -> tuple[np.ndarray, np.ndarray]:
+    def peek(
+        self, end_ms: int, keys: weir_keys.KeyColumn, hashes: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Cells and presence of the entries of keys in one pane, zero where there is none; copies.
 
-        Unlike :meth:`read` it takes no room in the cache for keys that have no entry.
+        Unlike :meth:`read` it takes no room in the cache. ``hashes``: of the user keys, as for :meth:`put`.
+
+        Raises:
+            StateError: the store cannot be read.
         """
-        count = len(keys.offsets) - 1
-        hashes, data, offsets = entry_keys(np.full(count, end_ms), weir_keys.hash_keys(keys), keys)
+        hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
+        hashes, data, offsets = entry_keys(np.full(len(keys), end_ms), hashes, keys)
         slots, missing = self._table.probe(hashes, data, offsets, changes=False)
         self._latest_read = None
         cells, presence = self._table.cells[slots], self._table.presence[slots]
@@ -213,10 +217,17 @@ class PaneTable(CellTable):
             absent = np.flatnonzero(slots < 0)
             cells[absent], presence[absent] = 0, 0
             groups = weir_keys.key_groups(hashes[absent], self._max_parallelism)
-            absent = absent[self._panes.may_have(groups, end_ms)]
+            if end_ms in self._packed:
+                rows, *found = self._packed.find(
+                    np.full(len(absent), end_ms), groups, weir_keys.select_keys(keys, absent)
+                )
+                cells[absent[rows]], presence[absent[rows]] = found
+            may_have = self._panes.may_have(np.full(len(absent), end_ms), hashes[absent], groups)
+            absent, groups = absent[may_have], groups[may_have]
             if len(absent):
-                column = weir_keys.select_keys(weir_keys.KeyColumn(data, offsets), absent)
-                cells[absent], presence[absent] = self.read(hashes[absent], column.data, column.offsets)
+                entries = weir_keys.select_keys(weir_keys.KeyColumn(data, offsets), absent)
+                rows, *found = self._stored.read(entries, groups)
+                cells[absent[rows]], presence[absent[rows]] = found
         return cells, presence
 
     def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from weir.keys import KeyColumn
 from weir.state.packed import PackedKeys
 from weir.state.tables import slot_choice_kernels as choice
 from weir.state.tables import slot_kernels as kernels
@@ -436,6 +437,19 @@ class SlotTable:
         words = np.empty(len(slots), dtype=np.uint64)
         key_kernels.sort_words(slots, groups, self._starts, self._lengths, self._arena, words)
         return np.argsort(words)
+
+
+def packed_state_keys(keys: KeyColumn, groups: np.ndarray, state_id: int) -> PackedKeys:
+    """State keys of keys that have no slot; ``groups`` is uint16, shape (keys,)."""
+    starts = np.asarray(keys.offsets[:-1], dtype=np.int64)
+    lengths = np.diff(keys.offsets).astype(np.int32)
+    out = np.empty(
+        int(keys.offsets[-1]) - int(keys.offsets[0]) + STATE_KEY_PREFIX_BYTES * len(keys), np.uint8
+    )
+    offsets = np.empty(len(keys) + 1, dtype=np.int64)
+    positions = np.arange(len(keys), dtype=np.int32)
+    key_kernels.encode_state_keys(positions, groups, state_id, starts, lengths, keys.data, offsets, out)
+    return PackedKeys(out, offsets, groups)
 
 
 def positions_in_key_order(keys: PackedKeys) -> np.ndarray:

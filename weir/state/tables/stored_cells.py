@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys
 from weir.state.tables import accumulators
-from weir.state.tables.slot_table import SlotTable
+from weir.state.tables.slot_table import SlotTable, packed_state_keys, positions_in_key_order
 
 _UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
 
@@ -75,6 +76,23 @@ class StoredCells:
         self._slots.cells[slots] = cells
         self._slots.presence[slots] = presence
         return len(rows)
+
+    def read(
+        self, keys: weir_keys.KeyColumn, groups: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What the store has of keys that are not cached: rows (int64), their cells and presence.
+
+        Args:
+            keys: as the cache has them, without what a state key begins with.
+            groups: their key groups, uint16.
+
+        Raises:
+            StateError: as :meth:`load`.
+        """
+        state_keys = packed_state_keys(keys, groups, self._state_id)
+        order = positions_in_key_order(state_keys)
+        present, rows = self._rows(state_keys.take(order))
+        return order[present], *accumulators.decode_rows(rows, self._cell_count)
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """Of which of these slots, of these key groups, the store may have the state; bool."""

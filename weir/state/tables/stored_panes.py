@@ -7,6 +7,7 @@ import numpy as np
 from weir.state import layout
 from weir.state.api import StateBackend, prefix_end
 from weir.state.tables.packed_panes import PackedPanes
+from weir.state.tables.pane_filters import PaneFilters
 from weir.state.tables.slot_table import SlotTable
 from weir.state.tables.stored_cells import StoredCells
 from weir.state.tables.table import IsOver, never
@@ -34,6 +35,10 @@ class StoredPanes(StoredCells):
         self.first_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
         #: No entry that is in the store alone has a later end.
         self.last_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
+        #: Which later entries than those that a group came with were evicted since.
+        self.filters = PaneFilters()
+        #: The last end of each group in the store when it came; ``NEVER_MS``: nobody has looked.
+        self._came_ms = np.full(max_parallelism, NEVER_MS, dtype=np.int64)
         #: The panes whose entries are not entries of the store.
         self.packed = PackedPanes(backend, state_id, cell_count, max_parallelism)
         #: The largest end of which the store may have entries; ``NOTHING_MS``: it has none.
@@ -41,19 +46,28 @@ class StoredPanes(StoredCells):
         #: Entries up to here are to be deleted from the store; ``NOTHING_MS``: none.
         self.gone_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
 
-    def may_have(self, groups: np.ndarray, end_ms: int) -> np.ndarray:
-        """Of which of these key groups the store may have entries of a pane that are not cached; bool."""
+    def may_have(self, ends_ms: np.ndarray, hashes: np.ndarray, groups: np.ndarray) -> np.ndarray:
+        """Of which of these entries, which are not cached, the store may have something; bool.
+
+        Args:
+            ends_ms: int64.
+            hashes: of the entries, uint64.
+            groups: their key groups.
+        """
         self.check_groups(groups)
-        held = np.array([self.holds(group) for group in range(len(self.last_ms))])
-        found: np.ndarray = held[groups] & ((end_ms <= self.last_ms[groups]) | (end_ms in self.packed))
+        found: np.ndarray = super().may_be_stored(hashes, groups) & (ends_ms <= self.last_ms[groups])
+        rows = np.flatnonzero(found & (ends_ms > self._came_ms[groups]))
+        if len(rows):
+            found[rows] = self.filters.may_have(ends_ms[rows], hashes[rows])
         return found
 
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """See :class:`StoredCells`."""
-        stored: np.ndarray = super().may_be_stored(slots, groups) & (
-            self._slots.times_of(slots) <= self.last_ms[groups]
-        )
-        return stored
+        return self.may_have(self._slots.times_of(slots), self._slots.hashes[slots], groups)
+
+    def forget_ends(self, groups: np.ndarray) -> None:
+        """Of these groups (numbers, or a mask) the store may have anything, until somebody looks."""
+        self.first_ms[groups] = self.last_ms[groups] = self._came_ms[groups] = NEVER_MS
 
     def load(self, new_slots: np.ndarray, groups: np.ndarray) -> int:
         """See :class:`StoredCells`; what is packed counts where there is no entry."""
@@ -70,6 +84,7 @@ class StoredPanes(StoredCells):
     def seek(self, group: int) -> None:
         """Note the first and the last end of a group that the store has, and its packed panes."""
         self.first_ms[group], self.last_ms[group] = NEVER_MS, NOTHING_MS
+        self._came_ms[group] = NOTHING_MS
         if not self.holds(group):
             return
         self.packed.load(group)
@@ -80,17 +95,18 @@ class StoredPanes(StoredCells):
         last = next(iter(self._backend.scan(start, stop, reverse=True)))
         ends = times_of([first[0], last[0]]).tolist()
         self.first_ms[group], self.last_ms[group] = ends
+        self._came_ms[group] = ends[1]
         self.written_ms[group] = ends[1]
 
     def note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
         """The entries of these slots are from now on in the store alone."""
-        self.note_alone(self._slots.times_of(slots), groups)
-
-    def note_alone(self, ends_ms: np.ndarray, groups: np.ndarray) -> None:
-        """Entries with these ends are from now on in the store alone."""
+        ends_ms = self._slots.times_of(slots)
         np.maximum.at(self.last_ms, groups, ends_ms)
-        panes = ends_ms != NOTHING_MS
-        np.minimum.at(self.first_ms, groups[panes], ends_ms[panes])
+        panes = np.flatnonzero(ends_ms != NOTHING_MS)
+        if len(panes):
+            ends_ms, slots = ends_ms[panes], slots[panes]
+            np.minimum.at(self.first_ms, groups[panes], ends_ms)
+            self.filters.add(ends_ms, self._slots.hashes[slots], self._slots.capacity)
 
     def note_written(self, slots: np.ndarray, groups: np.ndarray) -> None:
         """The entries of these slots are in the store."""
@@ -98,6 +114,7 @@ class StoredPanes(StoredCells):
 
     def drop(self, owned: np.ndarray, until_ms: int) -> None:
         """Entries of these groups (bool) up to this end are to be deleted."""
+        self.filters.drop(until_ms)
         gone = owned & (self.written_ms != NOTHING_MS)
         # Not beyond what was written: later entries may come even when the input has ended.
         self.gone_ms[gone] = np.maximum(self.gone_ms[gone], np.minimum(until_ms, self.written_ms[gone]))

@@ -23,6 +23,7 @@ _IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
     _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
 _U8, _U64, _I32, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint64, types.int32, types.int64))
+_BOOL = types.boolean[::1]
 _INT = types.int64
 
 _SIGN = np.uint64(1 << 63)
@@ -137,6 +138,37 @@ def ends_of_slots(slots: Any, starts: Any, arena: Any, ends: Any) -> None:
     """The end of each slot's entry."""
     for number in range(slots.size):
         ends[number] = _end_at(arena, starts[slots[number]])
+
+
+@kernel_part
+def _bits_of(value: Any) -> Any:
+    """Four bits of a word, of the lower half of a hash."""
+    bits = np.uint64(0)
+    for shift in (0, 6, 12, 18):
+        bits |= np.uint64(1) << ((value >> np.uint64(shift)) & np.uint64(63))
+    return bits
+
+
+@kernel_part
+def _word_of(value: Any, words: Any) -> Any:
+    """The word of a hash in a filter whose number of words is a power of two."""
+    mixed = value * _MIX
+    return np.int64((mixed >> _SHIFT) & np.uint64(words - 1))
+
+
+@kernel(types.void(_IN_U64, _U64))
+def add_to_filter(hashes: Any, words: Any) -> None:
+    """Set the bits of hashes in a Bloom filter, all those of one in one word."""
+    for row in range(hashes.size):
+        words[_word_of(hashes[row], words.size)] |= _bits_of(hashes[row])
+
+
+@kernel(types.void(_IN_U64, _U64, _BOOL))
+def are_in_filter(hashes: Any, words: Any, found: Any) -> None:
+    """Whether all bits of each hash are set, as they are if it was added."""
+    for row in range(hashes.size):
+        bits = _bits_of(hashes[row])
+        found[row] = words[_word_of(hashes[row], words.size)] & bits == bits
 
 
 @kernel(types.void(_IN_U8, _IN_I64, _I64, _U8))

@@ -152,7 +152,9 @@ class WindowTable(PaneTable):
     def stats(self) -> StoreStats:
         """See :class:`CellTable`."""
         stats = super().stats()
-        return replace(stats, memory_bytes=stats.memory_bytes + self._packed.bytes)
+        return replace(
+            stats, memory_bytes=stats.memory_bytes + self._packed.bytes + self._panes.filters.nbytes
+        )
 
     def advance(self, until_ms: int) -> None:
         """The windows of all groups have fired up to this time; of a group that is further nothing changes."""
@@ -205,7 +207,7 @@ class WindowTable(PaneTable):
         self._has_unknown = bool(self._unknown.any())
         for values in (self.places_ms, self._noted_places_ms, self._panes.gone_ms, self._panes.written_ms):
             values[wanted] = NOTHING_MS
-        self._panes.first_ms[wanted] = self._panes.last_ms[wanted] = NEVER_MS
+        self._panes.forget_ends(wanted)
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """See :class:`StateTable`."""
@@ -217,7 +219,7 @@ class WindowTable(PaneTable):
         self._has_unknown = True
         self.places_ms[wanted] = self._noted_places_ms[wanted] = NOTHING_MS
         # The place is read as any other entry.
-        self._panes.last_ms[wanted] = NEVER_MS
+        self._panes.forget_ends(wanted)
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
         """See :class:`StateTable`. The place is part of the copy: the new owner looks for it nowhere else."""
