@@ -156,7 +156,9 @@ class SessionFormat(PaneFormat):
         )
         groups = np.zeros(count, dtype=np.uint16)
         entries = WindowEntries(taken.ends_ms, keys, groups, taken.cells, taken.presence)
-        block = Sessions(entries, taken.fired_ms, self._folds, self._gap_ms)
+        # Of a checkpoint of before, an open session that spans panes may lack its first ones until it is read anew.
+        by_time = np.ones(count, dtype=np.bool_) if self._part is None else None
+        block = Sessions(entries, taken.fired_ms, self._folds, self._gap_ms, by_time)
         taken.fill(block.number, Cells(block.cells, block.presence))
         numbers = taken.numbers[block.an_entry]
         ends_ms = block.lasts_ms + self._gap_ms

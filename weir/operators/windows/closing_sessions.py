@@ -127,7 +127,11 @@ class ClosingSessions:
         if table.ownership != self._ownership:
             self.forget()
             self._ownership = table.ownership
-        return table.fired_alike and until_ms - self._first_end() <= _PANES_MAX * self._gap_ms
+        return (
+            table.fired_alike
+            and not table.unmarked.any()
+            and until_ms - self._first_end() <= _PANES_MAX * self._gap_ms
+        )
 
     def _first_end(self) -> int:
         """End of the first pane that is not gone."""
@@ -178,14 +182,17 @@ class ClosingSessions:
             pane.is_listed[slice(None) if groups is None else groups] = True
             if blocks:
                 entries = concatenated(blocks)
-                live = np.flatnonzero(self._is_live(entries.presence))
+                live = np.flatnonzero(self._is_live(Cells(entries.cells, entries.presence)))
                 cells = Cells(entries.cells[live], entries.presence[live])
                 keys = weir_keys.select_keys(entries.keys, live)
                 pane.listed.add(ListedRows(cells.integers[:, self._last], keys, cells))
 
-    def _is_live(self, presence: np.ndarray) -> np.ndarray:
-        """Which entries are not empty; bool."""
-        live: np.ndarray = presence[:, self._last // 8] & (1 << self._last % 8) != 0
+    def _is_live(self, cells: Cells) -> np.ndarray:
+        """Which entries are neither empty nor over; bool."""
+        live: np.ndarray = cells.presence[:, self._last // 8] & (1 << self._last % 8) != 0
+        fired_ms = self._table.fired_ms()
+        if fired_ms != NOTHING_MS:
+            live &= cells.integers[:, self._last] >= fired_ms - self._gap_ms
         return live
 
     def _close_some(self, pane: _Pane, gone_ms: int) -> Iterator[CompleteSessions]:
@@ -197,12 +204,8 @@ class ClosingSessions:
         keys, cells = due
         hashes = weir_keys.hash_keys(keys)
         following = Cells(*table.peek(end_ms + self._gap_ms, keys, hashes))
-        goes_on = self._is_live(following.presence)
+        goes_on = self._is_live(following)
         goes_on &= following.integers[:, self._first] - cells.integers[:, self._last] <= self._gap_ms
-        if end_ms > gone_ms:
-            # The others are dropped with their pane.
-            empty = (np.zeros_like(cells.integers), np.zeros_like(cells.presence))
-            table.put(np.full(len(keys), end_ms), keys, *empty, hashes)
         moved, complete = np.flatnonzero(goes_on), np.flatnonzero(~goes_on)
         if len(moved):
             integers = np.concatenate([cells.integers[moved], following.integers[moved]])
@@ -245,7 +248,7 @@ class ClosingSessions:
         keys = weir_keys.select_keys(keys, firsts)
         cells = Cells(*self._table.peek(pane.end_ms, keys))
         lasts_ms = cells.integers[:, self._last]
-        live = self._is_live(cells.presence)
+        live = self._is_live(cells)
         later = np.flatnonzero(live & (lasts_ms >= gone_ms))
         if len(later):
             pane.found.append((lasts_ms[later], weir_keys.select_keys(keys, later)))

@@ -94,7 +94,9 @@ class EarlySessionOperator(SessionAggregateOperator):
 
     def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
         """Results of those sessions that have more; adds entries that change by it to ``rewritten``."""
-        block = Sessions(entries, self.table.places_ms[entries.groups], self._folds, self._gap_ms)
+        groups = entries.groups
+        by_time = ~self.table.unmarked[groups] if self._goes_by_time else None
+        block = Sessions(entries, self.table.places_ms[groups], self._folds, self._gap_ms, by_time)
         if not len(block.firsts_ms):
             return
         self._parts.fill(self._parts.load(entries), block.number, Cells(block.cells, block.presence))

@@ -75,6 +75,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         before = np.empty(batch.num_rows, dtype=np.int64)
         masks = self._folds.masks(batch)
         for start, stop, slots in table.update(ends_ms, hashes, keys):
+            self._before_taken(start, stop, slots)
             before[start:stop] = table.cells[slots, 0]
             parts = [mask[start:stop] for mask in masks]
             piece = batch.slice(start, stop - start)
@@ -158,6 +159,9 @@ class ProcessWindowOperator(WindowAggregateOperator):
 
 class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
     """Sessions. All panes from the first to the last row of one are its own."""
+
+    # Values are numbered by the count of rows: those of a session that went on to the next pane are kept.
+    _lasting_cells = 1
 
     def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
         return list(session_pane_ends(self._gap_ms, start_ms, end_ms))

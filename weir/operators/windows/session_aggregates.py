@@ -47,17 +47,29 @@ class SessionAggregateOperator(WindowAggregateOperator):
     lie before the watermark, and is the event time of the result. A row is late if a session of it alone is over.
     """
 
+    #: So many of the first cells of an entry that is over stay as they are when other rows come.
+    _lasting_cells = 0
+
     def __init__(self, spec: WindowAggregateSpec) -> None:
         super().__init__(spec)
         self._gap_ms = spec.window.size_ms
         #: No session is due before this watermark.
         self._due_ms = NOTHING_MS
         self._never_late = np.empty(0, dtype=np.int64)
+        #: The ownership of key groups at the latest firing.
+        self._fired_ownership = -1
+        nothing = np.empty(0, dtype=np.int64)
+        #: Of the rows that are taken next: which may meet an entry that is over, int64; the places of their groups.
+        self._may_be_over, self._their_places_ms = nothing, nothing
 
     def open(self, context: OperatorContext) -> None:
         """See :class:`WindowAggregateOperator`."""
         self._never_late = np.full(context.max_parallelism, NOTHING_MS, dtype=np.int64)
         super().open(context)
+        #: An entry whose last row is more than a gap before its group's place is over, so nothing has to say so.
+        self._goes_by_time = not self._parts
+        if self._goes_by_time:
+            self.table.mark_places()
         self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
 
     def _make_folds(self) -> Folds:
@@ -77,14 +89,32 @@ class SessionAggregateOperator(WindowAggregateOperator):
         gap_ms = self._gap_ms
         kernels.pane_ends(times_ms, hashes, gap_ms, 0, 0, gap_ms, 0, self._never_late, ends_ms)
         places_ms = self.table.places_ms
-        late = times_ms + gap_ms < places_ms[weir_keys.key_groups(hashes, len(places_ms))]
+        groups = weir_keys.key_groups(hashes, len(places_ms))
+        late = times_ms + gap_ms < places_ms[groups]
         ends_ms[late] = NOTHING_MS
         #: Of the rows that are taken next, which belong to the pane that is listed; bool.
         self._is_listed = self._closing.is_listed(ends_ms if not late.any() else ends_ms[~late])
+        if self._goes_by_time:
+            taken = slice(None) if not late.any() else ~late
+            groups = groups[taken]
+            over = (ends_ms[taken] < places_ms[groups]) & ~self.table.unmarked[groups]
+            self._may_be_over = np.flatnonzero(over)
+            self._their_places_ms = places_ms[groups[self._may_be_over]]
         if not late.all():
             first_ms = int(times_ms.min() if not late.any() else times_ms[~late].min())
             self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)
         return int(late.sum())
+
+    def _before_taken(self, start: int, stop: int, slots: np.ndarray) -> None:
+        first, last = np.searchsorted(self._may_be_over, (start, stop)).tolist()
+        if first == last:
+            return
+        table, cell = self.table, self._folds.cell_count - 1
+        slots = slots[self._may_be_over[first:last] - start]
+        over = table.cells[slots, cell] < self._their_places_ms[first:last] - self._gap_ms
+        # A session is over whose rows lie in the pane; a row that is not late begins another one.
+        table.cells[slots[over], self._lasting_cells :] = 0
+        table.presence[slots[over]] = 0
 
     def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
         is_listed = self._is_listed[start:stop]
@@ -103,8 +133,9 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         table = self.table
-        if table.has_new_groups:
+        if table.has_new_groups or table.ownership != self._fired_ownership:
             self._due_ms = NOTHING_MS
+            self._fired_ownership = table.ownership
         if table.first_ms() == NEVER_MS or self._due_ms > until_ms:
             if until_ms != WATERMARK_MAX_MS:
                 table.advance(until_ms)
@@ -131,7 +162,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         gone_ms = until_ms if is_end else until_ms - gap_ms
         rewritten = []
         for entries in table.entries(NOTHING_MS, NEVER_MS if is_end else until_ms + gap_ms):
-            block = Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms)
+            by_time = ~table.unmarked[entries.groups] if self._goes_by_time else None
+            block = Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms, by_time)
             if not len(block.firsts_ms):
                 continue
             parts = self._parts.load(entries)
@@ -141,7 +173,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
             if not complete.all():
                 due_ms = min(due_ms, int(block.lasts_ms[~complete].min()) + gap_ms + 1)
             if not is_end:
-                change = block.change(complete, gone_ms)
+                change = block.change(complete, gone_ms, by_time=self._goes_by_time)
                 self._parts.fill(parts, change.index, Cells(change.cells, change.presence))
                 self._parts.move(parts, change.index, entries.ends_ms[change.targets], change.is_emptied)
                 rewritten.append(change.entries(entries))
@@ -205,13 +237,32 @@ class _Change:
 class Sessions:
     """The sessions of some entries, which are all that their keys have."""
 
-    def __init__(self, entries: WindowEntries, places_ms: np.ndarray, folds: Folds, gap_ms: int) -> None:
-        """``places_ms`` are those of the entries' groups."""
+    def __init__(
+        self,
+        entries: WindowEntries,
+        places_ms: np.ndarray,
+        folds: Folds,
+        gap_ms: int,
+        by_time: np.ndarray | None,
+    ) -> None:
+        """Put sessions together.
+
+        Args:
+            entries: all that their keys have.
+            places_ms: of the entries' groups.
+            folds: what entries keep.
+            gap_ms: between sessions.
+            by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
+        """
         first, last = folds.cell_count - 2, folds.cell_count - 1
         self._folds = folds
         #: Neither emptied, nor of panes that a former owner has dropped.
         live = entries.presence[:, last // 8] & (1 << last % 8) != 0
-        live &= (places_ms == NOTHING_MS) | (entries.ends_ms > np.maximum(places_ms, -(2**62)) - gap_ms)
+        open_ms = np.maximum(places_ms, -(2**62)) - gap_ms
+        has_none = places_ms == NOTHING_MS
+        live &= has_none | (entries.ends_ms > open_ms)
+        if by_time is not None:
+            live &= has_none | ~by_time | (entries.cells[:, last] >= open_ms)
         chosen = np.flatnonzero(live)
         self.entries = entries
         keys = weir_keys.select_keys(entries.keys, chosen)
@@ -226,19 +277,23 @@ class Sessions:
         )
         #: By session.
         self.cells, self.presence = folds.merged(self.number, entries.cells, entries.presence, count)
+        self._last = last
         self.firsts_ms, self.lasts_ms = self.cells[:, first].copy(), self.cells[:, last].copy()
         self.an_entry = np.zeros(count, dtype=np.int64)
         self.an_entry[self.number[chosen]] = chosen
 
-    def change(self, complete: np.ndarray, gone_ms: int) -> _Change:
+    def change(self, complete: np.ndarray, gone_ms: int, *, by_time: bool) -> _Change:
         """Of entries that change, because those up to ``gone_ms`` are dropped.
 
         Args:
             complete: by session: it fires; its entries become empty.
             gone_ms: the last pane that is dropped.
+            by_time: entries whose last row is before ``gone_ms`` are over then as well, and need not become empty.
         """
         entries, number = self.entries, self.number
         stays = (number >= 0) & (entries.ends_ms > gone_ms)
+        if by_time:
+            stays &= entries.cells[:, self._last] >= gone_ms
         is_emptied = stays & complete[number]
         # Into the first entry of an open session that stays go those that do not.
         target = np.full(len(self.firsts_ms), -1, dtype=np.int64)

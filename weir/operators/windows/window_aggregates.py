@@ -143,9 +143,13 @@ class WindowAggregateOperator(TimedOperator):
         for start, stop, slots in table.update(ends_ms, hashes, keys):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
+            self._before_taken(start, stop, slots)
             folds.take(slots, Cells(table.cells, table.presence), piece, parts)
             self._note_changed(start, stop, slots)
             yield from self._taken(start, stop, slots)
+
+    def _before_taken(self, start: int, stop: int, slots: np.ndarray) -> None:
+        """Some of the rows of a batch that are not late are about to be taken, at these slots."""
 
     def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
         """Some of the rows of a batch that are not late have been taken, at these slots."""
@@ -167,6 +171,7 @@ class WindowAggregateOperator(TimedOperator):
         if self._rolling is not None:
             self._rolling.note(ends_ms)
         for start, stop, slots in table.update(ends_ms, hashes, keys):
+            self._before_taken(start, stop, slots)
             into = Cells(table.cells, table.presence)
             self._folds.merge_into(
                 slots.astype(np.int64), cells.integers[start:stop], cells.presence[start:stop], into

@@ -7,7 +7,9 @@ The snapshot is::
                "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
 
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
-panes (``weir.state.tables.packed_rows``), which may be lower in the state of before; what lacks it has none.
+panes (``weir.state.tables.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
+whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell sessions
+twice, refuse that.
 """
 
 from __future__ import annotations
@@ -19,13 +21,17 @@ from typing import Any
 from weir.errors import StateMismatchError
 from weir.operators.base import Json
 from weir.operators.keyed.state_codec import key_form
-from weir.specs.aggregate_functions import stored_function, stored_number
+from weir.specs.aggregate_functions import aggregate_parts, stored_function, stored_number
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.accumulators import FORMAT_VERSION
 from weir.state.tables.packed_pane_kernels import VERSION
 
 _PACKED_FROM = ("sliding", "cumulative")
+#: 2: an entry of a session that is over is told by the place of its key group, not by being empty.
+_SESSIONS_VERSION = 2
+#: May be lower in the state of before, or lack.
+_VERSIONS = ("panes", "sessions")
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
 
 
@@ -40,6 +46,8 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
     }
     if spec.window.kind in _PACKED_FROM:
         codec["panes"] = VERSION
+    if spec.window.kind == "session" and not aggregate_parts(spec.aggregates):
+        codec["sessions"] = _SESSIONS_VERSION
     if isinstance(spec, WindowProcessSpec):
         codec["kept"] = spec.kept_form
     if spec.window.kind == "global" or spec.updates.keeps_told:
@@ -58,7 +66,7 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
     for snapshot in snapshots:
         for part in {**snapshot["codec"], **needed}:
             stored = snapshot["codec"].get(part)
-            if part == "panes" and (stored is None or 0 < stored <= needed.get(part, 0)):
+            if part in _VERSIONS and (stored is None or 0 < stored <= needed.get(part, 0)):
                 continue
             if stored != needed.get(part):
                 raise StateMismatchError(

@@ -26,12 +26,15 @@ from weir.state.tables.window_entries import (
     NEVER_MS,
     NOTHING_MS,
     WindowEntries,
+    end_and_user_keys,
     entry_keys,
-    key_offsets,
     laid_over,
     made_entries,
     place_keys,
 )
+
+#: Of the presence of a place: its second cell.
+MARKED = 2
 
 
 class PaneTable(CellTable):
@@ -57,6 +60,9 @@ class PaneTable(CellTable):
         #: By key group: up to where its windows have fired, and what the table's entry says of it.
         self.places_ms = np.full(max_parallelism, NOTHING_MS, dtype=np.int64)
         self._noted_places_ms = self.places_ms.copy()
+        #: By key group, bool: its place has no mark, see :meth:`mark_places`.
+        self.unmarked = np.zeros(max_parallelism, dtype=np.bool_)
+        self._marks_places = False
         self._owned = self._wanted(groups)
         #: Groups of whose entries in the store nothing is known.
         self._unknown = self._owned.copy()
@@ -73,6 +79,16 @@ class PaneTable(CellTable):
         #: Grows whenever groups come or go.
         self.ownership = 0
         self._has_put = False
+
+    # --- places ---
+
+    def mark_places(self) -> None:
+        """Mark places from now on, and say of which groups they have none (:attr:`unmarked`), until they advance.
+
+        For sessions: where a place is marked, an entry whose last row is more than a gap before it is over. The mark
+        is the second cell of the place. Called before anything else.
+        """
+        self._marks_places = True
 
     # --- entries ---
 
@@ -92,6 +108,8 @@ class PaneTable(CellTable):
         found = presence[:, 0] & 1 != 0
         self.places_ms[groups] = np.where(found, cells[:, 0], NOTHING_MS)
         self._noted_places_ms[groups] = self.places_ms[groups]
+        if self._marks_places:
+            self.unmarked[groups] = found & (presence[:, 0] & MARKED == 0)
         for group in groups.tolist():
             self._panes.seek(group)
             self._limit_packed()
@@ -263,26 +281,14 @@ class PaneTable(CellTable):
         return made_entries(data, lengths, groups, self._table.cells[slots], self._table.presence[slots])
 
     def _with_stored(self, group: int, slots: np.ndarray, after_ms: int, until_ms: int) -> WindowEntries:
-        """Entries of a group of which some are in the store alone."""
-        data, lengths = self._table.keys_of(slots)
-        column = weir_keys.KeyColumn(data, key_offsets(lengths))
-        known = set(column.to_list())
-        start, stop = self._panes.range_of(group, after_ms, until_ms)
-        found = [
-            (key[layout.NO_NAMESPACE_HEADER_BYTES :], value)
-            for key, value in self._backend.scan(start, stop)
-            if key[layout.NO_NAMESPACE_HEADER_BYTES :] not in known
-        ]
-        cells, presence = accumulators.decode_values([value for _, value in found], self._cell_count)
-        lengths = np.concatenate([lengths, np.fromiter((len(key) for key, _ in found), np.int32, len(found))])
-        data = np.concatenate([data, np.frombuffer(b"".join(key for key, _ in found), dtype=np.uint8)])
-        return made_entries(
-            data,
-            lengths,
-            np.full(len(lengths), group, dtype=np.uint16),
-            np.concatenate([self._table.cells[slots], cells]),
-            np.concatenate([self._table.presence[slots], presence]),
-        )
+        """Entries of a group of which some are in the store alone; 0.5 µs each."""
+        found = list(self._backend.scan(*self._panes.range_of(group, after_ms, until_ms)))
+        state_keys, values = zip(*found, strict=True) if found else ((), ())
+        ends_ms, keys = end_and_user_keys(*_without_header(state_keys))
+        cells, presence = accumulators.decode_values(values, self._cell_count)
+        groups = np.full(len(found), group, dtype=np.uint16)
+        own = self._cached(slots, np.full(len(slots), group, dtype=np.uint16))
+        return laid_over(own, WindowEntries(ends_ms, keys, groups, cells, presence)) or own
 
     def _limit_packed(self) -> None:
         """Leave panes to the store while there is no room for them."""
@@ -296,6 +302,16 @@ class PaneTable(CellTable):
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
         self._panes.note_evicted(slots, groups)
+
+
+def _without_header(keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    """Keys of entries one after the other (uint8), and their lengths, from their state keys."""
+    header = layout.NO_NAMESPACE_HEADER_BYTES
+    lengths = np.fromiter(map(len, keys), dtype=np.int64, count=len(keys))
+    data = np.frombuffer(b"".join(keys), dtype=np.uint8)
+    if len(keys) and (lengths == lengths[0]).all():
+        return data.reshape(len(keys), -1)[:, header:].ravel(), lengths - header
+    return np.frombuffer(b"".join([key[header:] for key in keys]), dtype=np.uint8), lengths - header
 
 
 def _of(entries: WindowEntries | None, groups: np.ndarray) -> WindowEntries | None:

@@ -16,7 +16,7 @@ from weir.state.api import StoreStats
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries
 from weir.state.tables.capture import Capture
-from weir.state.tables.pane_table import PaneTable
+from weir.state.tables.pane_table import MARKED, PaneTable
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.time_first import times_bytes
 from weir.state.tables.window_entries import (
@@ -157,8 +157,14 @@ class WindowTable(PaneTable):
         )
 
     def advance(self, until_ms: int) -> None:
-        """The windows of all groups have fired up to this time; of a group that is further nothing changes."""
+        """The windows of all groups have fired up to this time; of a group that is further nothing changes.
+
+        Places that had no mark get one.
+        """
         self.look()
+        if self.unmarked.any():
+            self._noted_places_ms[self.unmarked] = NEVER_MS
+            self.unmarked[:] = False
         np.maximum(self.places_ms, until_ms, out=self.places_ms, where=self._owned)
 
     # --- life cycle ---
@@ -204,6 +210,7 @@ class WindowTable(PaneTable):
         self._owned &= ~wanted
         self._packed.keep_groups(self._owned)
         self._unknown &= ~wanted
+        self.unmarked &= ~wanted
         self._has_unknown = bool(self._unknown.any())
         for values in (self.places_ms, self._noted_places_ms, self._panes.gone_ms, self._panes.written_ms):
             values[wanted] = NOTHING_MS
@@ -245,6 +252,10 @@ class WindowTable(PaneTable):
         cells[:, 0] = self.places_ms[groups]
         presence = np.zeros((len(groups), self.presence.shape[1]), dtype=np.uint8)
         presence[:, 0] = 1
+        if self._marks_places:
+            marked = ~self.unmarked[groups]
+            cells[marked, 1] = 1
+            presence[marked, 0] |= MARKED
         rows = np.arange(len(groups), dtype=np.int64)
         self.write(*place_keys(groups, self._max_parallelism), rows, cells, presence)
         self._noted_places_ms[groups] = self.places_ms[groups]

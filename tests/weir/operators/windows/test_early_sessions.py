@@ -24,6 +24,7 @@ SNAPSHOT = {
         "keys": [["k", "bytes"]],
         "aggregates": [["count", None, "int64"], ["sum", "v", "int64"]],
         "window": {"kind": "session", "size_ms": 20, "step_ms": 20, "offset_ms": 0, "time": "event"},
+        "sessions": 2,
     },
     "late_rows": 0,
 }

@@ -149,3 +149,33 @@ def test_what_cannot_be_used_is_refused_when_the_graph_is_built():
         made.aggregate_with("a", list, {"n": int})
     with pytest.raises(weir.GraphError, match="every result has column 'k'"):
         made.process("b", in_order, {"k": str})
+
+
+def times_of(key, window, rows):
+    return rows.select("at")
+
+
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        # Key a goes on in the next pane, and then a row comes into the one before.
+        ([("a", 5), ("a", 12), 18, ("a", 9)], [("a", 5, 22, 5), ("a", 5, 22, 9), ("a", 5, 22, 12)]),
+        # Its session is over, and a row begins another one in the same pane.
+        ([("a", 2), 18, ("a", 9)], [("a", 2, 12, 2), ("a", 9, 19, 9)]),
+        # The pane of key c has been looked at.
+        ([("a", 2), 18, ("c", 9)], [("a", 2, 12, 2), ("c", 9, 19, 9)]),
+    ],
+)
+def test_sessions_keep_rows_that_come_when_the_watermark_is_beyond_their_pane(steps, told):
+    flow = weir.Dataflow("late")
+    events = weir.JsonLines("rows.jsonl", schema={"k": str, "at": int}, event_time="at")
+    sessions = flow.source("rows", events).key_by("k").window(weir.session(10))
+    sessions.process("w", times_of, {"at": int}).sink("out", weir.Collect())
+    with testing.start(flow, {"rows": []}) as job:
+        for step in [*steps, 20, 30, 40]:
+            if isinstance(step, int):
+                job.advance_watermark("rows", step)
+            else:
+                job.push("rows", [dict(zip(("k", "at"), step, strict=True))])
+        rows = [(row["k"], row["window_start"], row["window_end"], row["at"]) for row in job.rows("out")]
+    assert sorted(rows) == told

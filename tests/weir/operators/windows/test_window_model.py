@@ -480,8 +480,10 @@ class SessionMachine(WindowMachine):
         large_slots=st.sampled_from([0, 1 << 20]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
+        # Those with entries of their own are put together all at once.
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, PLAIN]),
     )
-    def begin(self, gap, cache_bytes, kind, large_slots, aggregates=AGGREGATES):
+    def begin(self, gap, cache_bytes, kind, large_slots, aggregates):
         # Of large tables the next pane is listed ahead.
         closing_sessions.LARGE_SLOTS, self.large_slots = large_slots, closing_sessions.LARGE_SLOTS
         super().begin(weir.session(gap), cache_bytes, kind, aggregates)

@@ -274,3 +274,61 @@ def test_values_of_packed_entries_are_found_by_their_store_keys(monkeypatch):
     values = panes.table.get_stored(keys)
     assert [None if value is None else value[2] for value in values] == [1, 2, 1, None, None]
     assert panes.table.get_stored(keys[-1:]) == [None]
+
+
+class CountedReads(MemoryBackend):
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def get_many(self, keys):
+        self.asked += len(keys)
+        return super().get_many(keys)
+
+
+def test_the_store_is_not_asked_for_keys_that_are_new_in_a_pane_of_which_it_has_others():
+    backend = CountedReads()
+    # Of the first two panes it has more entries than the cache has slots.
+    table = WindowTable(backend, 7, 1, 1 << 17, 2, [0, 1])
+    backend.asked = 0
+    keys = weir_keys.KeyColumn.from_list([b"%d" % number for number in range(6_000)])
+    hashes = weir_keys.hash_keys(keys)
+
+    def add(end_ms, rows):
+        chosen = weir_keys.select_keys(keys, rows)
+        for _, _, slots in table.update(np.full(len(rows), end_ms), hashes[rows], chosen):
+            table.cells[slots, 0] += 1
+
+    old, new = np.arange(4_000), np.arange(4_000, 6_000)
+    add(10, old)
+    add(20, old)
+    table.look()
+    backend.asked = 0
+    add(10, new)
+    cells, _ = table.peek(20, weir_keys.select_keys(keys, new))
+    assert not cells.any()
+    assert backend.asked < 400
+    # Those that it has are all found, also by a new owner, who knows nothing.
+    assert (table.peek(10, keys)[0][:, 0] == 1).all()
+    table.flush()
+    add(20, np.arange(6_000))
+    assert table.peek(20, keys)[0][:, 0].tolist() == [2] * 4_000 + [1] * 2_000
+    table.flush()
+    again = WindowTable(backend, 7, 1, 1 << 17, 2, [0, 1])
+    assert again.first_ms() == 10
+    assert again.peek(20, keys)[0][:, 0].tolist() == [2] * 4_000 + [1] * 2_000
+
+
+def test_panes_beyond_those_that_have_a_filter_are_read_from_the_store():
+    table = WindowTable(MemoryBackend(), 7, 1, 1 << 14, 2, [0, 1])
+    keys = weir_keys.KeyColumn.from_list([b"%d" % number for number in range(500)])
+    hashes = weir_keys.hash_keys(keys)
+    ends_ms = range(10, 110, 10)
+    for _ in range(2):
+        for end_ms in ends_ms:
+            for _, _, slots in table.update(np.full(len(keys), end_ms), hashes, keys):
+                table.cells[slots, 0] += 1
+        table.drop(30)
+        ends_ms = range(40, 110, 10)
+    for end_ms in ends_ms:
+        assert (table.peek(end_ms, keys)[0][:, 0] == 2).all()
