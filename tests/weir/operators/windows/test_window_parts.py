@@ -72,6 +72,23 @@ def test_adding_up_before_the_exchange_changes_no_result(rows, window):
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("pre_aggregate", [False, True])
+def test_sessions_keep_a_key_that_comes_when_the_watermark_is_beyond_its_pane(pre_aggregate):
+    flow = weir.Dataflow("late")
+    events = weir.JsonLines("rows.jsonl", schema={"k": str, "at": int}, event_time="at")
+    sessions = flow.source("rows", events).key_by("k").window(weir.session(10))
+    sessions.aggregate("w", pre_aggregate=pre_aggregate, n=weir.count()).sink("out", weir.Collect())
+    with testing.start(flow, {"rows": []}) as job:
+        job.push("rows", [{"k": "a", "at": 2}])
+        # The pane is looked at.
+        job.advance_watermark("rows", 18)
+        job.push("rows", [{"k": "c", "at": 9}])
+        for time_ms in (20, 30, 40):
+            job.advance_watermark("rows", time_ms)
+        told = [(row["k"], row["window_start"], row["n"]) for row in job.rows("out")]
+    assert told == [("a", 2, 1), ("c", 9, 1)]
+
+
 @given(rows=ROWS, window=WINDOWS)
 @settings(max_examples=12, deadline=None)
 def test_windows_without_a_key_equal_those_of_one_key_that_all_rows_have(rows, window):
