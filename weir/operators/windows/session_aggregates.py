@@ -145,14 +145,16 @@ class SessionAggregateOperator(WindowAggregateOperator):
             self._closing.forget()
             yield from self._fire_all(until_ms)
             return
-        for complete in self._closing.close(until_ms):
+        closed = list(self._closing.close(until_ms))
+        table.drop(until_ms - self._gap_ms)
+        self._due_ms = self._closing.due_ms(until_ms)
+        # Before a result leaves: what has moved on counts twice until the place says so, and a question may come.
+        table.advance(until_ms)
+        for complete in closed:
             columns = weir_keys.decode_keys(complete.keys, self._key_types)
             times_ms = complete.cells.integers[:, self._folds.cell_count - 2 :].copy()
             ends_ms = times_ms[:, 1] + self._gap_ms
             yield from self._made(columns, times_ms[:, 0].copy(), ends_ms, *complete.cells, times_ms=ends_ms)
-        table.drop(until_ms - self._gap_ms)
-        self._due_ms = self._closing.due_ms(until_ms)
-        table.advance(until_ms)
 
     def _fire_all(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         """Put all sessions together that begin before a watermark, and fire those that are complete."""
