@@ -118,7 +118,8 @@ class Kafka(AnySource):
         parts: columns of the schema with something else than the value: ``{"user": "key", "at": "timestamp"}``; one
             of "key", "topic", "partition", "offset", "timestamp" (ms since 1970), "headers".
         start: where a start without a checkpoint begins: "earliest"; "latest"; a ``datetime`` with a time zone: the
-            first record from then on; or offsets: ``{"topic": {0: 17}}``, with the others from the earliest on.
+            first record from then on; or offsets: ``{"topic": {0: 17}}``, with the others from the earliest on; a
+            partition that is not there is an error.
             Partitions that turn up later are read from their beginning.
         bounded: end where each partition ends, once it was read to there; else the source never ends.
         discover_ms: how often to look for new topics and partitions; None: never. A bounded source does not look.

@@ -43,6 +43,7 @@ class KafkaReader(UserSourceReader):
     def _open_input(self, context: OperatorContext) -> None:
         """Besides what the base class does, find out where partitions begin: from now on that is in checkpoints."""
         super()._open_input(context)
+        _check_starts(self._records.spec, self._records.found, context.operator_name)
         for split in self._open_splits:
             split.position = self._records.partitions.start_of(_partition(split.split))
 
@@ -120,19 +121,23 @@ class _KafkaSource(Source):
     partitions: KafkaPartitions
 
     def __init__(self, spec: KafkaSpec) -> None:
-        self._spec = spec
+        self.spec = spec
         self._rejected = 0
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
         #: Of the rows that were read last, and of the bad records among them; int64.
         self.offsets = self.bad_offsets = np.empty(0, dtype=np.int64)
-        #: All, as the brokers said last.
         self._found: list[Partition] | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Connect."""
         self._context = context
-        self._decoder = RecordDecoder(self._spec, RECORDS_MAX, f"source {context.operator_name}")
-        self.partitions = KafkaPartitions(self._spec, context.operator_name, context.clock)
+        self._decoder = RecordDecoder(self.spec, RECORDS_MAX, f"source {context.operator_name}")
+        self.partitions = KafkaPartitions(self.spec, context.operator_name, context.clock)
+
+    @property
+    def found(self) -> Sequence[Partition]:
+        """All partitions, as the brokers said last."""
+        return self._found or ()
 
     def splits(self) -> Sequence[Json]:
         """Every partition that there is, as far as brokers have answered: only the first call waits for them."""
@@ -160,7 +165,7 @@ class _KafkaSource(Source):
                     for record in bad:
                         self._reject(partition, int(offsets[record.number]), record.reason, record.raw)
                     yield rows, records[-1].offset() + 1
-                elif self._spec.bounded and self.partitions.has_ended(partition):
+                elif self.spec.bounded and self.partitions.has_ended(partition):
                     return
                 else:
                     yield None
@@ -180,13 +185,30 @@ class _KafkaSource(Source):
     def _reject(self, partition: Partition, offset: int, reason: str, raw: bytes) -> None:
         self._rejected += 1
         origin = f"{partition[0]}[{partition[1]}]"
-        if self._spec.on_bad_record == "fail":
+        if self.spec.on_bad_record == "fail":
             raise InputError(
                 f"{origin} offset {offset}: {reason}; correct it, or let the source {self._context.operator_name} put "
                 'bad records aside with on_bad_record="dead_letter"'
             )
         if self._context.dead_letters is not None:
             self._context.dead_letters.reject(origin, offset, reason, raw)
+
+
+def _check_starts(spec: KafkaSpec, found: Sequence[Partition], step: str) -> None:
+    """Refuse offsets of partitions that are not there: nobody would begin at them, and nobody would be told.
+
+    Raises:
+        InputError: names the first one, and what there is.
+    """
+    for topic, number, offset in spec.start if isinstance(spec.start, tuple) else ():
+        if (topic, number) not in found:
+            # Kafka numbers the partitions of a topic from 0 on, without a gap.
+            count = sum(name == topic for name, _ in found)
+            there = f"its partitions are 0 to {count - 1}" if count else "the topic is not there"
+            raise InputError(
+                f"source {step}: start has offset {offset} for partition {number} of topic {topic}, which is not at "
+                f"{spec.bootstrap}: {there}; correct start"
+            )
 
 
 def _partition(split: Json) -> Partition:

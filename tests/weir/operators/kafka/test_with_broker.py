@@ -217,7 +217,15 @@ def test_new_partitions_are_found_and_read_from_their_beginning(kafka_bootstrap,
     reading.stop()
 
 
-def test_what_is_not_there_is_named(kafka_bootstrap, tmp_path):
+def test_what_is_not_there_is_named(kafka_bootstrap, topic, tmp_path):
+    with pytest.raises(
+        InputError, match=rf"words: .* partition 2 of topic {topic}.*: its partitions are 0 to 1;"
+    ):
+        Reading(kafka_bootstrap, topic, tmp_path, start={topic: {0: 0, 2: 17}})
+    with pytest.raises(
+        InputError, match=r"partition 0 of topic no-such.*: the topic is not there; correct start"
+    ):
+        Reading(kafka_bootstrap, (), tmp_path, pattern=f"{topic}|no-such", start={"no-such": {0: 17}})
     with pytest.raises(InputError, match="topic no-such is not at"):
         Reading(kafka_bootstrap, "no-such", tmp_path).reader.poll(1)
     with pytest.raises(InputError, match="No such configuration property"):
