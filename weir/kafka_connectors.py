@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
+from weir.avro_fields import misfit
 from weir.connectors import AnySource, check_discover_ms
 from weir.errors import GraphError
 from weir.json_paths import check_json_types, column_paths
@@ -159,6 +161,9 @@ class Kafka(AnySource):
             raise GraphError('paths are for what is in the values, and not for value="raw"; leave them out')
         if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
             raise GraphError("Avro: give a registry, or a schema")
+        paths = column_paths(values, self.paths) if has_paths else ()
+        if isinstance(self.value, AvroSpec) and not self.value.registry:
+            _check_fields(self.value.schema, values, dict(paths))
         settings: dict[str, Any] = {**self._settings(), "schema": schema}
         return KafkaSpec(
             factory=KafkaSpec,
@@ -167,7 +172,7 @@ class Kafka(AnySource):
             pattern=pattern,
             value=self.value if isinstance(self.value, str) else "coded",
             coding=None if isinstance(self.value, str) else self.value,
-            paths=column_paths(values, self.paths) if has_paths else (),
+            paths=paths,
             parts=tuple(parts.items()),
             start=self._checked_start(),
             bounded=self.bounded,
@@ -248,6 +253,22 @@ class Kafka(AnySource):
                     + (f"; the pattern is {pattern!r}" if pattern else did_you_mean(str(topic), topics))
                 )
         return tuple(sorted(places))
+
+
+def _check_fields(avro_schema: str, values: pa.Schema, paths: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a given schema of Avro no record of which could be a row.
+
+    Raises:
+        GraphError: it is none, or lacks a column, or has it in another type.
+    """
+    try:
+        wrong = misfit(
+            json.loads(avro_schema), [(column, paths.get(column.name, (column.name,))) for column in values]
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise GraphError(f"Avro: the schema is no schema of a record: {error!r}; correct it") from None
+    if wrong is not None:
+        raise GraphError(f"Avro: {wrong}; correct the schema of the values, or the columns")
 
 
 def check_bootstrap(bootstrap: object) -> str:

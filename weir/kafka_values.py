@@ -22,7 +22,8 @@ def Avro(
 ) -> AvroSpec:
     """Values in Avro. Needs ``pip install 'weir[kafka]'``.
 
-    Logical types are read as what is stored: ``timestamp-millis`` is an integer of ms.
+    Logical types are read as what the column is: a ``decimal`` as ``pl.Decimal`` or as its bytes, ``timestamp-millis``
+    as ``pl.Datetime`` or as an integer of ms.
 
     Args:
         registry: URL of a schema registry, whose numbers are before the values: ``"http://localhost:8081"``. Empty:

@@ -1,4 +1,4 @@
-"""Avro records to columns and back.
+"""Avro records to columns; ``avro_encoding`` has the way back.
 
 Most schemas are decoded by Polars, all records of a batch at once: they are put one after the other into one block of
 an Avro file in memory. The file's schema has one field more, and each record a mark behind it, so that a record of a
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import fastavro
@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.avro_fields import AvroFields, misfit, time_of
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, at, column_of
 from weir.operators.kafka.registry import RegisteredSchema
 
@@ -32,19 +33,20 @@ _SLOW_BATCHES_MAX = 64
 Json = Any
 
 
-def without_logical_types(schema: Json) -> Json:
-    """The schema of what is stored."""
+def without_logical_types(schema: Json, kept: Collection[int] = ()) -> Json:
+    """The schema of what is stored; those types stay logical whose identities are in ``kept``."""
     if isinstance(schema, Mapping):
-        return {
-            key: without_logical_types(item)
-            for key, item in schema.items()
-            if key not in ("logicalType", "doc")
-        }
-    return [without_logical_types(item) for item in schema] if isinstance(schema, list) else schema
+        left_out = ("doc",) if id(schema) in kept else ("logicalType", "doc")
+        return {key: without_logical_types(item, kept) for key, item in schema.items() if key not in left_out}
+    return [without_logical_types(item, kept) for item in schema] if isinstance(schema, list) else schema
 
 
-def parsed_schema(schema: RegisteredSchema) -> tuple[Json, Json]:
+def parsed_schema(schema: RegisteredSchema, stored: Callable[[Json], Json]) -> tuple[Json, Json]:
     """As JSON, and as fastavro wants it.
+
+    Args:
+        schema: of a record.
+        stored: leaves out what is not to be read by itself; of what a record refers to, all logical types are.
 
     Raises:
         MisfitError: it is no schema of an Avro record.
@@ -55,13 +57,18 @@ def parsed_schema(schema: RegisteredSchema) -> tuple[Json, Json]:
     try:
         for reference in _all_references(schema):
             fastavro.parse_schema(without_logical_types(json.loads(reference.text)), named_schemas=named)
-        plain = without_logical_types(json.loads(schema.text))
+        plain = json.loads(schema.text)
+        # What it refers to may be anything for ``stored``; what is no schema is told here.
+        fastavro.parse_schema(without_logical_types(plain), named_schemas=dict(named))
+        if not isinstance(plain, dict) or plain.get("type") != "record":
+            raise MisfitError("its schema is not of a record")
+        plain = stored(plain)
         parsed = fastavro.parse_schema(plain, named_schemas=named)
+    except MisfitError:
+        raise
     except Exception as error:
         # Of many types.
         raise MisfitError(f"its schema cannot be used: {error}") from None
-    if not isinstance(plain, dict) or plain.get("type") != "record":
-        raise MisfitError("its schema is not of a record")
     return plain, parsed
 
 
@@ -80,19 +87,31 @@ class AvroDecoder(SchemaDecoder):
     """
 
     def __init__(self, schema: RegisteredSchema, columns: Sequence[Column]) -> None:
-        plain, self._parsed = parsed_schema(schema)
         self._columns = columns
-        for field, keys in columns:
-            if not field.nullable and not _has(plain, keys):
-                raise MisfitError(f"its schema has no field {'.'.join(keys)}")
+        #: What the column of times is read as at first, where numbers are in another unit than its own.
+        self._times: list[pa.DataType | None] = [None] * len(columns)
+        plain, self._parsed = parsed_schema(schema, self._stored)
+        fields = AvroFields(plain)
         self._flat = _flat_fields(plain)
         self._header = _file_header(self._flat) if self._flat is not None else b""
         names = {name for name, _ in self._flat or ()}
         self._read = [".".join(keys) for _, keys in columns if ".".join(keys) in names]
         # A record that is asked for as a whole.
-        if any(".".join(keys) not in names and _has(plain, keys) for _, keys in columns):
+        if any(".".join(keys) not in names and fields.at(keys) for _, keys in columns):
             self._flat = None
         self._slow_batches = self._slow_left = 0
+
+    def _stored(self, schema: Json) -> Json:
+        """The schema of what is decoded: decimals stay where columns are decimals."""
+        wrong = misfit(schema, self._columns)
+        if wrong is not None:
+            raise MisfitError(wrong)
+        fields, decimals = AvroFields(schema), list[Json]()
+        for number, (field, keys) in enumerate(self._columns):
+            found = fields.at(keys)
+            fields.fits(found, field.type, decimals)
+            self._times[number] = time_of(found, field.type)
+        return without_logical_types(schema, {id(kind) for kind in decimals})
 
     def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
         """See the base class."""
@@ -106,7 +125,10 @@ class AvroDecoder(SchemaDecoder):
         else:
             self._slow_left = max(0, self._slow_left - 1)
         rows = [self._row(number, body, bad) for number, body in enumerate(bodies)]
-        return [column_of([at(row, keys) for row in rows], field, bad) for field, keys in self._columns]
+        return [
+            _in_unit([at(row, keys) for row in rows], field, time, bad)
+            for (field, keys), time in zip(self._columns, self._times, strict=True)
+        ]
 
     def _row(self, number: int, body: bytes, bad: dict[int, str]) -> Json:
         file = io.BytesIO(body)
@@ -134,7 +156,10 @@ class AvroDecoder(SchemaDecoder):
         if not np.array_equal(frame[_MARK].to_numpy(), wanted):
             return None
         try:
-            return [_cast(frame, ".".join(keys), field) for field, keys in self._columns]
+            return [
+                _cast(frame, ".".join(keys), field, time)
+                for (field, keys), time in zip(self._columns, self._times, strict=True)
+            ]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, _OtherTypeError):
             return None
 
@@ -143,7 +168,27 @@ class _OtherTypeError(Exception):
     pass
 
 
-def _cast(frame: pl.DataFrame, name: str, field: pa.Field) -> pa.Array:
+def _in_unit(
+    values: Sequence[object], field: pa.Field, time: pa.DataType | None, bad: dict[int, str]
+) -> pa.Array:
+    """See :func:`column_of`; numbers are those of another type of times, unless that is None."""
+    if time is None:
+        return column_of(values, field, bad)
+    column = column_of(values, field.with_type(time), bad)
+    try:
+        return column.cast(field.type)
+    except pa.ArrowInvalid:
+        kept = []
+        for number, value in enumerate(column):
+            try:
+                kept.append(value.cast(field.type))
+            except pa.ArrowInvalid:
+                bad.setdefault(number, f"field {field.name}: {value} of type {time} is no {field.type}")
+                kept.append(None)
+        return pa.array([None if value is None else value.as_py() for value in kept], field.type)
+
+
+def _cast(frame: pl.DataFrame, name: str, field: pa.Field, time: pa.DataType | None) -> pa.Array:
     if name not in frame.columns:
         return pa.nulls(frame.height, field.type)
     series = frame[name]
@@ -155,19 +200,9 @@ def _cast(frame: pl.DataFrame, name: str, field: pa.Field) -> pa.Array:
     ) or pa.types.is_boolean(field.type) != pa.types.is_boolean(column.type):
         # Arrow would make texts of numbers, and numbers of texts.
         raise _OtherTypeError
+    if time is not None:
+        column = column.cast(pa.int32() if time.bit_width == 32 else pa.int64()).cast(time)
     return column.cast(field.type)
-
-
-def _has(schema: Json, keys: Sequence[str]) -> bool:
-    """Whether there is something at the path, as far as this is known without looking names up."""
-    for key in keys:
-        if not isinstance(schema, Mapping) or schema.get("type") != "record":
-            return True
-        found = [item["type"] for item in schema["fields"] if item["name"] == key]
-        if not found:
-            return False
-        schema = found[0]
-    return True
 
 
 def _flat_fields(schema: Json, prefix: str = "") -> list[tuple[str, Json]] | None:
@@ -236,72 +271,3 @@ def _marks(count: int) -> list[bytes]:
     for number in range(len(_made_marks), count):
         _made_marks.append(_varint(_FIRST_MARK + number))
     return _made_marks
-
-
-class AvroEncoder:
-    """Encodes rows as records of one schema.
-
-    Raises:
-        MisfitError: it is no schema of a record.
-    """
-
-    def __init__(self, schema: str) -> None:
-        self._parsed = parsed_schema(RegisteredSchema(schema, "AVRO"))[1]
-
-    def encode(self, rows: pa.RecordBatch, prefix: bytes) -> list[bytes]:
-        """One value for each row, after ``prefix``.
-
-        Raises:
-            ValueError: a row does not fit the schema.
-        """
-        values = []
-        for row in rows.to_pylist():
-            file = io.BytesIO()
-            file.write(prefix)
-            try:
-                fastavro.schemaless_writer(file, self._parsed, row, strict_allow_default=True)
-            except Exception as error:
-                # Of many types.
-                raise ValueError(f"{type(error).__name__}: {error}") from None
-            values.append(file.getvalue())
-        return values
-
-
-def avro_schema_of(schema: pa.Schema, name: str) -> str:
-    """The Avro schema of columns: each may be null, as any column of rows may.
-
-    Raises:
-        MisfitError: a column's type has no form in Avro.
-    """
-    fields = [
-        {"name": field.name, "type": ["null", _avro_type(field.type, field.name)], "default": None}
-        for field in schema
-    ]
-    return json.dumps({"type": "record", "name": name, "fields": fields})
-
-
-def _avro_type(kind: pa.DataType, name: str) -> Json:
-    types = pa.types
-    if types.is_boolean(kind):
-        return "boolean"
-    if types.is_integer(kind):
-        return "int" if kind.bit_width < 32 or kind == pa.int32() else "long"
-    if types.is_floating(kind):
-        return "double" if types.is_float64(kind) else "float"
-    if types.is_string(kind) or types.is_large_string(kind):
-        return "string"
-    if types.is_binary(kind) or types.is_large_binary(kind):
-        return "bytes"
-    if types.is_list(kind) or types.is_large_list(kind):
-        return {"type": "array", "items": ["null", _avro_type(kind.value_type, name)]}
-    if types.is_struct(kind):
-        inner = [
-            {
-                "name": item.name,
-                "type": ["null", _avro_type(item.type, f"{name}_{item.name}")],
-                "default": None,
-            }
-            for item in kind
-        ]
-        return {"type": "record", "name": f"{name}_record", "fields": inner}
-    raise MisfitError(f"column {name} of type {kind} has no form in Avro; cast it")

@@ -1,10 +1,13 @@
 """Values in Avro and Protobuf, with and without a registry, in and out."""
 
 import base64
+import datetime as dt
 import io
 import json
+from decimal import Decimal
 
 import fastavro
+import polars as pl
 import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, message_factory
@@ -13,6 +16,7 @@ import weir
 from tests.weir.operators.kafka.registry_server import RegistryServer
 from tests.weir.operators.kafka.test_records import Record
 from weir.errors import FailureKind, InputError
+from weir.operators.kafka.avro_values import without_logical_types
 from weir.operators.kafka.coding import ValueEncoder
 from weir.operators.kafka.protobuf_values import MessageTypes
 from weir.operators.kafka.records import RecordDecoder
@@ -130,16 +134,125 @@ def test_a_schema_that_does_not_fit_the_columns_makes_its_records_bad(registry):
     found, bad = decode(weir.Avro(registry=registry.url), values, {"id": int})
     assert found == []
     assert bad == {
-        0: "field id: a value of type str is no int64",
+        0: "schema 1: column 'id' is int64, but its schema has string",
         1: "schema 2: its schema is of type JSON, not Avro",
     }
     _, bad = decode(weir.Avro(registry=registry.url), values[:1], {"no": int})
     assert bad == {0: "schema 1: its schema has no field no"}
 
 
-def test_a_given_schema_that_does_not_fit_is_an_error():
-    with pytest.raises(InputError, match=r"source s: its schema has no field no; correct"):
-        decode(weir.Avro(schema=ORDER), [], {"no": int})
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"no": int}, "its schema has no field no; correct"),
+        ({"page": int}, "column 'page' is int64, but its schema has string; correct"),
+        ({"id": str}, "column 'id' is string, but its schema has long"),
+        ({"kind": bool}, "column 'kind' is bool, but its schema has enum"),
+        ({"age": str}, "column 'age' is string, but its schema has int at buyer.age"),
+        (
+            {"buyer": pa.struct([("age", pa.string())])},
+            "column 'buyer' is struct.* but its schema has record of age: int;",
+        ),
+        ({"tags": pa.list_(pa.int64())}, "column 'tags' is list.* but its schema has array of string;"),
+        ({"tags": str}, "column 'tags' is string, but its schema has array"),
+        ({"page": pl.List(pl.String)}, "column 'page' is list.* but its schema has string"),
+        ({"id": pl.Date, "at": pl.Date}, "'at' is date32.* has long of logical type timestamp-millis"),
+        ({"raw": pl.Decimal(9, 2)}, "column 'raw' is decimal.* but its schema has bytes"),
+        ({"other": int}, "column 'other' is int64, but its schema has enum or string"),
+    ],
+)
+def test_a_given_schema_that_does_not_fit_is_refused_when_the_job_is_built(columns, message):
+    # The enumeration is referred to by its name.
+    fields = [
+        *ORDER["fields"],
+        {"name": "raw", "type": "bytes"},
+        {"name": "other", "type": ["null", "Kind", "string"]},
+    ]
+    schema = {**ORDER, "namespace": "shop", "fields": fields}
+    paths = {"age": "buyer.age"} if "age" in columns else {}
+    with pytest.raises(weir.GraphError, match=message):
+        weir.Kafka(
+            bootstrap="b:1", topics="t", schema=columns, value=weir.Avro(schema=schema), paths=paths
+        ).to_spec()
+
+
+MONEY = {
+    "type": "record",
+    "name": "Money",
+    "fields": [
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {
+            "name": "tax",
+            "type": {"type": "fixed", "name": "Tax", "size": 6, "logicalType": "decimal", "precision": 9, "scale": 3},
+        },
+        {
+            "name": "parts",
+            "type": {
+                "type": "array",
+                "items": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 1},
+            },
+        },
+        {"name": "stored", "type": {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 1}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}  # fmt: skip
+#: Unscaled integers of prices: the borders of one, two and three bytes, and a sign that has to be extended.
+_UNSCALED = [0, 1, -1, 127, 128, -128, -129, 32_767, -32_769, 9_999_999_999]
+
+
+@pytest.mark.parametrize("odd", [False, True], ids=["at once", "record by record"])
+def test_decimals_and_times_of_avro_are_read_as_what_they_mean(odd):
+    odd_field = {"name": "m", "type": {"type": "map", "values": "int"}}
+    schema = {**MONEY, "fields": [*MONEY["fields"], *([odd_field] if odd else [])]}
+    plain = without_logical_types(schema)
+    values, expected = [], []
+    for number in _UNSCALED:
+        # As the specification of Avro says: two's complement, the highest byte first.
+        data = number.to_bytes((number.bit_length() // 8) + 1, "big", signed=True)
+        fixed = (number % 1000).to_bytes(6, "big", signed=True)
+        row = {
+            "price": data,
+            "tax": fixed,
+            "parts": [data[:1]],
+            "stored": b"\x01",
+            "at": 1_700_000_000_123,
+            "m": {},
+        }
+        values.append(avro({name: row[name] for name in [each["name"] for each in plain["fields"]]}, plain))
+        first = Decimal(int.from_bytes(data[:1], "big", signed=True))
+        expected.append(
+            {
+                "price": Decimal(number) / 100,
+                "tax": Decimal(number % 1000) / 1000,
+                "parts": [first / 10],
+                "stored": b"\x01",
+                "at": dt.datetime(2023, 11, 14, 22, 13, 20, 123_000),
+            }
+        )  # fmt: skip
+    columns = {
+        "price": pl.Decimal(20, 4),
+        "tax": pl.Decimal(9, 3),
+        "parts": pl.List(pl.Decimal(6, 1)),
+        "stored": bytes,
+        "at": pl.Datetime("us"),
+    }
+    assert decode(weir.Avro(schema=schema), values, columns) == (expected, {})
+    # One that the column has no room for is put aside.
+    found, bad = decode(weir.Avro(schema=schema), values, {**columns, "price": pl.Decimal(8, 2)})
+    assert len(found) == len(values) - 1
+    assert list(bad) == [len(values) - 1]
+
+
+def test_decimals_become_avro_and_come_back(registry):
+    rows = pa.record_batch(
+        {"x": pa.array([Decimal("-12.34"), Decimal("99999999.99"), None], pa.decimal128(10, 2))}
+    )
+    values = ValueEncoder(weir.Avro(registry=registry.url), "t", "sink s").encode(rows)
+    found, bad = decode(weir.Avro(registry=registry.url), values, {"x": weir.Nullable(pl.Decimal(10, 2))})
+    assert (found, bad) == (rows.to_pylist(), {})
+    given = {"type": "record", "name": "R", "fields": [{"name": "x", "type": MONEY["fields"][0]["type"]}]}
+    values = ValueEncoder(weir.Avro(schema=given), "t", "sink s").encode(rows[:2])
+    assert decode(weir.Avro(schema=given), values, {"x": pl.Decimal(10, 2)})[0] == rows[:2].to_pylist()
 
 
 def test_schemas_that_refer_to_others(registry):
