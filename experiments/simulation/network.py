@@ -146,12 +146,6 @@ class SimulatedChannel:
         for element in unsent:
             self._send(self._arrive, element)
 
-    def visit(self) -> None:
-        """See ``Channel``: the consumer is elsewhere."""
-
-    def call_home(self) -> None:
-        """See ``Channel``."""
-
     def close(self) -> None:
         """See ``Channel``."""
         self.flush()

@@ -45,11 +45,6 @@ class CheckpointInputs:
         """Whether the first barrier has waited too long."""
         return self.overdue_s != float("inf") and self._clock.monotonic_s() >= self.overdue_s
 
-    @property
-    def is_calm(self) -> bool:
-        """Whether no barrier has come whose checkpoint goes on, and nothing was put aside."""
-        return self.overdue_s == float("inf") and not self._ready and self._part is None
-
     def next_ready(self) -> Delivery | None:
         """The next of what was put aside earlier."""
         return self._ready.popleft() if self._ready else None

@@ -91,8 +91,6 @@ def take_rows(
 
 #: More elements than an inbox ever has.
 _MANY = 1 << 62
-#: So many end the sleep of a consumer that is visited: its visitor is late, or has more to send than it takes in.
-_VISITED_ELEMENTS = 8
 
 
 class Wave(enum.Enum):
@@ -137,14 +135,6 @@ class Inbox:
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
         self.borrows = False
         self._lender: Lender | None = None
-        #: What a visitor does while the consumer sleeps in :meth:`await_visits`; None: it does not, or was woken.
-        self._turn: Callable[[], bool] | None = None
-        #: Written by visitors, taken back by the consumer: somebody visits it.
-        self._is_visited = False
-        #: Somebody else takes in what has come: the consumer is not to.
-        self._has_visitor = False
-        #: How many elements a visitor waits for, and how long, where some of them are there.
-        self._turn_elements, self._turn_wait_s = 0, 0.0
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
         self.busy_share = 1.0
 
@@ -172,8 +162,6 @@ class Inbox:
             self._elements.append(delivery)
             if not isinstance(delivery.element, pa.RecordBatch):
                 self._hear(delivery)
-                if not isinstance(delivery.element, Watermark):
-                    self._call_home()
             if len(self._elements) >= self._enough or (self._wave_inputs and self._is_wave_here()):
                 self._condition.notify()
 
@@ -190,7 +178,7 @@ class Inbox:
     def wake(self) -> None:
         """Let :meth:`poll` or :meth:`wait` return."""
         with self._condition:
-            self._woken, self._turn = True, None
+            self._woken = True
             self._condition.notify()
 
     def wait_for_one(self, timeout_s: float) -> bool:
@@ -249,81 +237,6 @@ class Inbox:
             if self._lender is lender:
                 # Unless the consumer asks for it again: it may wait for something else.
                 self._lender, self.borrows = None, False
-
-    def await_visits(self, turn: Callable[[], bool], wait_s: float, elements: int, late_s: float) -> bool:
-        """Sleep, and let who brings rows take them in; until :meth:`wake`, ``wait_s``, or what is no row or watermark.
-
-        A source that has sent rows to a consumer of its own process goes on to the consumer's work itself: a consumer
-        that is woken for each small batch costs two changes of threads and of who has the GIL.
-
-        Args:
-            turn: takes in what has come (:meth:`poll_brought`); False: the consumer is to go on itself. It runs
-                in the visitor's thread, while the consumer sleeps.
-            wait_s: and so long at most.
-            elements: how many come at a time; all but one by a link that is lent to the consumer.
-            late_s: how much later than the one those may come.
-
-        Returns:
-            False at once where it is not visited, or does not read from a link that brings all the others.
-        """
-        with self._condition:
-            lender = self._lender
-            others = elements if lender is None else elements - lender.channels
-            if not self._is_visited or self._elements or self._woken or others != 1:
-                return False
-            self._is_visited = False
-            self._turn, self._turn_elements, self._turn_wait_s = turn, elements, late_s
-            self._enough = _VISITED_ELEMENTS
-            self._condition.wait(wait_s)
-            self._turn = None
-            while self._has_visitor:
-                self._condition.wait()
-            self._enough = 0
-            self._gathered = len(self._elements)
-            return True
-
-    def visit(self) -> None:
-        """Take in for the consumer what has come, if it sleeps in :meth:`await_visits`; called after rows were put."""
-        self._is_visited = True
-        if self._turn is None:
-            return
-        with self._condition:
-            turn, lender = self._turn, self._lender
-            if turn is None:
-                return
-            self._has_visitor = True
-        stays = False
-        try:
-            if lender is not None:
-                lender.read(0.0)
-                if 0 < len(self._elements) < self._turn_elements:
-                    lender.read(self._turn_wait_s)
-            stays = turn() and lender is self._lender
-        finally:
-            with self._condition:
-                self._has_visitor = False
-                if not stays:
-                    self._turn = None
-                if self._turn is None:
-                    self._condition.notify()
-
-    def call_home(self) -> None:
-        """End the consumer's sleep in :meth:`await_visits`: nobody visits it for now."""
-        with self._condition:
-            self._call_home()
-
-    def _call_home(self) -> None:
-        if self._turn is not None:
-            self._turn = None
-            self._condition.notify()
-
-    def poll_brought(self) -> Delivery | None:
-        """The element at the head if it is a batch or a watermark; never waits."""
-        with self._condition:
-            if not self._elements or not isinstance(self._elements[0].element, pa.RecordBatch | Watermark):
-                return None
-            self._gathered -= 1
-            return self._elements.popleft()
 
     def stop_borrowing(self) -> None:
         """Let others read from all links again; called by the consumer before it waits in any other way."""
@@ -464,14 +377,6 @@ class Channel(Protocol):
         """Let what was sent go; called when nothing more is sent for now."""
         ...
 
-    def visit(self) -> None:
-        """Do the consumer's work, if it waits for that; called by sources after they have sent rows."""
-        ...
-
-    def call_home(self) -> None:
-        """Let the consumer work itself: the sender waits."""
-        ...
-
     def close(self) -> None:
         """Free the link; the end of the stream, if there is one, was sent before."""
         ...
@@ -505,14 +410,6 @@ class LocalChannel:
 
     def flush(self) -> None:
         """Nothing to do."""
-
-    def visit(self) -> None:
-        """See :meth:`Inbox.visit`."""
-        self._inbox.visit()
-
-    def call_home(self) -> None:
-        """See :meth:`Inbox.call_home`."""
-        self._inbox.call_home()
 
     def close(self) -> None:
         """Nothing to free."""

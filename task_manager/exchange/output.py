@@ -58,11 +58,6 @@ class Output:
         """Whether another stage takes what leaves the last step."""
         return bool(self._main)
 
-    @property
-    def leads_nowhere(self) -> bool:
-        """Whether no other stage takes anything."""
-        return not self._edges
-
     def consumers(self, edge: Edge) -> list[int]:
         """Subtask indices to which an edge leads now."""
         return [index for item in self._edges if item.edge == edge for index in item.consumer_indices]
@@ -173,12 +168,6 @@ class Output:
         for edge in self._edges:
             edge.flush()
 
-    def visit(self) -> None:
-        """Do the work of consumers in this process that wait for it; called after rows were sent."""
-        for edge in self._edges:
-            for writer in edge.writers:
-                writer.channel.visit()
-
     def finish(self) -> None:
         """Send everything and the end of the stream; waits for credit.
 
@@ -227,9 +216,6 @@ class Output:
                 break
             if self.is_held:
                 self.let_go()
-            for edge in self._edges:
-                for writer in edge.writers:
-                    writer.channel.call_home()
             self._wait(_WAIT_S)
             # After each wait: a subtask that is held back for long shows it while it lasts.
             self.waited_s += self._clock.monotonic_s() - now_s

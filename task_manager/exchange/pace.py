@@ -31,9 +31,9 @@ _WINDOW_S, _WINDOW_PERIOD_S_MAX = 0.0006, 0.04
 _WINDOW_WEIGHT, _WINDOW_PAYS, _WINDOW_TRIES = 0.1, 0.4, 32
 #: Where windows mostly pay and batches come this often, all of a round is waited for at once, but now and then.
 _ROUND_PAYS, _ROUND_PERIOD_S_MAX, _ROUND_SAMPLES = 0.8, 0.03, 16
-#: Rounds that are so far apart are looked at less often, and their consumer reads from links itself: also at the 2.75
-#: ms of a source, since the thread of a link costs as much for each as the rows do.
-_LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.002, 0.7, 32
+#: Rounds that are so far apart are looked at less often, and their consumer reads from links itself: where they follow
+#: each other closely, rows are to be quick.
+_LONG_ROUND_S, _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES = 0.006, 0.7, 32
 _PERIOD_WEIGHT = 0.1
 #: Long rounds are at least so far apart. All of one may come later than the mean by this part of the period, by a
 #: window at least.
@@ -84,7 +84,9 @@ class Pace:
         pays, samples = _ROUND_PAYS, _ROUND_SAMPLES
         if self.has_long_rounds:
             pays, samples = _LONG_ROUND_PAYS, _LONG_ROUND_SAMPLES
-        if self._window_gain < pays or not self._is_close:
+        if self._window_gain < pays or self._period_s > _ROUND_PERIOD_S_MAX:
+            return 0.0
+        if self._rows_mean >= SMALL_ROWS:
             return 0.0
         self._rounds += 1
         if self._rounds >= samples:
@@ -96,20 +98,6 @@ class Pace:
     def has_long_rounds(self) -> bool:
         """Whether what comes at a time comes so rarely that a row may wait a ms longer for the others."""
         return self._period_s > _LONG_ROUND_S
-
-    @property
-    def has_rounds(self) -> bool:
-        """Whether small batches of all inputs mostly come at a time."""
-        return self._window_gain >= _LONG_ROUND_PAYS and self._is_close
-
-    @property
-    def _is_close(self) -> bool:
-        return self._period_s <= _ROUND_PERIOD_S_MAX and self._rows_mean < SMALL_ROWS
-
-    @property
-    def period_s(self) -> float:
-        """The mean time from one round to the next."""
-        return self._period_s
 
     @property
     def late_s(self) -> float:

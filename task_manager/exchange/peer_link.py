@@ -338,12 +338,6 @@ class RemoteChannel:
         """Let what was sent go; see ``channels.Channel``."""
         self._link.flush()
 
-    def visit(self) -> None:
-        """Nothing to do: the consumer is elsewhere."""
-
-    def call_home(self) -> None:
-        """Nothing to do."""
-
     def close(self) -> None:
         """Free the channel; without an end of the stream, the consumer's side learns that nothing more comes."""
         self._link.forget(self.number)

@@ -147,8 +147,6 @@ class SourceSubtask(Subtask):
             # A barrier goes before the watermark, at which consumers look whether all of a wave is there.
             self.mailbox.run_commands()
             self._make_watermark(is_calm=polled.next_poll_us > 0)
-            if polled.ahead is not None or polled.batch is not None:
-                self._chain.output.visit()
             now_us = self._clock.now_us()
             wait_us = polled.next_poll_us - now_us if polled.next_poll_us else 0
             if wait_us > 0:

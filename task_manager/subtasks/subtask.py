@@ -49,8 +49,6 @@ _FLUSH_WAITS = 2
 _SWEEP_REST = 9
 #: Whether there is something to sweep is asked so often.
 _SWEEP_LOOK_S = 1.0
-#: A subtask that is visited looks so often whether it still is; see ``Inbox.await_visits``.
-_VISITS_LOOK_S, _VISITS_LOOK_ROUNDS = 0.1, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +111,6 @@ class Subtask(ABC):
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
         self._thread: threads.Running | None = None
-        #: What was raised in a visitor's thread, see :meth:`_take_turn`.
-        self._raised: BaseException | None = None
 
     def start(self) -> None:
         """Start the thread."""
@@ -402,7 +398,7 @@ class Subtask(ABC):
         Small batches gather until a second moment, and for a moment after the first of them: sources that poll at the
         same time send at the same time, so the others of the ``inputs`` mostly come at once.
         """
-        began_s, busy_s = self._clock.monotonic_s(), self.progress.busy_s
+        began_s = self._clock.monotonic_s()
         timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
         inbox = self.mailbox.inbox
         is_woken = False
@@ -418,8 +414,6 @@ class Subtask(ABC):
                 self._pace.saw_wave(whole=wave is Wave.WHOLE)
             is_woken = wave is Wave.WOKEN
             timeout_s = 0.0
-        elif gather_until_s > 0 and self._await_visits(inbox, timeout_s, inputs):
-            timeout_s = 0.0
         elif gather_until_s > 0:
             if gather_until_s - began_s > _LONG_REST_S:
                 # What comes before is not looked at: to be woken by the first of it would only cost.
@@ -431,9 +425,7 @@ class Subtask(ABC):
                     self._gather(inbox, min(gather_until_s, until_s), inputs)
             timeout_s = 0.0
         delivery = None if is_woken else inbox.poll(timeout_s)
-        # While it slept, a visitor may have worked.
-        worked_s = self.progress.busy_s - busy_s
-        self.progress.idle_s += max(self._clock.monotonic_s() - began_s - worked_s, 0.0)
+        self.progress.idle_s += self._clock.monotonic_s() - began_s
         # The next call lets it go: what a wave leads to leaves as one message.
         self._chain.output.is_held = wave_s > 0
         self.mailbox.run_commands()
@@ -460,30 +452,6 @@ class Subtask(ABC):
         if not elements and inbox.borrows and not inbox.is_woken:
             inbox.stop_borrowing()
         return elements > 0
-
-    def _await_visits(self, inbox: Inbox, timeout_s: float, inputs: int) -> bool:
-        """Sleep while a source that has sent rows takes them in, too; False: none does."""
-        pace = self._pace
-        if not pace.has_rounds or not self._may_be_visited():
-            return False
-        visits_s = max(_VISITS_LOOK_S, _VISITS_LOOK_ROUNDS * pace.period_s)
-        if not inbox.await_visits(self._take_turn, min(visits_s, timeout_s), inputs, pace.late_s):
-            return False
-        self._end_visits()
-        return True
-
-    def _may_be_visited(self) -> bool:
-        """Whether a source may take in for it what the source has sent, see :meth:`_take_turn`."""
-        return False
-
-    def _take_turn(self) -> bool:
-        """Take in batches that have come, in the thread of a source; False: this thread is to go on."""
-        return False
-
-    def _end_visits(self) -> None:
-        """Raise what a turn raised."""
-        if self._raised is not None:
-            raise self._raised
 
     def _gather(self, inbox: Inbox, until_s: float, inputs: int) -> None:
         now_s = self._clock.monotonic_s()

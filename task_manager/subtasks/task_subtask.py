@@ -38,9 +38,6 @@ from weir.types import ChannelId
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
 _PARKED_BYTES_MAX = 64 << 20
 
-#: What takes longer in the mean is not done by a source, which has rows of its own to send; not for so long after it.
-_TURN_S_MAX, _TURN_WEIGHT, _TURNS_PAUSE_S = 0.002, 0.1, 0.2
-
 
 class TaskSubtask(Subtask):
     """Ends when all inputs have ended and no key group is on its way."""
@@ -69,10 +66,6 @@ class TaskSubtask(Subtask):
         self._restored_rows = deque(restored_rows)
         self._state: PlacedStore | None = None
         self._tells_inputs_apart = self._chain.tells_inputs_apart
-        #: Nothing comes after it, and it does nothing by the clock.
-        self._is_last = self._chain.output.leads_nowhere and not self._chain.is_timed
-        #: Monotonic second before which it works itself, and how long a turn of :meth:`_take_turn` takes.
-        self._visits_from_s = self._turn_s = 0.0
         self._channels = channels_by_edge(inputs)
         self._telling = Lock()
         #: Events of a rescale that wait in the mailbox.
@@ -160,34 +153,6 @@ class TaskSubtask(Subtask):
     @property
     def _may_finish(self) -> bool:
         return self._ownership is None or self._ownership.may_finish
-
-    def _may_be_visited(self) -> bool:
-        """See the base class: where nothing is sent on, which may have to wait, and nothing but rows comes."""
-        return (
-            self._is_last
-            and self._barriers.is_calm
-            and (self._ownership is None or not self._ownership.may_park)
-            and self._clock.monotonic_s() >= self._visits_from_s
-        )
-
-    def _take_turn(self) -> bool:
-        """See the base class: this thread sleeps meanwhile, and raises what is raised here."""
-        inbox, began_s = self.mailbox.inbox, self._clock.monotonic_s()
-        if len(inbox) and self._watermarks.active_count > 1:
-            self._pace.gathered(len(inbox))
-        try:
-            while (delivery := inbox.poll_brought()) is not None:
-                self._take(delivery)
-        except BaseException as error:
-            self._raised = error
-            return False
-        ended_s = self._clock.monotonic_s()
-        self._turn_s += _TURN_WEIGHT * (ended_s - began_s - self._turn_s)
-        if self._turn_s > _TURN_S_MAX:
-            self._turn_s = 0.0
-            self._visits_from_s = ended_s + _TURNS_PAUSE_S
-            return False
-        return True
 
     def _next(self) -> Delivery | None:
         """What was put aside comes first, in order; else what arrives."""

@@ -96,13 +96,13 @@ def test_torn_rounds_do_not_make_the_next_one_seem_overdue():
 
 def test_a_row_waits_longer_for_others_where_rounds_are_far_apart():
     often, rarely = Pace(32_768, rest_ms_max=10.0), Pace(32_768, rest_ms_max=10.0)
-    rounds(often, 200, period_s=0.0015)
+    rounds(often, 200)
     rounds(rarely, 200, period_s=0.0125)
     assert (often.has_long_rounds, often.late_s) == (False, 0.0006)
     assert rarely.has_long_rounds
     assert rarely.late_s == pytest.approx(0.00125, rel=0.05)
     # And less often it is looked who comes first.
-    assert rounds(often, 64, period_s=0.0015, began_s=100.3)[-64:].count(0.0) == 4
+    assert rounds(often, 64, began_s=100.6)[-64:].count(0.0) == 4
     assert rounds(rarely, 64, period_s=0.0125, began_s=102.5)[-64:].count(0.0) == 2
 
 

@@ -164,33 +164,6 @@ def test_what_comes_locally_is_waited_for_together_with_a_lent_link(lent):
     assert inbox.await_round(60.0, 2) == 2
 
 
-def test_a_visitor_reads_from_a_lent_link_for_the_consumer(lent):
-    inbox, channel = lent
-    taken = []
-
-    def turn() -> bool:
-        while (delivery := inbox.poll_brought()) is not None:
-            taken.append(delivery.element.num_rows)
-            delivery.release()
-        return len(taken) < 3
-
-    inbox.visit()
-    consumer = threading.Thread(target=inbox.await_visits, args=(turn, 600.0, 2, 0.5))
-    consumer.start()
-    wait_until(lambda: inbox._turn is not None)
-    channel.send(batch(1))
-    channel.flush()
-    inbox.put(Delivery(ChannelId(SubtaskId(0, 1), SubtaskId(1, 0)), batch(2), no_release))
-    inbox.visit()
-    assert sorted(taken) == [1, 2]
-    assert consumer.is_alive()
-    channel.send(batch(3))
-    channel.flush()
-    wait_until(lambda: inbox.visit() or len(taken) == 3)
-    consumer.join(60)
-    assert not consumer.is_alive()
-
-
 def test_a_link_reads_on_where_a_frame_is_too_large_to_be_read_at_once(lent):
     inbox, channel = lent
     large = batch(3, "long" * 25_000)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -21,7 +18,6 @@ from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
-from weir.clock import SystemClock
 from weir.errors import FailureKind, StateError
 from weir.graph import Edge, Exchange
 from weir.operators.base import Operator, OperatorContext
@@ -394,69 +390,3 @@ def test_restored_rows_come_before_all_input():
     setup.subtask._restored_rows.append(InputRows(0, rows(9)))
     setup.run()
     assert setup.operator.calls[:2] == [[9], [1]]
-
-
-class Where(Notes):
-    """Notes in which thread it gets rows; those of a negative number it refuses."""
-
-    def process(self, batch):
-        self.calls.append((batch.column("n")[0].as_py(), threading.get_ident()))
-        if self.calls[-1][0] < 0:
-            raise StateError("refused")
-        return ()
-
-
-@pytest.fixture
-def last():
-    """A subtask after which nothing comes, in a thread of its own, and a channel to it from this process."""
-    inbox, clock, operator = Inbox(), SystemClock(), Where()
-    mailbox = Mailbox(inbox)
-    gate = CreditGate(ChannelLimits(100, 1 << 30, 1e6), Inbox(), clock)
-    context = OperatorContext("job", "where", 1, 0, 1, clock=clock, is_sink=True)
-    tables = StateTables(MemoryBackend(), 1 << 20, 128)
-    output = Output([], mailbox.wait_for_credit, clock)
-    chain = OperatorChain([(operator, context)], output, mailbox.check_cancelled, tables)
-    timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)
-    parts = SubtaskParts(
-        SUBTASK, chain, mailbox, timers, clock, lambda: None, Parts(), SubtaskProgress(), UserErrors()
-    )
-    subtask = TaskSubtask(parts, [LEFT])
-    subtask.start()
-    subtask.begin(1)
-    yield subtask, LocalChannel(gate, inbox, LEFT), operator
-    subtask.cancel()
-    assert subtask.join(60)
-
-
-def visit(subtask, channel, operator, number):
-    """Send a row when the consumer sleeps, and go on to its work; returns whether that was done here."""
-    deadline_s = time.monotonic() + 0.004
-    while subtask.mailbox.inbox._turn is None and time.monotonic() < deadline_s:
-        time.sleep(0.0002)
-    channel.send(rows(number))
-    channel.visit()
-    return (number, threading.get_ident()) in operator.calls
-
-
-def test_a_source_processes_rows_for_a_consumer_of_its_process(last):
-    subtask, channel, operator = last
-    count = 1
-    while not visit(subtask, channel, operator, count):
-        count += 1
-        assert count < 1_000
-    channel.send(EndOfStream())
-    assert subtask.join(60)
-    assert [call[0] for call in operator.calls if isinstance(call, tuple)] == list(range(1, count + 1))
-    progress = subtask.progress
-    assert (progress.state, progress.records_in) == (SubtaskState.FINISHED, count)
-
-
-def test_what_rows_raise_fails_the_consumer_and_not_the_source(last):
-    subtask, channel, operator = last
-    while not visit(subtask, channel, operator, 1):
-        pass
-    # Whoever comes to it.
-    visit(subtask, channel, operator, -1)
-    assert subtask.join(60)
-    assert subtask.progress.state is SubtaskState.FAILED
-    assert "refused" in subtask.progress.cause
