@@ -6,14 +6,19 @@ work on rows, unless these have a lower priority.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 from pathlib import Path
 
+log = logging.getLogger(__name__)
+
 _NICENESS_MAX = 19
 #: So many questions within so many seconds are many.
 _MANY, _WINDOW_S = 50, 1.0
+#: As long as so many come within this time they still are: from 50 a second to 5.
+REST_S = 10.0
 _THREADS = Path("/proc/self/task")
 
 
@@ -26,18 +31,41 @@ class AnsweringPriority:
         self._steps = steps if sys.platform == "linux" else 0
         self._began_s = float("-inf")
         self._count = 0
-        #: Of all other threads; None: many have not asked yet.
+        #: Of all other threads, now and before; None: many do not ask.
         self._niceness: int | None = None
+        self._usual = 0
 
-    def asked(self, now_s: float) -> None:
-        """A question for a single key has come, at a monotonic second."""
-        if self._niceness is not None or not self._steps:
-            return
-        if now_s - self._began_s > _WINDOW_S:
+    def asked(self, now_s: float) -> bool:
+        """A question for a single key has come, at a monotonic second.
+
+        Returns:
+            Whether other threads go below this one now: :meth:`rested` is to be called every ``REST_S`` from then on.
+        """
+        if not self._steps:
+            return False
+        if self._niceness is None and now_s - self._began_s > _WINDOW_S:
             self._began_s, self._count = now_s, 0
         self._count += 1
-        if self._count >= _MANY:
-            self._lower_others()
+        if self._niceness is not None or self._count < _MANY:
+            return False
+        self._lower_others()
+        self._count = 0
+        return True
+
+    def rested(self) -> bool:
+        """Let all threads have their priority again if few have asked since the last call.
+
+        Without a privilege (``CAP_SYS_NICE``, or a limit ``RLIMIT_NICE``) nobody can raise a priority: then it stays.
+
+        Returns:
+            Whether there is nothing more to look at.
+        """
+        count, self._count = self._count, 0
+        if count >= _MANY:
+            return False
+        if self._raise_others():
+            self._niceness = None
+        return True
 
     def begin_thread(self) -> None:
         """Called by threads that are started by the one that answers, for what takes longer."""
@@ -45,12 +73,40 @@ class AnsweringPriority:
             _lower(0, self._niceness)
 
     def _lower_others(self) -> None:
-        """For good: without a privilege nobody can raise a priority again. Threads have that of who starts them."""
+        """Threads have the priority of who starts them."""
         own = threading.get_native_id()
-        self._niceness = min(os.getpriority(os.PRIO_PROCESS, own) + self._steps, _NICENESS_MAX)
+        self._usual = os.getpriority(os.PRIO_PROCESS, own)
+        self._niceness = min(self._usual + self._steps, _NICENESS_MAX)
         # Another round for threads that were started meanwhile by such as had not been lowered yet.
         while any([_lower(each, self._niceness) for each in _thread_ids() if each != own]):
             pass
+
+    def _raise_others(self) -> bool:
+        """Whether that is allowed."""
+        try:
+            while any([self._raise(each) for each in _thread_ids()]):
+                pass
+        except PermissionError:
+            log.info(
+                "threads stay at nice %d after many questions: raising them takes CAP_SYS_NICE",
+                self._niceness,
+            )
+            return False
+        return True
+
+    def _raise(self, thread_id: int) -> bool:
+        """Whether the thread had been lowered.
+
+        Raises:
+            PermissionError: nobody here can raise it.
+        """
+        try:
+            if os.getpriority(os.PRIO_PROCESS, thread_id) != self._niceness:
+                return False
+            os.setpriority(os.PRIO_PROCESS, thread_id, self._usual)
+        except ProcessLookupError:
+            return False
+        return True
 
 
 def _thread_ids() -> list[int]:

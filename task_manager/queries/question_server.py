@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from task_manager.exchange.sockets import send_at_once
 from task_manager.job_slot import JobSlot
-from task_manager.priority import AnsweringPriority
+from task_manager.priority import REST_S, AnsweringPriority
 from task_manager.queries.answers import QUERIES_MAX
 from task_manager.queries.directory import FetchedDirectory
 from task_manager.queries.question_pages import PageServer, question_pages
@@ -186,7 +186,8 @@ class QuestionServer:
             found = None
         if found is not None:
             answer(_reply(found))
-            self._priority.asked(self._running_loop.time())
+            if self._priority.asked(self._running_loop.time()):
+                self._running_loop.call_later(REST_S, self._look_for_rest)
             return
 
         def work() -> None:
@@ -198,6 +199,10 @@ class QuestionServer:
                 self._running_loop.call_soon_threadsafe(answer, reply)
 
         self._pool.submit(work)
+
+    def _look_for_rest(self) -> None:
+        if not self._priority.rested():
+            self._running_loop.call_later(REST_S, self._look_for_rest)
 
     def _quick(self, request: control_pb2.QueryRequest, question: Question) -> Answer | None:
         runtime = self._slot.current(handshake_from_proto(request.handshake))

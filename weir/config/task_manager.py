@@ -37,8 +37,9 @@ class TaskManagerConfig(Section):
     niceness: int = setting(
         10,
         "How far a task manager puts the priority of its threads below that of the one that answers, as soon as 50 "
-        "questions for single keys have come within a second, and until it ends. Where processors are busy, other "
-        "programs of the same service or container (else: of the machine) go first, too. 0: never. Linux only.",
+        "questions for single keys have come within a second, and until fewer than 50 come in ten. Where processors "
+        "are busy, other programs of the same service or container (else: of the machine) go first, too. Without "
+        "the right to raise priorities (CAP_SYS_NICE) it stays so until the task manager ends. 0: never. Linux only.",
         "steps of `nice`",
         ge=0,
         le=19,

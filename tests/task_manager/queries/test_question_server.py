@@ -97,7 +97,9 @@ def test_questions_that_are_answered_at_once_count_for_the_priority_of_their_thr
     counted, answers = [], SimpleNamespace(quick=lambda question, state_id: (200, {"value": question.key}, 0))
     server = make(niceness=0)
     server._slot.current = lambda identity: SimpleNamespace(answers=answers)
-    server._priority = SimpleNamespace(asked=lambda now_s: counted.append(threading.current_thread().name))
+    server._priority = SimpleNamespace(
+        asked=lambda now_s: bool(counted.append(threading.current_thread().name))
+    )
     server.start()
 
     async def ask():
