@@ -19,12 +19,14 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
     """
     arrays = []
     for field in schema:
-        values = [row.get(field.name) for row in rows]
+        # Out of the loop: pyarrow makes the text anew at each look.
+        name = field.name
+        values = [row.get(name) for row in rows]
         arrays.append(pa.array(values, field.type))
         if _has_integers(field.type):
             lost = _lost_fraction(values, field.type)
             if lost is not None:
-                raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {field.name!r} is {field.type}")
+                raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {field.type}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -52,7 +54,8 @@ def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> float | Non
         return _lost_fraction([item for value in there for item in value], data_type.value_type)
     for field in data_type:
         if _has_integers(field.type):
-            inner = [value.get(field.name) for value in there if isinstance(value, Mapping)]
+            name = field.name
+            inner = [value.get(name) for value in there if isinstance(value, Mapping)]
             lost = _lost_fraction(inner, field.type)
             if lost is not None:
                 return lost
