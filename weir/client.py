@@ -155,7 +155,8 @@ class StateQuestions:
             last: up to this one, inclusive.
             prefix: of maps whose keys are text.
             reverse: the last one first.
-            limit: of elements below the key.
+            limit: the first so many elements below the key, or the last ones with ``reverse``; None: all of them, and
+                an error if there are more than 1,000.
             consistency: "latest": what the owner has now; "checkpoint": what the last checkpoint has.
             min_checkpoint: as of this checkpoint or later; waited for, ``patience_s`` at most.
             default: what is returned if there is nothing.

@@ -27,7 +27,7 @@ from weir.operators.queries.answering import (
     asked_state,
     check_range,
 )
-from weir.operators.queries.state_format import ABSENT, EntryFormat
+from weir.operators.queries.state_format import ABSENT, Cut, EntryFormat
 from weir.protocol.queries import QueryError, Question, continuation
 from weir.state import patience
 from weir.state.tables.cells import CellTable
@@ -313,4 +313,6 @@ def _shown_one(
     key = asked.keys.decode([asked.keys.encode(question.key)])[0]
     if found is ABSENT:
         return 404, {**shown, "key": key, "error": f"state {question.state!r} has nothing for this key"}
+    if isinstance(found, Cut):
+        return 200, {**shown, "key": key, "value": found.value, "more": True}
     return 200, {**shown, "key": key, "value": found}

@@ -128,6 +128,7 @@ def check_keys(address, consistency):
             assert of["recent"].get(key, **given)[-1] == ids[-1]
             digits = of["digits"].get(key, **given)
             assert sum(item["value"] for item in digits) == len(ids)
+            assert of["digits"].get(key, limit=2, reverse=True, **given) == digits[:-3:-1]
             threes = [item for item in digits if item["key"] == 3]
             assert (of["digits"].get(key, first=3, last=3, **given) or []) == threes
             assert of["versions"].get(key, **given) == ids[-1]

@@ -55,6 +55,8 @@ class Question:
     prefix: str | None = None
     reverse: bool = False
     limit: int = PAGE_ROWS
+    #: Of one key: whoever gave a limit gets so many entries at most; who did not, all of them or a refusal.
+    cuts: bool = False
     as_of_ms: int | None = None
     #: Of ranges, whose bounds are keys: of which times what belongs to times is wanted; both inclusive.
     time_from_ms: int | None = None
@@ -163,6 +165,7 @@ def parse_question(
         prefix=given.get("prefix"),
         reverse=_flag(given, "reverse"),
         limit=limit,
+        cuts="limit" in given and not is_range,
         as_of_ms=_time(given, "as_of"),
         time_from_ms=_time(given, "time_from"),
         time_to_ms=_time(given, "time_to"),

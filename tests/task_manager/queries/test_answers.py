@@ -49,6 +49,8 @@ def test_one_key_and_ranges(state):
     status, answer, group = world.ask(state, "a")
     assert (status, answer["key"], answer["watermark_ms"]) == (200, "a", 0)
     assert [window["value"] for window in answer["value"]] == [2] * 4
+    status, first, _ = world.ask(state, "a", limit=3, cuts=True)
+    assert (status, first) == (200, {**answer, "value": answer["value"][:3], "more": True})
     status, nothing, _ = world.ask(state, "c")
     assert (status, nothing["key"]) == (404, "c")
     status, page, _ = world.ask(state)

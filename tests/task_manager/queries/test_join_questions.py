@@ -13,7 +13,7 @@ from weir.graph import physical_graph
 from weir.operators.base import OperatorContext
 from weir.operators.queries import joined_rows
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
-from weir.operators.queries.state_format import ABSENT
+from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
@@ -159,7 +159,16 @@ def test_rows_of_both_sides(make):
         assert job.page(reading, counts=True).count == 4
     backwards = job.one(job.live(), "x", reverse=True)
     assert backwards == {side: rows[::-1] for side, rows in EXPECTED["x"].items()}
-    with pytest.raises(QueryError, match="keeps 3 rows of a key: raise limit") as refused:
+    by_time = sorted((row["time"], side) for side, rows in EXPECTED["x"].items() for row in rows)
+    for limit in (1, 2):
+        for reverse in (False, True):
+            taken = by_time[::-1][:limit] if reverse else by_time[:limit]
+            found = job.one(job.live(), "x", limit=limit, cuts=True, reverse=reverse)
+            assert isinstance(found, Cut)
+            told = [(row["time"], side) for side, rows in found.value.items() for row in rows]
+            assert sorted(told) == sorted(taken)
+    assert job.one(job.live(), "x", limit=3, cuts=True) == EXPECTED["x"]
+    with pytest.raises(QueryError, match="keeps 3 rows of a key, at most 2 are read") as refused:
         job.one(job.live(), "x", limit=2)
     assert refused.value.status == 413
     with pytest.raises(QueryError, match="answered whole"):

@@ -7,7 +7,7 @@ import pytest
 import weir
 from tests.task_manager.queries.test_window_questions import KEYS, WINDOWS, Job, table_of
 from weir.operators.queries import kept_windows
-from weir.operators.queries.state_format import ABSENT
+from weir.operators.queries.state_format import ABSENT, Cut
 from weir.protocol.queries import QueryError
 
 
@@ -118,6 +118,15 @@ def test_how_many_rows_a_window_has():
     found = job.one(job.live_range(), "aggregator", KEYS[0])
     counted = job.one(job.live(), "rows", KEYS[0])
     assert [window["value"] for window in counted] == [len(window["value"]) for window in found]
+
+
+def test_whoever_gives_a_limit_gets_the_rows_of_the_first_windows_only():
+    job = Job(WINDOWS["tumbling"], make=with_rows)
+    job.take(["a"] * 3, [1_000, 1_010, 1_020], [1, 2, 3])
+    whole = job.one(job.live_range(), "rows", "a")
+    assert len(whole) == 3
+    assert job.one(job.live_range(), "rows", "a", limit=2, cuts=True) == Cut(whole[:2])
+    assert job.one(job.live_range(), "rows", "a", limit=1, cuts=True, reverse=True) == Cut(whole[2:])
 
 
 def test_rows_that_change_while_they_are_read():

@@ -16,7 +16,7 @@ from weir.operators.queries import pane_runs
 from weir.operators.queries import panes as pane_questions
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.reading import StoredReading
-from weir.operators.queries.state_format import ABSENT
+from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import user_columns, with_times
@@ -362,6 +362,27 @@ def test_windows_of_groups_that_have_just_come():
     assert job.page(job.live_range(), "n").rows == [{"key": "a", "value": told}]
     # The operator finds out by itself that they are new.
     assert table.has_new_groups
+
+
+@pytest.mark.parametrize(
+    ("kind", "updates"),
+    [
+        *((kind, {}) for kind in WINDOWS),
+        *((kind, {"results": "discarding", "early": weir.every("1h")}) for kind in ("tumbling", "session")),
+    ],
+)
+def test_whoever_gives_a_limit_gets_the_first_windows_of_a_key_in_the_order_asked_for(kind, updates):
+    job = Job(WINDOWS[kind], {"n": weir.count()}, **updates)
+    job.take(
+        ["a", "b"] * 5, [1_000, 1_000, 1_012, 1_012, 1_024, 1_024, 1_060, 1_060, 1_090, 1_090], range(10)
+    )
+    whole = job.one(job.live(), "n", "a")
+    assert len(whole) > 2
+    for limit in range(1, len(whole) + 1):
+        for ordered, reverse in ((whole, False), (whole[::-1], True)):
+            expected = ordered[:limit]
+            found = job.one(job.live(), "n", "a", limit=limit, cuts=True, reverse=reverse)
+            assert found == (Cut(expected) if limit < len(whole) else expected)
 
 
 def test_different_values_of_tumbling_windows_and_refusals(monkeypatch):

@@ -20,6 +20,7 @@ from weir.protocol.queries import (
         ("b", {"consistency": "checkpoint"}, Question("count", "words", "b", "checkpoint")),
         ("b", {"as_of": "-5"}, Question("count", "words", "b", as_of_ms=-5)),
         ("b", {"from": "1", "to": "2"}, Question("count", "words", "b", first="1", last="2")),
+        ("b", {"limit": "7"}, Question("count", "words", "b", limit=7, cuts=True)),
         (None, {}, Question("count", "words", consistency="checkpoint")),
         (
             None,

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Protocol
 
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
@@ -19,6 +19,7 @@ from weir.operators.queries.state_format import (
     KeyBounds,
     StateFormat,
     below_key,
+    first_of,
     times_of,
 )
 from weir.protocol.queries import QueryError, Question
@@ -115,12 +116,7 @@ class ElementFormat(StateFormat):
             items = self._map(reading, below, question)
         else:
             items = self._list(reading, below, question)
-        found = list(islice(items, question.limit + 1))
-        if len(found) > question.limit:
-            raise QueryError(
-                413, f"the key has more than {question.limit:,} entries: raise limit, or ask for a range"
-            )
-        return found or ABSENT
+        return first_of(items, question)
 
     # --- ranges of keys ---
 
@@ -192,41 +188,40 @@ class ElementFormat(StateFormat):
         latest = None if data is None else unpack_version(data)
         if question.is_bounded:
             first, last = times_of(question)
-            found = list(self._history(below, max(first, cut_ms), last, question.limit))
-            if latest is not None and latest[0] <= last and latest[1] and first <= last:
-                found.append((*latest, None))
-            shown = [
+            found = self._history(below, max(first, cut_ms), last, reverse=question.reverse)
+            if latest is not None and latest[0] <= last and first <= last:
+                now = [(*latest, None)]
+                found = chain(now, found) if question.reverse else chain(found, now)
+            shown = (
                 {"value": plain(self._decode(value)), "valid_from": since, "valid_to": until}
                 for since, value, until in found
                 if value
-            ]
-            return (shown[::-1] if question.reverse else shown) or ABSENT
+            )
+            return first_of(shown, question)
         as_of_ms = question.as_of_ms
         if latest is not None and (as_of_ms is None or latest[0] <= as_of_ms):
             return plain(self._decode(latest[1])) if latest[1] else ABSENT
         if latest is None or as_of_ms is None or as_of_ms < cut_ms:
             return ABSENT
-        for _, value, _ in self._history(below, as_of_ms, as_of_ms, 1):
+        for _, value, _ in self._history(below, as_of_ms, as_of_ms):
             return plain(self._decode(value)) if value else ABSENT
         return ABSENT
 
     def _history(
-        self, below: _Below, first: int, last: int, limit: int
+        self, below: _Below, first: int, last: int, *, reverse: bool = False
     ) -> Iterator[tuple[int, bytes, int | None]]:
         """Versions that are over and were in force at some time of a range, both ends inclusive."""
         if first > last:
             return
-        for count, (key, data) in enumerate(
-            below.scan(ELEMENT + time_bytes(first + 1), _AFTER, reverse=False)
-        ):
+        # They lie by their ends, and each begins where the one before it ends or later: of those that end after the
+        # range the first one may have begun within it.
+        start, after = ELEMENT + time_bytes(first + 1), ELEMENT + time_bytes(last + 1)
+        across = islice(below.scan(after, _AFTER, reverse=False), 1)
+        within = below.scan(start, after, reverse=reverse) if start < after else ()
+        for key, data in chain(across, within) if reverse else chain(within, across):
             since, value = unpack_version(data)
-            if since > last:
-                return
-            if count >= limit:
-                raise QueryError(
-                    413, f"the key has more than {limit:,} versions there: raise limit, or ask for less"
-                )
-            yield since, value, _time_after(key, len(ELEMENT))
+            if since <= last:
+                yield since, value, _time_after(key, len(ELEMENT))
 
     def _times(self, below: _Below, cut_ms: int, question: Question) -> Iterator[Any]:
         first, last = times_of(question)

@@ -23,6 +23,7 @@ from weir.operators.queries.state_format import (
     ABSENT,
     KEY_ELEMENTS_MAX,
     Check,
+    Cut,
     KeyBounds,
     StateFormat,
     below_key,
@@ -81,10 +82,12 @@ class JoinFormat(StateFormat):
         rows = self._of_entries(entries, watermark_ms)
         if self._recent is not None:
             rows += self._recent_rows(reading, group, (user_key, user_key + b"\0")).get(user_key, [])
-        return self._told(rows, question.limit)
+        return self._told(rows, question)
 
     def shown(self, found: Any, question: Question) -> Any:
         """See :class:`StateFormat`."""
+        if isinstance(found, Cut):
+            return Cut(self.shown(found.value, question))
         if found is ABSENT:
             return ABSENT
         return plain({side: rows[::-1] if question.reverse else rows for side, rows in found.items()})
@@ -113,9 +116,9 @@ class JoinFormat(StateFormat):
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
         """See :class:`StateFormat`."""
-        limit = below_key(question).limit
+        of_key = below_key(question)
         for key, found in groupby(block, key=lambda entry: entry[0]):
-            value = self._told([row for _, rows in found for row in rows], limit)
+            value = self._told([row for _, rows in found for row in rows], of_key)
             if value is not ABSENT:
                 yield key, value
 
@@ -189,11 +192,22 @@ class JoinFormat(StateFormat):
                     found.setdefault(user_key, []).append(_Row(side, times[number], False, columns))
         return found
 
-    def _told(self, rows: Sequence[_Row], limit: int) -> Any:
+    def _told(self, rows: Sequence[_Row], question: Question) -> Any:
         if not rows:
             return ABSENT
-        if len(rows) > min(limit, KEY_ELEMENTS_MAX):
-            raise QueryError(413, f"the join keeps {len(rows):,} rows of a key: raise limit")
+        limit = KEY_ELEMENTS_MAX if question.cuts else min(question.limit, KEY_ELEMENTS_MAX)
+        if len(rows) > limit:
+            raise QueryError(
+                413, f"the join keeps {len(rows):,} rows of a key, at most {limit:,} are read: give limit"
+            )
+        if question.cuts and len(rows) > question.limit:
+            # By time over all sides; of the same time, side by side.
+            by_time = sorted(rows, key=lambda row: (row.time_ms, row.side))
+            chosen = by_time[-question.limit :] if question.reverse else by_time[: question.limit]
+            return Cut(self._by_side(chosen))
+        return self._by_side(rows)
+
+    def _by_side(self, rows: Sequence[_Row]) -> dict[str, list[dict[str, Any]]]:
         told: dict[str, list[dict[str, Any]]] = {}
         for side, name in enumerate(self._sides):
             own = sorted((row for row in rows if row.side == side), key=lambda row: row.time_ms)

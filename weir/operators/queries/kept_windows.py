@@ -13,7 +13,7 @@ from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
-from weir.operators.queries.state_format import ABSENT, Check, KeyBounds, StateFormat, arrow_column
+from weir.operators.queries.state_format import ABSENT, Check, Cut, KeyBounds, StateFormat, arrow_column
 from weir.operators.windows.kept_values import decoded, owner_of_pane, stop_of_pane
 from weir.protocol.queries import QueryError, Question
 from weir.records import EVENT_TIME_COLUMN, user_columns
@@ -73,10 +73,14 @@ class KeptFormat(StateFormat, ABC):
     ) -> Any:
         """See :class:`StateFormat`."""
         found = self._windows.one(reading, group, state_id, user_key, question)
+        if isinstance(found, Cut):
+            return Cut(self._told(reading, group, user_key, found.value))
         return ABSENT if found is ABSENT else self._told(reading, group, user_key, found)
 
     def shown(self, found: Any, question: Question) -> Any:
         """See :class:`StateFormat`."""
+        if isinstance(found, Cut):
+            return Cut(plain(found.value))
         return ABSENT if found is ABSENT else plain(found)
 
     # --- ranges of keys ---

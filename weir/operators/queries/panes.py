@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from weir.operators.queries.state_format import (
     KeyBounds,
     StateFormat,
     below_key,
+    first_of,
     times_of,
 )
 from weir.operators.windows.folds import Folds
@@ -35,6 +36,9 @@ from weir.state.tables.accumulators import decode_values
 
 #: Panes of one key that are read for one question: about 10 us for ten of them, for which rows may wait.
 PANES_MAX = 20_000
+
+
+_Item = TypeVar("_Item")
 
 
 class Taken(NamedTuple):
@@ -63,6 +67,23 @@ class Found(NamedTuple):
     starts_ms: np.ndarray
     ends_ms: np.ndarray
     values: pa.Array
+
+
+class Wanted(NamedTuple):
+    """Which windows of a key are asked for."""
+
+    #: Both inclusive.
+    first_ms: int
+    last_ms: int
+    limit: int
+    #: More than ``limit`` are no error: nobody looks at those after one more.
+    cuts: bool = False
+    #: The last ones come first.
+    reverse: bool = False
+
+    def ordered(self, ascending: Sequence[_Item]) -> Sequence[_Item]:
+        """In the order that is asked for."""
+        return ascending[::-1] if self.reverse else ascending
 
 
 #: User keys and their entries.
@@ -103,11 +124,11 @@ class PaneFormat(StateFormat):
         """Ends of the panes that windows of a range consist of."""
 
     @abstractmethod
-    def _windows(self, taken: Taken, first_ms: int, last_ms: int, limit: int) -> Found:
+    def _windows(self, taken: Taken, wanted: Wanted) -> Found:
         """The windows of entries.
 
         Raises:
-            QueryError: 413: a key has more than ``limit``.
+            QueryError: 413: a key has more than the limit.
         """
 
     def _value_type(self) -> pa.DataType:
@@ -166,10 +187,10 @@ class PaneFormat(StateFormat):
         """See :class:`StateFormat`."""
         if found is None or not len(found.ends_ms):
             return ABSENT
-        times = times_of(below_key(question))
-        listed = _listed(self._windows(found, *times, question.limit), 1)[0]
-        shown = [{**window, "value": plain(window["value"])} for window in listed]
-        return (shown[::-1] if question.reverse else shown) or ABSENT
+        wanted = Wanted(*times_of(below_key(question)), question.limit, question.cuts, question.reverse)
+        listed = _listed(self._windows(found, wanted), 1)[0]
+        shown = ({**window, "value": plain(window["value"])} for window in wanted.ordered(listed))
+        return first_of(shown, question)
 
     # --- ranges of keys ---
 
@@ -204,7 +225,7 @@ class PaneFormat(StateFormat):
     ) -> Iterable[tuple[bytes, Any]]:
         """See :class:`StateFormat`."""
         of_key = below_key(question)
-        first_ms, last_ms = times_of(of_key)
+        wanted = Wanted(*times_of(of_key), of_key.limit)
         by_key = [
             (key, [each for _, entries in found for each in entries])
             for key, found in groupby(block, key=lambda entry: entry[0])
@@ -212,7 +233,7 @@ class PaneFormat(StateFormat):
         rows = self.block_rows
         for start in range(0, len(by_key), rows):
             for some, taken in self._taken(reading, by_key[start : start + rows]):
-                found = _listed(self._windows(taken, first_ms, last_ms, of_key.limit), len(some))
+                found = _listed(self._windows(taken, wanted), len(some))
                 yield from ((key, listed) for (key, _), listed in zip(some, found, strict=True) if listed)
 
     def _taken(self, reading: RangeReading, by_key: _ByKey) -> Iterator[tuple[_ByKey, Taken]]:

@@ -14,7 +14,7 @@ from weir.changes import CHANGE_COLUMN
 from weir.graph import Node
 from weir.operators.queries.key_text import plain
 from weir.operators.queries.reading import StateReading
-from weir.operators.queries.state_format import ABSENT, EntryFormat, arrow_column, below_key
+from weir.operators.queries.state_format import ABSENT, EntryFormat, arrow_column, below_key, first_of
 from weir.operators.windows.window_top import WindowTop, decoded_rows
 from weir.protocol.queries import Question
 from weir.specs import TopSpec
@@ -45,7 +45,7 @@ class RankedFormat(EntryFormat):
         if found is ABSENT:
             return ABSENT
         below = below_key(question)
-        return found[::-1][: below.limit] if below.reverse else found[: below.limit]
+        return first_of(reversed(found) if below.reverse else found, below)
 
     def plain_values(self, values: Sequence[Any]) -> list[Any]:
         """See :class:`StateFormat`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -28,6 +29,13 @@ KEY_ELEMENTS_MAX = 10_000
 Check = Callable[[], None]
 #: ``start <= key < stop`` of user keys; None: no end.
 KeyBounds = tuple[bytes, bytes | None]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The first entries of a key, in the order that was asked for: there are more than the limit that was given."""
+
+    value: Any
 
 
 class StateFormat(ABC):
@@ -63,7 +71,7 @@ class StateFormat(ABC):
     def one(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """What an answer shows of a key; ``ABSENT`` if there is nothing.
+        """What an answer shows of a key; ``ABSENT`` if there is nothing, :class:`Cut` if there is more.
 
         Raises:
             QueryError: the question does not fit the state.
@@ -81,7 +89,7 @@ class StateFormat(ABC):
         """
 
     def shown(self, found: Any, question: Question) -> Any:
-        """What an answer shows of what was read; ``ABSENT`` if there is nothing."""
+        """What an answer shows of what was read; ``ABSENT`` if there is nothing, :class:`Cut` if there is more."""
         return found
 
     # --- ranges of keys ---
@@ -255,6 +263,27 @@ def below_key(question: Question) -> Question:
         limit=question.limit if question.key is not None else KEY_ELEMENTS_MAX,
         time_from_ms=None,
         time_to_ms=None,
+    )
+
+
+def first_of(entries: Iterable[Any], question: Question) -> Any:
+    """The entries of a key up to the limit; ``ABSENT`` if there are none.
+
+    Args:
+        entries: in the order that was asked for.
+        question: about what one key has.
+
+    Raises:
+        QueryError: 413: there are more, and the caller has not said that the first ones will do.
+    """
+    found = list(islice(entries, question.limit + 1))
+    if len(found) <= question.limit:
+        return found or ABSENT
+    if question.cuts:
+        return Cut(found[:-1])
+    raise QueryError(
+        413,
+        f"the key has more than {question.limit:,} entries: give limit for the first ones, or ask for a range",
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.queries.panes import Found, PaneFormat, Taken
+from weir.operators.queries.panes import Found, PaneFormat, Taken, Wanted
 from weir.operators.queries.reading import PaneBounds
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
@@ -62,14 +62,11 @@ class WindowFormat(PaneFormat):
     def _is_global(self) -> bool:
         return self._spec.window.kind == "global"
 
-    def _windows(self, taken: Taken, first_ms: int, last_ms: int, limit: int) -> Found:
+    def _windows(self, taken: Taken, wanted: Wanted) -> Found:
         closed_ms = self._closed(taken.fired_ms)
+        first_ms, last_ms = wanted.first_ms, wanted.last_ms
         single = self._panes.is_single
-        parts = list(
-            self._single(taken, closed_ms)
-            if single
-            else self._combined(taken, closed_ms, first_ms, last_ms, limit)
-        )
+        parts = list(self._single(taken, closed_ms) if single else self._combined(taken, closed_ms, wanted))
         numbers, starts_ms, ends_ms = (np.concatenate([part[at] for part in parts]) for at in range(3))
         cells, presence = (np.concatenate([part[at] for part in parts]) for at in (3, 4))
         if self._is_global:
@@ -80,7 +77,7 @@ class WindowFormat(PaneFormat):
             within = (starts_ms >= first_ms) & (starts_ms <= last_ms)
         rows = np.flatnonzero(within & self._has_more(cells))
         rows = rows[np.lexsort((ends_ms[rows], numbers[rows]))]
-        _check_count(numbers[rows], limit)
+        _check_count(numbers[rows], wanted)
         return Found(numbers[rows], starts_ms[rows], ends_ms[rows], self._values(cells[rows], presence[rows]))
 
     def _single(self, taken: Taken, closed_ms: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
@@ -95,7 +92,7 @@ class WindowFormat(PaneFormat):
         yield taken.numbers[rows], starts_ms, ends_ms, *cells
 
     def _combined(
-        self, taken: Taken, closed_ms: np.ndarray, first_ms: int, last_ms: int, limit: int
+        self, taken: Taken, closed_ms: np.ndarray, wanted: Wanted
     ) -> Iterator[tuple[np.ndarray, ...]]:
         """Each window combines the panes of its keys; see ``WindowAggregateOperator``."""
         panes, (ends_ms, cells, presence, numbers, *_) = self._panes, taken
@@ -104,16 +101,22 @@ class WindowFormat(PaneFormat):
         if not len(ends_ms):
             return
         count = int(numbers.max()) + 1
+        first_ms, last_ms = wanted.first_ms, wanted.last_ms
         after_ms, until_ms = max(int(closed_ms.min()), first_ms), last_ms + panes.size_ms
         made = 0
-        for end_ms in panes.ends(np.unique(ends_ms).tolist(), until_ms, after_ms):
+        for end_ms in wanted.ordered(list(panes.ends(np.unique(ends_ms).tolist(), until_ms, after_ms))):
             start_ms = panes.start_of(end_ms)
             if not first_ms <= start_ms <= last_ms:
                 continue
-            made += 1
-            if made > limit:
-                raise _too_many(limit)
             within = (ends_ms > start_ms) & (ends_ms <= end_ms) & (closed_ms < end_ms)
+            if wanted.cuts:
+                if made > wanted.limit:
+                    return
+                made += bool(within.any())
+            else:
+                made += 1
+                if made > wanted.limit:
+                    raise _too_many(wanted.limit)
             index = np.where(within, numbers, -1)
             whole = self._folds.merged(index, cells, presence, count)
             taken.fill(index, whole)
@@ -148,7 +151,7 @@ class SessionFormat(PaneFormat):
         first_end_ms = after_ms - after_ms % gap_ms + gap_ms
         return range(first_end_ms, max(bounds.last_ms + 1, first_end_ms), gap_ms)
 
-    def _windows(self, taken: Taken, first_ms: int, last_ms: int, limit: int) -> Found:
+    def _windows(self, taken: Taken, wanted: Wanted) -> Found:
         count = len(taken.ends_ms)
         # The number of a key tells it apart as well as its bytes.
         keys = weir_keys.KeyColumn(
@@ -162,18 +165,20 @@ class SessionFormat(PaneFormat):
         taken.fill(block.number, Cells(block.cells, block.presence))
         numbers = taken.numbers[block.an_entry]
         ends_ms = block.lasts_ms + self._gap_ms
-        within = (block.firsts_ms <= last_ms) & (ends_ms >= first_ms) & self._has_more(block.cells)
+        within = (block.firsts_ms <= wanted.last_ms) & (ends_ms >= wanted.first_ms)
+        within &= self._has_more(block.cells)
         rows = np.flatnonzero(within)
         rows = rows[np.lexsort((block.firsts_ms[rows], numbers[rows]))]
-        _check_count(numbers[rows], limit)
+        _check_count(numbers[rows], wanted)
         values = self._values(block.cells[rows], block.presence[rows])
         return Found(numbers[rows], block.firsts_ms[rows], ends_ms[rows], values)
 
 
-def _check_count(numbers: np.ndarray, limit: int) -> None:
-    if len(numbers) > limit and int(np.bincount(numbers).max()) > limit:
+def _check_count(numbers: np.ndarray, wanted: Wanted) -> None:
+    limit = wanted.limit
+    if not wanted.cuts and len(numbers) > limit and int(np.bincount(numbers).max()) > limit:
         raise _too_many(limit)
 
 
 def _too_many(limit: int) -> QueryError:
-    return QueryError(413, f"a key has more than {limit:,} windows then: ask for less time, or raise limit")
+    return QueryError(413, f"a key has more than {limit:,} windows then: ask for less time, or give limit")

@@ -18,7 +18,7 @@ from weir.operators.queries.answering import answer_one, answer_range, asked_sta
 from weir.operators.queries.key_text import KeyText, plain
 from weir.operators.queries.merging import merged_runs
 from weir.operators.queries.reading import StoredReading
-from weir.operators.queries.state_format import ABSENT
+from weir.operators.queries.state_format import ABSENT, Cut
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
 from weir.state import layout
@@ -168,6 +168,32 @@ def test_one_key(graph, written, state, given, expected):
     assert ask(graph, written, state, "bob", **given) == expected
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(
+    ("state", "given"),
+    [
+        ("items", {}),
+        ("names", {}),
+        ("names", {"prefix": "o"}),
+        ("numbers", {"first": "0"}),
+        ("prices", {"first": "0"}),
+        ("prices", {"first": "5", "last": "40"}),
+        ("prices", {"first": "5", "last": "36"}),
+        ("windows", {}),
+        ("visits", {"last": "53"}),
+    ],
+)
+def test_whoever_gives_a_limit_gets_the_first_entries_of_a_key_in_the_order_asked_for(
+    graph, written, state, given, reverse
+):
+    all_of_them = ask(graph, written, state, "bob", reverse=reverse, **given)
+    assert all_of_them == ask(graph, written, state, "bob", **given)[:: -1 if reverse else 1]
+    for limit in range(1, len(all_of_them) + 1):
+        found = ask(graph, written, state, "bob", reverse=reverse, limit=limit, cuts=True, **given)
+        expected = all_of_them[:limit]
+        assert found == (Cut(expected) if limit < len(all_of_them) else expected)
+
+
 @pytest.mark.parametrize(
     ("key_type", "keys"),
     [
@@ -217,7 +243,8 @@ def test_what_is_not_there_and_what_has_expired_is_absent(graph, written):
         ("none", {}, 404, "it has day, good, items"),
         ("number", {"first": "1"}, 400, "one value of each key"),
         ("number", {"as_of_ms": 1}, 400, "one value of each key"),
-        ("items", {"limit": 1}, 413, "more than 1 entries"),
+        ("items", {"limit": 1}, 413, "more than 1 entries: give limit"),
+        ("prices", {"limit": 2, "first": "0"}, 413, "more than 2 entries: give limit"),
         ("items", {"first": "1"}, 400, "answered whole"),
         ("numbers", {"first": "x"}, 400, "no key of the map"),
         ("prices", {"first": "x"}, 400, "no time"),

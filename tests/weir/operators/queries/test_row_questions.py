@@ -11,7 +11,7 @@ from tests.weir.operators.queries.test_answering import Reading
 from weir.graph import physical_graph
 from weir.operators.base import OperatorContext
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
-from weir.operators.queries.state_format import ABSENT
+from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
@@ -100,8 +100,8 @@ def test_top():
     second = {"rank": 2, "value": {"k": "a", "v": 4, "f": 1.5, "day": None}}
     other = {"rank": 1, "value": {"k": "b", "v": 3, "f": -1.0, "day": None}}
     assert job.one("top", "a") == [best, second]
-    assert job.one("top", "a", limit=1) == [best]
-    assert job.one("top", "a", limit=1, reverse=True) == [second]
+    assert job.one("top", "a", limit=1, cuts=True) == Cut([best])
+    assert job.one("top", "a", limit=1, cuts=True, reverse=True) == Cut([second])
     assert job.one("top", "c") is ABSENT
     found = job.page("top")
     assert found.rows == [{"key": "a", "value": [best, second]}, {"key": "b", "value": [other]}]
