@@ -192,6 +192,26 @@ GOLDEN = [
         {"taskManager": {"state_backend": "rocks"}},
         'taskManager.state_backend = "rocks": must be "rocksdb" or "memory" or "cassandra"',
     ),
+    (
+        {"taskManager": {"cassandra": {"contact_points": []}}},
+        "taskManager.cassandra.contact_points = []: must be a list of texts, at least one",
+    ),
+    *(
+        (
+            {"taskManager": {"cassandra": {"contact_points": ["db1", host]}}},
+            f'taskManager.cassandra.contact_points = ["db1", "{host}"]: must be names or addresses of hosts without '
+            f"ports, which '{host}' is not; port is that of all",
+        )
+        for host in ("", "db2:9042", "db2 db3", "[]")
+    ),
+    (
+        {"taskManager": {"cassandra": {"password": "secret"}}},
+        'taskManager.cassandra.username = "": must be the user whose password is given',
+    ),
+    (
+        {"taskManager": {"cassandra": {"keyspace": "Weir"}}},
+        'taskManager.cassandra.keyspace = "Weir": must be text like ^[a-z][a-z0-9_]*$',
+    ),
     ({"taskManager": {"rocksDBPath": ""}}, 'taskManager.rocksDBPath = "": must be text, not empty'),
     (
         {"taskManager": {"host": "0.0.0.0"}},

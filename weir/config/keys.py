@@ -54,11 +54,17 @@ class Key:
         if get_origin(annotation) is Literal:
             return " or ".join(f'"{choice}"' for choice in get_args(annotation))
         if annotation is str:
-            is_required = any(getattr(limit, "min_length", 0) for limit in self.field.metadata)
-            return "text, not empty" if is_required else "text"
+            pattern = next((limit.pattern for limit in self.field.metadata if hasattr(limit, "pattern")), "")
+            if pattern:
+                return f"text like {pattern}"
+            return "text, not empty" if self._is_required else "text"
         if get_origin(annotation) is tuple:
-            return "a list of texts"
+            return "a list of texts, at least one" if self._is_required else "a list of texts"
         return ("an integer" if annotation is int else "a number") + self._range()
+
+    @property
+    def _is_required(self) -> bool:
+        return any(getattr(limit, "min_length", 0) for limit in self.field.metadata)
 
     def _range(self) -> str:
         low = high = ""

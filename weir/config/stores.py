@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from weir.config.section import KIB, MIB, Port, Section, TextList, setting
+from weir.types import is_host
 
 
 class RocksDbConfig(Section):
@@ -147,3 +148,22 @@ class CassandraConfig(Section):
         "`count.layout=global`; settings are `table`, `layout` (`partitioned`, `global`), `buckets`, "
         "`time_to_live_s`, `table_options`, `counts`.",
     )
+
+    @field_validator("contact_points")
+    @classmethod
+    def _are_hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        # The client would look for such a host as long as it takes, which looks like a database that is away.
+        for host in hosts:
+            if not is_host(host):
+                raise PydanticCustomError(
+                    "not_supported",
+                    "must be names or addresses of hosts without ports, which {host} is not; port is that of all",
+                    {"host": repr(host)},
+                )
+        return hosts
+
+    @model_validator(mode="after")
+    def _a_password_is_a_users(self) -> Self:
+        if self.password and not self.username:
+            raise PydanticCustomError("username", "must be the user whose password is given")
+        return self

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from weir.errors import ConfigError
 
@@ -20,10 +20,10 @@ WhenAway = Literal["wait", "fail"]
 class StateSettings:
     """Of one state; None: as :class:`CassandraSettings` has it."""
 
-    table: str = ""
+    table: Annotated[str, Field(min_length=1)] = ""
     layout: StateLayout = "partitioned"
-    buckets: int | None = None
-    time_to_live_s: int | None = None
+    buckets: Annotated[int, Field(ge=1, le=4096)] | None = None
+    time_to_live_s: Annotated[int, Field(ge=0, le=630_720_000)] | None = None
     table_options: str | None = None
     counts: bool = False
 

@@ -84,6 +84,10 @@ def test_settings_of_single_states_are_checked_and_the_message_names_the_mend() 
         "count.tabel=x": "there is no setting 'tabel'; there are table, layout",
         "count.buckets=many": "valid integer",
         "count.layout=local": "'partitioned' or 'global'",
+        "count.buckets=0": "greater than or equal to 1",
+        "count.time_to_live_s=-5": "greater than or equal to 0",
+        "count.time_to_live_s=999999999999": "less than or equal to 630720000",
+        "count.table=": "at least 1 character",
     }.items():
         with pytest.raises(ConfigError, match=words) as raised:
             parse_states([text])
