@@ -209,6 +209,15 @@ GOLDEN = [
         'taskManager.cassandra.username = "": must be the user whose password is given',
     ),
     (
+        {"taskManager": {"cassandra": {"username": "weir"}}},
+        'taskManager.cassandra.password = "": must be that of the user weir',
+    ),
+    (
+        {"taskManager": {"cassandra": {"dml_consistency": "ANY"}}},
+        'taskManager.cassandra.dml_consistency = "ANY": must be "ONE" or "TWO" or "THREE" or "QUORUM" or "ALL" or '
+        '"LOCAL_QUORUM" or "EACH_QUORUM" or "LOCAL_ONE"',
+    ),
+    (
         {"taskManager": {"cassandra": {"keyspace": "Weir"}}},
         'taskManager.cassandra.keyspace = "Weir": must be text like ^[a-z][a-z0-9_]*$',
     ),

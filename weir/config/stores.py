@@ -70,6 +70,17 @@ _CONSISTENCIES = Literal[
     "EACH_QUORUM",
     "LOCAL_ONE",
 ]
+#: None is read with ANY.
+_READ_CONSISTENCIES = Literal[
+    "ONE",
+    "TWO",
+    "THREE",
+    "QUORUM",
+    "ALL",
+    "LOCAL_QUORUM",
+    "EACH_QUORUM",
+    "LOCAL_ONE",
+]
 
 
 class CassandraConfig(Section):
@@ -111,7 +122,7 @@ class CassandraConfig(Section):
     )
     ddl_consistency: _CONSISTENCIES = setting("ALL", "Consistency of statements that create tables.")
     ddl_timeout_ms: int = setting(30_000, "Timeout of such a statement.", "ms", ge=100, le=600_000)
-    dml_consistency: _CONSISTENCIES = setting("LOCAL_QUORUM", "Consistency of reads and writes.")
+    dml_consistency: _READ_CONSISTENCIES = setting("LOCAL_QUORUM", "Consistency of reads and writes.")
     dml_timeout_ms: int = setting(5_000, "Timeout of a read or write.", "ms", ge=10, le=600_000)
     requests_in_flight_max: int = setting(
         32, "Requests of a task manager that are under way at a time.", "requests", ge=1, le=2048
@@ -163,7 +174,9 @@ class CassandraConfig(Section):
         return hosts
 
     @model_validator(mode="after")
-    def _a_password_is_a_users(self) -> Self:
+    def _user_and_password_go_together(self) -> Self:
         if self.password and not self.username:
             raise PydanticCustomError("username", "must be the user whose password is given")
+        if self.username and not self.password:
+            raise PydanticCustomError("password", "must be that of the user {name}", {"name": self.username})
         return self

@@ -76,6 +76,13 @@ def schema_statement(text: str, timeout_s: float) -> Untyped:
     return statement
 
 
+def local_statement(text: str) -> Untyped:
+    """A statement that any one node answers, whatever the consistency of others is."""
+    import acsylla
+
+    return acsylla.create_statement(text, consistency=acsylla.Consistency.ONE)
+
+
 def _consistency(name: str) -> Untyped:
     import acsylla
 

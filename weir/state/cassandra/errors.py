@@ -71,15 +71,26 @@ def _mend(names: list[str], reason: str) -> str:
         return "create the table (the log has its statement), or set taskManager.cassandra.creates_tables to true"
     if "keyspace" in reason and ("does not exist" in reason or "not found" in reason):
         return "create the keyspace, or set taskManager.cassandra.creates_tables to true"
-    if "CassErrorServerUnavailable" in names or "consistency" in reason or "replica" in reason:
+    if "datacenter" in reason:
+        return "see whether taskManager.cassandra.local_datacenter names a data centre whose nodes run"
+    if "CassErrorServerUnavailable" in names or "consistency level" in reason or "replicas" in reason:
         return "bring its nodes back, or lower taskManager.cassandra.dml_consistency"
     return ""
 
 
-def told(failure: Failure, address: str, doing: str) -> StateError:
-    """The error for the user."""
-    mend = failure.mend or (
-        "see whether it runs and taskManager.cassandra names its address" if failure.is_passing else ""
+def told(failure: Failure, address: str, doing: str, mend: str = "") -> StateError:
+    """The error for the user.
+
+    Args:
+        failure: what the client raised.
+        address: of the database.
+        doing: completes "cannot ...".
+        mend: what to do if the failure itself does not say.
+    """
+    mend = (
+        failure.mend
+        or ("" if failure.is_passing else mend)
+        or ("see whether it runs and taskManager.cassandra names its address" if failure.is_passing else "")
     )
     text = f"Cassandra at {address} cannot {doing}: {failure.reason}" + (f"; {mend}" if mend else "")
     if failure.is_passing:

@@ -128,6 +128,41 @@ def table_statement(table: StateTable) -> str:
     )
 
 
+def keyspace_query(settings: CassandraSettings) -> str:
+    """Has a row if the keyspace is there."""
+    return f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{settings.keyspace}'"
+
+
+def columns_query(name: str) -> str:
+    """The columns of a table, given with its keyspace; none: it is not there."""
+    keyspace, _, table = name.partition(".")
+    return (
+        "SELECT column_name, kind FROM system_schema.columns "
+        f"WHERE keyspace_name = '{keyspace}' AND table_name = '{table}'"
+    )
+
+
+def misfit(table: StateTable, kinds: Mapping[str, str]) -> str:
+    """Why the rows of a table that is there cannot be those of the state; empty: they can.
+
+    Args:
+        table: as the settings have it.
+        kinds: of its columns, as the database calls them.
+    """
+    if not {"run", "key_group", "bucket", "key", "value"} <= kinds.keys():
+        return (
+            f"{table.name} is no table of Weir's: it has the columns {', '.join(sorted(kinds))}; name another one in "
+            "taskManager.cassandra.states, as STATE.table=NAME"
+        )
+    layout = "global" if kinds["key"] == "partition_key" else "partitioned"
+    if layout == table.layout:
+        return ""
+    return (
+        f"{table.name} was created with the layout {layout}, and the state is to have {table.layout}: set "
+        f"STATE.layout={layout} in taskManager.cassandra.states, or name another table"
+    )
+
+
 _OF_PARTITION = "WHERE run = ? AND key_group = ? AND bucket = ?"
 
 

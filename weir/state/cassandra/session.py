@@ -19,7 +19,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_nev
 from weir.clock import Clock, SystemClock
 from weir.errors import StateError
 from weir.state import patience
-from weir.state.cassandra.client import Client, make_client, schema_statement
+from weir.state.cassandra.client import Client, local_statement, make_client, schema_statement
 from weir.state.cassandra.errors import DatabaseAwayError, Untyped, look_at, told
 from weir.state.cassandra.settings import CassandraSettings
 
@@ -111,7 +111,7 @@ class Session:
                 if running.done():
                     return running.result()
             try:
-                check_cancelled()
+                self._check(check_cancelled)
                 if limit is not None:
                     limit(self._why_away())
                 if self._closed:
@@ -134,6 +134,14 @@ class Session:
         self._thread.join(_CLOSE_S)
         if self._thread.is_alive():
             log.debug("the session with Cassandra at %s ends when its requests do", self.settings.address)
+
+    def _check(self, check_cancelled: CheckCancelled) -> None:
+        try:
+            check_cancelled()
+        except DatabaseAwayError as error:
+            # Whoever gives up does not know what was tried.
+            because = self._away_because
+            raise DatabaseAwayError(f"{error} (it said: {because})" if because else str(error)) from None
 
     def _why_away(self) -> str:
         because = self._away_because
@@ -187,11 +195,15 @@ class Session:
         async with self._slots:
             await self._attempt(lambda: self._session.execute_batch(make()), doing)
 
-    async def execute_schema(self, text: str) -> None:
-        """Change the schema, with the profile for that."""
+    async def execute_schema(self, text: str, doing: str = "change the schema", mend: str = "") -> None:
+        """Change the schema, with the profile for that; ``mend``: what to do if the database refuses the statement."""
         timeout_s = self.settings.ddl_timeout_ms / 1e3
-        await self._attempt(
-            lambda: self._session.execute(schema_statement(text, timeout_s)), "change the schema"
+        await self._attempt(lambda: self._session.execute(schema_statement(text, timeout_s)), doing, mend)
+
+    async def read_schema(self, text: str) -> Untyped:
+        """Rows of the system's tables, which each node has for itself."""
+        return await self._attempt(
+            lambda: self._session.execute(local_statement(text)), "read its system_schema"
         )
 
     async def gather(self, work: Sequence[Callable[[], Awaitable[None]]]) -> None:
@@ -228,7 +240,7 @@ class Session:
         self._connecting = asyncio.ensure_future(self._client.cluster.create_session())
         return await asyncio.shield(self._connecting)
 
-    async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
+    async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str, mend: str = "") -> Result:
         """Call until it succeeds, fails for good, or has been tried long enough."""
         began_s = self._clock.monotonic_s()
 
@@ -264,13 +276,13 @@ class Session:
             raise
         except Exception as error:
             if not is_worth_it(error):
-                raise told(look_at(error), self.settings.address, doing) from error
+                raise told(look_at(error), self.settings.address, doing, mend) from error
             self._note_away(look_at(error).reason, doing)
             await asyncio.sleep(_PAUSE_S)
             try:
                 result = await attempts(again)
             except Exception as later:
-                raise told(look_at(later), self.settings.address, doing) from later
+                raise told(look_at(later), self.settings.address, doing, mend) from later
         if self._away_since_s:
             log.info("Cassandra at %s answers again, after %.1f s", self.settings.address, self.away_s)
             self._away_since_s, self._away_because = 0.0, ""

@@ -15,7 +15,10 @@ from weir.state.cassandra.schema import (
     RUNS_TABLE,
     StateTable,
     TableStatements,
+    columns_query,
+    keyspace_query,
     keyspace_statement,
+    misfit,
     runs_statement,
     statements_of,
     table_statement,
@@ -62,14 +65,41 @@ class DatabaseTables:
             StateError: the database refuses.
         """
         settings = self.session.settings
-        statements = [runs_statement(settings), *map(table_statement, self.tables.values())]
-        if settings.creates_tables:
-            statements.insert(0, keyspace_statement(settings))
-            for statement in statements:
-                self.session.run(self.session.execute_schema(statement), check_cancelled)
-        else:
+        if not settings.creates_tables:
+            statements = [runs_statement(settings), *map(table_statement, self.tables.values())]
             log.info("tables that must exist: %s", "; ".join(statements))
+        self.session.run(self._create(), check_cancelled)
         self.session.run(self._prepare(), check_cancelled)
+
+    async def _create(self) -> None:
+        """What is there is left alone: whoever may use it need not have the right to create it."""
+        session, settings = self.session, self.session.settings
+        if settings.creates_tables and (await session.read_schema(keyspace_query(settings))).first() is None:
+            await session.execute_schema(
+                keyspace_statement(settings),
+                f"create keyspace {settings.keyspace}",
+                "correct taskManager.cassandra.replication",
+            )
+        if settings.creates_tables and not await self._columns(self._runs):
+            await session.execute_schema(runs_statement(settings), f"create table {self._runs}")
+        for table in self.tables.values():
+            columns = await self._columns(table.name)
+            wrong = misfit(table, columns) if columns else ""
+            if wrong:
+                error = StateError(f"Cassandra at {settings.address}: {wrong}")
+                error.failure_kind = FailureKind.PERMANENT
+                raise error
+            if settings.creates_tables and not columns:
+                await session.execute_schema(
+                    table_statement(table),
+                    f"create table {table.name} with {table.options or 'no options'}",
+                    "correct taskManager.cassandra.table_options, or those of the state",
+                )
+
+    async def _columns(self, name: str) -> dict[str, str]:
+        """Kinds of the columns of a table; none: it is not there."""
+        rows = await self.session.read_schema(columns_query(name))
+        return {row.column_name: row.kind for row in rows}
 
     async def _prepare(self) -> None:
         for statements in self._statements.values():

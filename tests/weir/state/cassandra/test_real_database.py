@@ -178,6 +178,78 @@ def test_a_missing_table_is_named_with_the_mend_and_its_statement_is_logged(
     assert "CREATE TABLE IF NOT EXISTS conformance.absent (run text" in caplog.text
 
 
+def test_what_the_database_refuses_is_told_with_the_setting(opened: Any) -> None:
+    opened()
+    admin = opened(states={"count": StateSettings(table="spread_out", layout="global")})
+    admin.session.run(
+        admin.session.execute_schema("CREATE TABLE IF NOT EXISTS conformance.theirs (a int PRIMARY KEY)")
+    )
+    for settings, words in (
+        (
+            {"keyspace": "bad_1", "replication": "nonsense"},
+            r"create keyspace bad_1: .*; correct .*replication$",
+        ),
+        (
+            {"keyspace": "bad_2", "replication": "{'class': 'No', 'replication_factor': 1}"},
+            r"create keyspace bad_2: .*; correct taskManager.cassandra.replication$",
+        ),
+        (
+            {"states": {"count": StateSettings(table="odd", table_options="foo = 1")}},
+            r"create table conformance.odd with foo = 1: .*property 'foo'; correct .*table_options, or those",
+        ),
+        (
+            {"states": {"count": StateSettings(table="spread_out")}},
+            r"spread_out was created with the layout global, and the state is to have partitioned: set STATE.layout",
+        ),
+        (
+            {"states": {"count": StateSettings(table="theirs")}},
+            r"conformance.theirs is no table of Weir's: it has the columns a; name another one",
+        ),
+        (
+            {"keyspace": "absent", "creates_tables": False},
+            r"keyspace absent does not exist; create the keyspace",
+        ),
+    ):
+        with pytest.raises(StateError, match=words) as raised:
+            opened(**settings)
+        assert raised.value.failure_kind is FailureKind.PERMANENT
+    with pytest.raises(
+        DatabaseAwayError, match=r"; see whether taskManager.cassandra.local_datacenter names"
+    ):
+        opened(local_datacenter="elsewhere", when_away="fail", give_up_after_ms=0)
+
+
+def test_whoever_deploys_a_job_is_told_what_the_database_said(opened: Any) -> None:
+    def give_up() -> None:
+        if time.monotonic() > until_s:
+            raise DatabaseAwayError("it does not answer")
+
+    until_s = time.monotonic() + 1
+    made = node_settings(opened().session.settings.port, local_datacenter="elsewhere")
+    with pytest.raises(
+        DatabaseAwayError, match=r"it does not answer \(it said: .*local datacenter is valid\)"
+    ):
+        open_session(made, check_cancelled=give_up)
+
+
+def test_a_user_of_the_keyspace_may_create_tables_and_one_of_the_tables_needs_not(opened: Any) -> None:
+    admin = opened()
+    for text in (
+        "CREATE ROLE IF NOT EXISTS owner WITH PASSWORD = 'secret' AND LOGIN = true",
+        "GRANT ALL ON KEYSPACE conformance TO owner",
+        "CREATE ROLE IF NOT EXISTS writer WITH PASSWORD = 'secret' AND LOGIN = true",
+        "GRANT SELECT ON KEYSPACE conformance TO writer",
+        "GRANT MODIFY ON KEYSPACE conformance TO writer",
+    ):
+        admin.session.run(admin.session.execute_schema(text))
+    for user, table in (("owner", "of_the_owner"), ("writer", "")):
+        tables = opened(username=user, password="secret", states={"count": StateSettings(table=table)})
+        tables.write([(KEY, b"v")], 1)
+        assert tables.get_many([KEY]) == [b"v"]
+    with pytest.raises(StateError, match=r"create table conformance.absent .*grant the permission"):
+        opened(username="writer", password="secret", states={"count": StateSettings(table="absent")})
+
+
 def test_a_missing_permission_and_a_wrong_password_are_told_with_the_mend(opened: Any) -> None:
     admin = opened()
     for text in (

@@ -1,8 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from weir.errors import ConfigError
 from weir.state.cassandra.schema import (
     NAME_CHARACTERS_MAX,
+    StateTable,
+    misfit,
     state_tables,
     statements_of,
     table_name,
@@ -71,6 +75,21 @@ def test_rows_of_the_global_layout_lie_each_for_itself() -> None:
     ).values()
     assert "PRIMARY KEY ((run, key_group, bucket, key))" in table_statement(table)
     assert table.buckets == 1
+
+
+def test_a_table_that_is_there_is_that_of_the_state_or_not() -> None:
+    own = StateTable("weir.count", "partitioned", 1, 0, "", counts=False)
+    kinds = {
+        "run": "partition_key",
+        "key_group": "partition_key",
+        "bucket": "partition_key",
+        "value": "regular",
+    }
+    assert misfit(own, kinds | {"key": "clustering"}) == ""
+    assert "weir.count was created with the layout global" in misfit(own, kinds | {"key": "partition_key"})
+    assert misfit(replace(own, layout="global"), kinds | {"key": "partition_key"}) == ""
+    assert "layout partitioned" in misfit(replace(own, layout="global"), kinds | {"key": "clustering"})
+    assert "no table of Weir's: it has the columns bucket" in misfit(own, kinds)
 
 
 def test_settings_of_single_states_are_checked_and_the_message_names_the_mend() -> None:
