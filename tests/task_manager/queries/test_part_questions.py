@@ -144,3 +144,15 @@ def test_sessions_that_are_put_together_while_they_are_read_are_refused():
         reading.check_rearranged()
     assert refused.value.status == 503
     assert job.one(job.live_range(), "kinds", "a")[0]["value"] == len(times)
+
+
+@pytest.mark.parametrize("names", [("n",), ("n", "kinds")])
+def test_an_open_session_is_told_from_its_beginning_whatever_else_its_step_counts(names):
+    calls = {"n": weir.count(), "kinds": weir.count_distinct("v")}
+    job = Job(WINDOWS["session"], {name: calls[name] for name in names})
+    for time_ms in range(0, 60, 5):
+        job.take(["a"], [time_ms], [time_ms])
+        job.watermark(time_ms)
+    told = [{"start": 0, "end": 62, "value": 12}]
+    assert job.one(job.live(), "n", "a") == told
+    assert job.page(job.live_range(), "n").rows == [{"key": "a", "value": told}]
