@@ -109,8 +109,11 @@ class RescaleParticipant:
             raise ConnectionLostError(
                 f"an upstream subtask on {self._address} did not switch within {_REROUTE_WAIT_S:g} s"
             )
-        if any(future.exception() for future in futures):
-            raise HandshakeError(f"an upstream subtask on {self._address} ended before it could switch")
+        error = next(filter(None, (future.exception() for future in futures)), None)
+        if error is not None:
+            raise HandshakeError(
+                f"an upstream subtask on {self._address} ended before it could switch: {error}"
+            )
 
     def abort(self, owners: Sequence[SubtaskId], version: int) -> None:
         """Take a rescale back."""

@@ -48,15 +48,16 @@ class Mailbox:
             self._closed = not (self._routing or self._commands)
             return self._closed
 
-    def discard(self) -> None:
-        """The subtask has failed: take no more commands and forget those that wait."""
+    def discard(self, cause: BaseException | None = None) -> None:
+        """The subtask has failed: take no more commands and forget those that wait, who are told of the cause."""
         with self._lock:
             self._closed = True
             left = [*self._routing, *self._commands]
             self._routing.clear()
             self._commands.clear()
         for _, future in left:
-            future.set_exception(CancelledError("the subtask has ended"))
+            why = "" if cause is None else f": {cause}"
+            future.set_exception(CancelledError(f"the subtask has ended{why}"))
 
     def _post(self, queue: deque[_Posted], command: Command, *, wakes: bool = True) -> Future[None] | None:
         future: Future[None] = Future()

@@ -181,7 +181,7 @@ class Subtask(ABC):
         self._change(SubtaskState.CANCELED)
 
     def _fail(self, error: BaseException) -> None:
-        self._abandon()
+        self._abandon(error)
         self.progress.failure_kind = error.kind if isinstance(error, StepError) else kind_of(error)
         if isinstance(error, StepError) and error.__cause__ is not None:
             self._errors.tell(error.step, error.__cause__, error.batch)
@@ -281,9 +281,9 @@ class Subtask(ABC):
             self._chain.isolation.relax()
         self._chain.commit(checkpoint_id, waits=waits)
 
-    def _abandon(self) -> None:
+    def _abandon(self, cause: BaseException | None = None) -> None:
         """Free everything after a failure; a second failure on the way must not hide the first."""
-        self.mailbox.discard()
+        self.mailbox.discard(cause)
         for close in (self._chain.close, self._chain.output.close):
             try:
                 close()

@@ -308,7 +308,7 @@ def test_upstream_subtasks_are_switched_after_owners_know_that_it_is_certain(hos
     failed: Future[None] = Future()
     failed.set_exception(RuntimeError("it has failed"))
     first.nowhere.switch = lambda *args: [failed]
-    with pytest.raises(HandshakeError, match="ended before it could switch"):
+    with pytest.raises(HandshakeError, match="ended before it could switch: it has failed"):
         first.rescaling.reroute([up], [OLD], 2, 2, Topology(None, {}, {}), [5])
 
 
