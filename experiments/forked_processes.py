@@ -6,6 +6,7 @@ test run share the hash seeds of two or three of them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -160,7 +161,9 @@ class _Forked(subprocess.Popen[bytes]):
     def send_signal(self, sig: int) -> None:
         """Send a signal, if it runs."""
         if self.poll() is None:
-            os.kill(self.pid, sig)
+            # It may end, and its server take its exit code, after that look.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
 
     def terminate(self) -> None:
         """SIGTERM."""
