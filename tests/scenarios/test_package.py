@@ -197,7 +197,7 @@ def test_what_is_wrong_is_the_last_line(project, arguments, code, reason):
 
 def test_a_run_that_is_killed_leaves_no_process_and_goes_on(project):
     output = project.folder / "delivered"
-    command = ["run", "counts.py", "--param", "rate=25", "--param", f"output={output}"]
+    command = ["run", "counts.py", "--param", "rate=10", "--param", f"output={output}"]
     first = project.start(*command)
     wait_for(lambda: list(output.glob("*.jsonl*")) and first.poll() is None)
     first.kill()
