@@ -12,8 +12,9 @@ from typing import Protocol
 from task_manager.checkpoints.checkpoint_parts import Publisher
 from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
-from weir.checkpoints.checkpoint_store import SINKS, CheckpointStore
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.files import uri_below
+from weir.checkpoints.layout import SINKS
 from weir.checkpoints.rows import load_rows, rows_of_subtask
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError

@@ -12,7 +12,8 @@ from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.start_point import StartPoint
 from control_plane.ports import ManifestStore
 from control_plane.record.job_record import JobRecord
-from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph

@@ -9,7 +9,8 @@ from control_plane.record.job_record import JobRecord
 from experiments.simulation.places import MemoryPlace
 from experiments.simulation.plan import COUNT
 from experiments.simulation.world import Violation, World
-from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import manifest_path
 from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import Manifest
 

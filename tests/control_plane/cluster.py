@@ -12,7 +12,7 @@ from control_plane.composition import ControlPlane, Outside
 from control_plane.job.start import start_or_take_over
 from control_plane.record.job_record import JobRecord
 from tests.control_plane.virtual import Background, until
-from weir.checkpoints.checkpoint_store import manifest_path
+from weir.checkpoints.layout import manifest_path
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
 from weir.job_loading import LoadedJob

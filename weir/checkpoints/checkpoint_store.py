@@ -14,21 +14,27 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TypeVar
 
 import orjson
 
-from weir.checkpoints.errors import checkpoint_error
+from weir.checkpoints.checkpoint_files import CheckpointFiles
 from weir.checkpoints.files import FilePlace, check_path, open_place
+from weir.checkpoints.layout import (
+    FILES,
+    MANIFESTS,
+    SINKS,
+    checkpoint_of,
+    divided,
+    files_folder,
+    is_manifest,
+    manifest_path,
+)
 from weir.errors import CheckpointError, SupersededError
 from weir.protocol.database_run import parse_run
 from weir.protocol.manifest import (
     FORMAT_VERSION,
-    FileRef,
     Manifest,
     StoreImage,
     manifest_from_json,
@@ -37,17 +43,6 @@ from weir.protocol.manifest import (
 from weir.protocol.retention import expired
 
 log = logging.getLogger(__name__)
-
-MANIFESTS, FILES = "manifests", "files"
-#: Durable rows of sinks that are not delivered yet; the sinks write and remove them.
-SINKS = "sinks"
-_SUFFIX = ".json"
-_ID_DIGITS = 12
-
-#: The end of the path of a manifest.
-_MANIFEST = re.compile(rf"(^|/){MANIFESTS}/\d+{re.escape(_SUFFIX)}$")
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +54,11 @@ class Expired:
     bytes: int = 0
 
 
-def files_folder(checkpoint_id: int) -> str:
-    """The folder of the files that are published for a checkpoint."""
-    return f"{FILES}/{checkpoint_id:0{_ID_DIGITS}}"
-
-
-def manifest_path(checkpoint_id: int) -> str:
-    """Where the manifest of a checkpoint is."""
-    return f"{MANIFESTS}/{checkpoint_id:0{_ID_DIGITS}}{_SUFFIX}"
-
-
-def checkpoint_of(path: str) -> int | None:
-    """The number of the checkpoint to which a path of a manifest or file belongs; None: it is not ours."""
-    name = path.split("/")[1].removesuffix(_SUFFIX) if "/" in path else ""
-    return int(name) if name.isascii() and name.isdigit() else None
-
-
-class CheckpointStore:
-    """See the module; made by :meth:`open` or :meth:`open_savepoint`. Methods may be called from any thread.
-
-    All of them raise CheckpointError with the file, the store and the mend if the place fails.
-    """
+class CheckpointStore(CheckpointFiles):
+    """See the module; made by :meth:`open` or :meth:`open_savepoint`. Methods may be called from any thread."""
 
     def __init__(self, place: FilePlace) -> None:
-        self._place = place
+        super().__init__(place)
         #: Paths that a manifest names, by its checkpoint: manifests never change.
         self._named: dict[int, frozenset[str]] = {}
 
@@ -117,20 +93,11 @@ class CheckpointStore:
             CheckpointError: the URI is not understood.
         """
         path, mark, options = uri.partition("?")
-        named = _MANIFEST.search(path)
+        named = divided(path)
         if named is None:
             return cls.open_savepoint(uri), None
-        root = path[: named.start()] or ("/" if path.startswith("/") else ".")
-        return cls.open_savepoint(f"{root}{mark}{options}"), named.group().removeprefix("/")
-
-    @property
-    def location(self) -> str:
-        """Where the store is, for messages; no credentials."""
-        return self._place.location
-
-    def links_to(self, directory: Path) -> bool:
-        """Whether files come from and go to a directory as links, which takes no time, whatever their size."""
-        return self._do("", lambda: self._place.links_to(directory.absolute()))
+        root, manifest = named
+        return cls.open_savepoint(f"{root}{mark}{options}"), manifest
 
     # --- manifests ---------------------------------------------------------------------------------------------
 
@@ -191,8 +158,7 @@ class CheckpointStore:
     def list_manifests(self) -> list[str]:
         """Paths of all manifests, the oldest first; damaged ones too."""
         listed = self._do(MANIFESTS, lambda: self._place.files(MANIFESTS))
-        paths = [file.path for file in listed if file.path.endswith(_SUFFIX)]
-        return sorted(path for path in paths if checkpoint_of(path) is not None)
+        return sorted(file.path for file in listed if is_manifest(file.path))
 
     def latest(self) -> Manifest | None:
         """The newest checkpoint that can be read; damaged manifests are skipped with a warning.
@@ -217,54 +183,6 @@ class CheckpointStore:
             return
         if isinstance(version, int) and version > FORMAT_VERSION:
             raise error
-
-    # --- files -------------------------------------------------------------------------------------------------
-
-    def publish(self, local_file: Path, relative_path: str) -> FileRef:
-        """Bring one file here: linked if it is on the same file system, else copied. See :meth:`publish_all`."""
-        return self.publish_all([(local_file, relative_path)])[0]
-
-    def publish_all(self, items: Sequence[tuple[Path, str]]) -> list[FileRef]:
-        """Bring files (file, path below the store) here, durably; again is harmless. They must not change later."""
-        if not items:
-            return []
-        refs = self._do(
-            str(items[0][0]),
-            lambda: [FileRef(check_path(path), file.stat().st_size) for file, path in items],
-        )
-        self._do(items[0][1], lambda: self._place.put(items))
-        return refs
-
-    def present(self, files: Sequence[FileRef]) -> list[bool]:
-        """Whether each of these files is here, in its full size."""
-        sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))
-        return [size == file.size_bytes for file, size in zip(files, sizes, strict=True)]
-
-    def fetch(self, file: FileRef, target: Path) -> None:
-        """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
-        self.fetch_all([(file, target)])
-
-    def fetch_all(self, items: Sequence[tuple[FileRef, Path]], *, own: bool = False) -> None:
-        """Bring files to this machine, several at a time where they are downloaded.
-
-        Args:
-            items: files and their targets.
-            own: make copies that the caller may change; else links if possible.
-
-        Raises:
-            CheckpointError: also if a file has another size than it had when it was published.
-        """
-        if not items:
-            return
-        wanted = [(check_path(file.path), target) for file, target in items]
-        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted, own=own))
-        for file, target in items:
-            size_bytes = target.stat().st_size
-            if size_bytes != file.size_bytes:
-                raise CheckpointError(
-                    f"checkpoint store {self.location}, file {file.path}: it has {size_bytes} bytes instead of "
-                    f"{file.size_bytes}, so it is damaged; start from another checkpoint"
-                )
 
     # --- retention ---------------------------------------------------------------------------------------------
 
@@ -349,7 +267,7 @@ class CheckpointStore:
         if target.list_manifests():
             raise CheckpointError(f"savepoint {target.location} exists already; choose another path")
         paths = sorted(manifest.paths)
-        self._copy([(check_path(path), path) for path in paths], target)
+        self.copy_to([(check_path(path), path) for path in paths], target)
         return target.write_manifest(replace(manifest, is_savepoint=True))
 
     def import_savepoint(
@@ -370,7 +288,7 @@ class CheckpointStore:
         """
         folder = f"{files_folder(checkpoint_id)}/savepoint"
         moved = {path: f"{folder}/{check_path(path).removeprefix(FILES + '/')}" for path in manifest.paths}
-        savepoint._copy(sorted(moved.items()), self)
+        savepoint.copy_to(sorted(moved.items()), self)
         return replace(
             manifest,
             checkpoint_id=checkpoint_id,
@@ -384,17 +302,6 @@ class CheckpointStore:
                 for part in manifest.parts
             ),
         )
-
-    def _copy(self, paths: Sequence[tuple[str, str]], other: CheckpointStore) -> None:
-        if paths:
-            about = f"{paths[0][0]} ({len(paths)} files to {other.location})"
-            self._do(about, lambda: self._place.copy_to(paths, other._place))
-
-    def _do(self, path: str, work: Callable[[], Result]) -> Result:
-        try:
-            return work()
-        except (OSError, ValueError, NotImplementedError) as error:
-            raise checkpoint_error(error, self.location, path) from error
 
 
 def _moved_image(image: StoreImage, moved: Mapping[str, str], checkpoint_id: int) -> StoreImage:

@@ -13,7 +13,8 @@ from control_plane.__main__ import _start_from
 from control_plane.job.start import start_from_savepoint, start_or_take_over, strategy_in_force
 from control_plane.record.job_record import JobRecord
 from tests.weir.checkpoints.manifests import manifest_of
-from weir.checkpoints.checkpoint_store import CheckpointStore, manifest_path
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, ConfigError
 from weir.job_loading import LoadedJob

@@ -13,8 +13,9 @@ import orjson
 import pytest
 
 from tests.weir.checkpoints.manifests import manifest_of
-from weir.checkpoints.checkpoint_store import CheckpointStore, files_folder, manifest_path
+from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.files import DRAFT_PREFIX
+from weir.checkpoints.layout import files_folder, manifest_path
 from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import FileRef, manifest_to_json
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.weir.checkpoints.manifests import manifest_of
-from weir.checkpoints.checkpoint_store import CheckpointStore, checkpoint_of, files_folder
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import checkpoint_of, files_folder
 from weir.checkpoints.local_files import LocalFiles
 from weir.errors import CheckpointError
 from weir.protocol.manifest import FileRef

@@ -13,7 +13,8 @@ import pytest
 
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
-from weir.checkpoints.checkpoint_store import CheckpointStore, files_folder
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import files_folder
 from weir.errors import CheckpointError, StateError
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images

@@ -11,7 +11,8 @@ import pytest
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server, uri_of
 from tests.weir.state.conftest import SMALL_SETTINGS
-from weir.checkpoints.checkpoint_store import CheckpointStore, files_folder, manifest_path
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import files_folder, manifest_path
 from weir.errors import CheckpointError, SupersededError
 from weir.protocol.manifest import FileRef
 from weir.state.images.image_client import image_address

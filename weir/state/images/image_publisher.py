@@ -16,7 +16,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from weir.checkpoints.checkpoint_store import CheckpointStore, files_folder
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.layout import files_folder
 from weir.errors import CheckpointError, StateError
 from weir.protocol.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend

@@ -1,0 +1,92 @@
+"""Files of checkpoints: published by task managers, and fetched again; what they are for the manifests say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from weir.checkpoints.errors import checkpoint_error
+from weir.checkpoints.files import FilePlace, check_path
+from weir.checkpoints.layout import FILES
+from weir.errors import CheckpointError
+from weir.protocol.manifest import FileRef
+
+Result = TypeVar("Result")
+
+
+class CheckpointFiles:
+    """The files of a checkpoint store. Methods may be called from any thread.
+
+    All of them raise CheckpointError with the file, the store and the mend if the place fails.
+    """
+
+    def __init__(self, place: FilePlace) -> None:
+        self._place = place
+
+    @property
+    def location(self) -> str:
+        """Where the store is, for messages; no credentials."""
+        return self._place.location
+
+    def links_to(self, directory: Path) -> bool:
+        """Whether files come from and go to a directory as links, which takes no time, whatever their size."""
+        return self._do("", lambda: self._place.links_to(directory.absolute()))
+
+    def publish(self, local_file: Path, relative_path: str) -> FileRef:
+        """Bring one file here: linked if it is on the same file system, else copied. See :meth:`publish_all`."""
+        return self.publish_all([(local_file, relative_path)])[0]
+
+    def publish_all(self, items: Sequence[tuple[Path, str]]) -> list[FileRef]:
+        """Bring files (file, path below the store) here, durably; again is harmless. They must not change later."""
+        if not items:
+            return []
+        refs = self._do(
+            str(items[0][0]),
+            lambda: [FileRef(check_path(path), file.stat().st_size) for file, path in items],
+        )
+        self._do(items[0][1], lambda: self._place.put(items))
+        return refs
+
+    def present(self, files: Sequence[FileRef]) -> list[bool]:
+        """Whether each of these files is here, in its full size."""
+        sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))
+        return [size == file.size_bytes for file, size in zip(files, sizes, strict=True)]
+
+    def fetch(self, file: FileRef, target: Path) -> None:
+        """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
+        self.fetch_all([(file, target)])
+
+    def fetch_all(self, items: Sequence[tuple[FileRef, Path]], *, own: bool = False) -> None:
+        """Bring files to this machine, several at a time where they are downloaded.
+
+        Args:
+            items: files and their targets.
+            own: make copies that the caller may change; else links if possible.
+
+        Raises:
+            CheckpointError: also if a file has another size than it had when it was published.
+        """
+        if not items:
+            return
+        wanted = [(check_path(file.path), target) for file, target in items]
+        self._do(f"{wanted[0][0]} ({len(wanted)} files)", lambda: self._place.get(wanted, own=own))
+        for file, target in items:
+            size_bytes = target.stat().st_size
+            if size_bytes != file.size_bytes:
+                raise CheckpointError(
+                    f"checkpoint store {self.location}, file {file.path}: it has {size_bytes} bytes instead of "
+                    f"{file.size_bytes}, so it is damaged; start from another checkpoint"
+                )
+
+    def copy_to(self, paths: Sequence[tuple[str, str]], other: CheckpointFiles) -> None:
+        """Copy files (path here, path there) to another store, durably."""
+        if paths:
+            about = f"{paths[0][0]} ({len(paths)} files to {other.location})"
+            self._do(about, lambda: self._place.copy_to(paths, other._place))
+
+    def _do(self, path: str, work: Callable[[], Result]) -> Result:
+        try:
+            return work()
+        except (OSError, ValueError, NotImplementedError) as error:
+            raise checkpoint_error(error, self.location, path) from error
