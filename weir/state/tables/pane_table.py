@@ -301,6 +301,7 @@ class PaneTable(CellTable):
         self._panes.note_written(slots, groups)
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
+        super()._note_evicted(slots, groups)
         self._panes.note_evicted(slots, groups)
 
 
