@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from numbers import Number
 from typing import Any
 
 import pyarrow as pa
@@ -43,12 +44,14 @@ def _is_list(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_list(data_type) or pa_types.is_fixed_size_list(data_type))
 
 
-def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> float | None:
+def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
     """The first number that is not whole where integers are wanted."""
     if pa_types.is_integer(data_type):
-        if not any(issubclass(kind, float) for kind in set(map(type, values))):
+        # Of numbers, pyarrow takes those of NumPy and decimals, too.
+        others = {kind for kind in set(map(type, values)) - {int} if issubclass(kind, Number)}
+        if not others:
             return None
-        return next((value for value in values if isinstance(value, float) and not value.is_integer()), None)
+        return next((value for value in values if type(value) in others and value != int(value)), None)
     there = [value for value in values if value is not None]
     if _is_list(data_type):
         return _lost_fraction([item for value in there for item in value], data_type.value_type)
