@@ -17,6 +17,7 @@ EVENTS = 12_000
 KEPT = 50
 GAP = 30
 STAGE = 1
+STATES = ("count", "digits", "most", "recent", "text", "total", "versions", "visits", "windows")
 SETTINGS = {
     "taskManager.operator_quota": 20,
     "controlPlane.checkpoint_interval_ms": 300,
@@ -77,6 +78,17 @@ def state_ids(directory):
     return {name: number for name, number in manifest["state_ids"].items() if name.startswith("states/")}
 
 
+def check_a_changed_state_is_refused(cluster, parameters, start):
+    cluster.start_control_plane("flow_states", {**parameters, "version": "changed"}, arguments=start)
+    cluster.start_task_manager("first")
+    assert cluster.wait_ended()["control_plane"] != 0
+    log = cluster.processes["control_plane"].log_path.read_text()
+    refused = [line for line in log.splitlines() if "state 'text'" in line]
+    assert refused, log
+    assert "step 'states'" in refused[0]
+    assert "Traceback" not in log
+
+
 def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     events = write_events(tmp_path / "events.jsonl", EVENTS)
     # Not so fast that a slow machine is far behind when the savepoint is made.
@@ -117,31 +129,10 @@ def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     assert control_plane.wait() == 0
     cluster.stop()
     before = state_ids(savepoint)
-    assert sorted(before) == [
-        f"states/{name}"
-        for name in (
-            "count",
-            "digits",
-            "most",
-            "recent",
-            "text",
-            "total",
-            "versions",
-            "visits",
-            "windows",
-        )
-    ]
+    assert sorted(before) == [f"states/{name}" for name in STATES]
 
-    changed = make_cluster(settings=SETTINGS, task_managers=1)
     start = ["--from-savepoint", str(savepoint)]
-    changed.start_control_plane("flow_states", {**parameters, "version": "changed"}, arguments=start)
-    changed.start_task_manager("first")
-    assert changed.wait_ended()["control_plane"] != 0
-    log = changed.processes["control_plane"].log_path.read_text()
-    refused = [line for line in log.splitlines() if "state 'text'" in line]
-    assert refused, log
-    assert "step 'states'" in refused[0]
-    assert "Traceback" not in log
+    check_a_changed_state_is_refused(make_cluster(settings=SETTINGS, task_managers=1), parameters, start)
 
     again = make_cluster(settings=SETTINGS)
     arguments = {**parameters, "version": "added", "parallelism": 3, "rate": 100_000}

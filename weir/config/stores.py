@@ -59,28 +59,11 @@ class RocksDbConfig(Section):
         return self
 
 
-_CONSISTENCIES = Literal[
-    "ANY",
-    "ONE",
-    "TWO",
-    "THREE",
-    "QUORUM",
-    "ALL",
-    "LOCAL_QUORUM",
-    "EACH_QUORUM",
-    "LOCAL_ONE",
+_READ_CONSISTENCIES = Literal[
+    "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE"
 ]
 #: None is read with ANY.
-_READ_CONSISTENCIES = Literal[
-    "ONE",
-    "TWO",
-    "THREE",
-    "QUORUM",
-    "ALL",
-    "LOCAL_QUORUM",
-    "EACH_QUORUM",
-    "LOCAL_ONE",
-]
+_CONSISTENCIES = Literal["ANY", _READ_CONSISTENCIES]
 
 
 class CassandraConfig(Section):

@@ -44,6 +44,21 @@ def _followed(last: np.uint64, word: np.uint64, length: int) -> np.uint64:
     return (last >> bits) | (word << (np.uint64(64) - bits))
 
 
+@byte_kernel_part
+def _size_at(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
+    """The decompressed bytes that a page says it has, and where its first tag is; -1: it does not say so."""
+    size = shift = 0
+    byte = 0x80
+    while byte >= 0x80:
+        if at >= stop or shift >= _SIZE_BITS_MAX:
+            return -1, at
+        byte = byte_at(data, at)
+        at += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+    return size, at
+
+
 @byte_kernel(BOOL(BYTES, INT, INT, BYTES, INT))
 def decompress_snappy(data: np.ndarray, at: int, stop: int, out: np.ndarray, size: int) -> bool:
     """Decompress a page.
@@ -58,15 +73,7 @@ def decompress_snappy(data: np.ndarray, at: int, stop: int, out: np.ndarray, siz
     Returns:
         False: it is not what it should be.
     """
-    said = shift = 0
-    byte = 0x80
-    while byte >= 0x80:
-        if at >= stop or shift >= _SIZE_BITS_MAX:
-            return False
-        byte = byte_at(data, at)
-        at += 1
-        said |= (byte & 0x7F) << shift
-        shift += 7
+    said, at = _size_at(data, at, stop)
     if said != size:
         return False
     filled = 0

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_columns import direct_batches
 from weir.operators.sources.parquet_late import LateRows
@@ -30,20 +31,8 @@ def plain(texts: Sequence[bytes]) -> bytes:
 
 def levels(rows: int) -> bytes:
     """All rows have a value: a run of 1."""
-    header, run = rows << 1, bytearray()
-    while header > 0x7F:
-        run.append(header & 0x7F | 0x80)
-        header >>= 7
-    run += bytes([header, 1])
+    run = varint(rows << 1) + b"\x01"
     return len(run).to_bytes(4, "little") + run
-
-
-def varint(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
 
 
 def literal(data: bytes, draw: random.Random) -> bytes:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_snappy import decompress_snappy
 
@@ -67,14 +68,6 @@ def test_copies_of_every_length_and_distance(literal, length):
         packed += bytes([length - 1 << 2 | 2, offset, 0, 7 << 2 | 3, 8, 0, 0, 0])
         assert decompressed(packed, size) == bytes(whole)
         assert CODEC.decompress(packed, size, asbytes=True) == bytes(whole)
-
-
-def varint(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*data, value])
 
 
 @pytest.mark.parametrize("seed", range(10))

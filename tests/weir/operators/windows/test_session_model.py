@@ -1,0 +1,147 @@
+"""Sessions against plain Python, whatever the runtime does in between."""
+
+from collections import Counter
+
+import hypothesis.strategies as st
+from hypothesis.stateful import initialize, rule
+
+import weir
+from tests.weir.model_tests import model_test
+from tests.weir.operators.windows.window_machine import AGGREGATES, GROUPS, PLAIN, TIMES, WindowMachine
+from weir.operators.windows import closing_sessions, early_sessions
+from weir.records import WATERMARK_MAX_MS
+from weir.specs.window_updates import Trigger, WindowUpdates
+
+
+class SessionMachine(WindowMachine):
+    """Sessions, which leave the model when they have fired."""
+
+    ends_early = 0
+
+    @initialize(
+        gap=st.sampled_from([1, 7, 30]),
+        large_slots=st.sampled_from([0, 1 << 20]),
+        cache_bytes=st.sampled_from([400, 1 << 20]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+        # Those with entries of their own are put together all at once.
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, PLAIN]),
+    )
+    def begin(self, gap, cache_bytes, kind, large_slots, aggregates):
+        # Of large tables the next pane is listed ahead.
+        closing_sessions.LARGE_SLOTS, self.large_slots = large_slots, closing_sessions.LARGE_SLOTS
+        super().begin(weir.session(gap), cache_bytes, kind, aggregates)
+
+    def teardown(self):
+        closing_sessions.LARGE_SLOTS = getattr(self, "large_slots", closing_sessions.LARGE_SLOTS)
+        super().teardown()
+
+    def is_late(self, time_ms, place):
+        return time_ms + self.window.size_ms < place
+
+    def last_end(self, time_ms):
+        return time_ms + self.window.size_ms + 1
+
+    def expected(self, groups, watermark):
+        found = []
+        for group in groups:
+            _, place = self.model[group]
+            left = []
+            for rows in self.sessions_of(group):
+                if rows[-1][1] + self.window.size_ms < watermark:
+                    found += self.told_at_last(group, rows)
+                else:
+                    left += rows
+            place = place if watermark == WATERMARK_MAX_MS else max(place, watermark)
+            self.model[group] = (left, place)
+        return found
+
+    def sessions_of(self, group):
+        """Rows of each session, in the order of their times."""
+        sessions = []
+        # Equal times stay in the order in which they came.
+        for row in sorted(self.model[group][0], key=lambda row: row[:2]):
+            if (
+                sessions
+                and sessions[-1][-1][0] == row[0]
+                and row[1] - sessions[-1][-1][1] <= self.window.size_ms
+            ):
+                sessions[-1].append(row)
+            else:
+                sessions.append([row])
+        return sessions
+
+    def session_result(self, rows, counted):
+        """The result of a session that has some rows, of which some count."""
+        bounds = (rows[0][1], rows[-1][1] + self.window.size_ms)
+        return self.result_of(rows[0][0], bounds, counted)
+
+    def told_at_last(self, group, rows):
+        return [self.session_result(rows, rows)]
+
+
+class EarlySessionMachine(SessionMachine):
+    """Sessions that tell what they have whenever the watermark comes to a multiple of 10 ms."""
+
+    @initialize(
+        gap=st.sampled_from([1, 7, 30]),
+        large_slots=st.sampled_from([0, 1 << 20]),
+        cache_bytes=st.sampled_from([400, 1 << 20]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+        results=st.sampled_from(["accumulating", "discarding"]),
+    )
+    def begin(self, gap, cache_bytes, kind, large_slots, results):
+        self.results = results
+        early_sessions.LARGE_SLOTS = large_slots
+        aggregates = PLAIN if results == "discarding" else AGGREGATES
+        super().begin(gap, cache_bytes, kind, large_slots, aggregates)
+        #: By group: rows that were told.
+        self.model["told"] = {group: Counter() for group in range(GROUPS)}
+
+    def teardown(self):
+        early_sessions.LARGE_SLOTS = getattr(self, "large_slots", early_sessions.LARGE_SLOTS)
+        super().teardown()
+
+    def updates(self):
+        return WindowUpdates(0, Trigger(10, "event"), self.results)
+
+    def untold(self, group, rows):
+        """Of the rows of a session those that were not told, which came after those that were."""
+        told, found = Counter(self.model["told"][group]), []
+        for row in rows:
+            if told[row]:
+                told[row] -= 1
+            else:
+                found.append(row)
+        return found
+
+    def counted(self, group, rows):
+        return rows if self.results == "accumulating" else self.untold(group, rows)
+
+    def told_at_last(self, group, rows):
+        counted = self.counted(group, rows)
+        self.model["told"][group] -= Counter(rows)
+        return [self.session_result(rows, counted)] if counted else []
+
+    def told_early(self, groups):
+        found = []
+        for group in groups:
+            for rows in self.sessions_of(group):
+                new = self.untold(group, rows)
+                if new:
+                    found.append(self.session_result(rows, self.counted(group, rows)))
+                    self.model["told"][group] += Counter(new)
+        return found
+
+    @rule(which=st.sampled_from([(0,), (1,), (0, 1)]), time_ms=TIMES)
+    def watermark(self, which, time_ms):
+        for subtask in (self.subtasks[index] for index in which):
+            if time_ms > subtask.watermark:
+                passes = time_ms // 10 > subtask.watermark // 10
+                subtask.watermark = time_ms
+                told = list(subtask.operator.on_watermark(time_ms))
+                expected = self.expected(subtask.groups, time_ms)
+                self.check(told, expected + (self.told_early(subtask.groups) if passes else []))
+
+
+TestSessions = model_test(SessionMachine, max_examples=18, steps=15)
+TestEarlySessions = model_test(EarlySessionMachine, max_examples=18, steps=15)
