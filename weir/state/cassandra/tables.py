@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import heapq
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from weir.errors import FailureKind, StateError
+from weir.errors import StateError
 from weir.protocol.database_run import DatabaseRun
+from weir.state.cassandra.claim import RunClaim, bound
+from weir.state.cassandra.creation import create_tables
 from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, partitions_of
 from weir.state.cassandra.errors import Untyped
-from weir.state.cassandra.schema import (
-    RUNS_TABLE,
-    StateTable,
-    TableStatements,
-    columns_query,
-    keyspace_query,
-    keyspace_statement,
-    misfit,
-    runs_statement,
-    statements_of,
-    table_statement,
-)
+from weir.state.cassandra.schema import StateTable, TableStatements, statements_of
 from weir.state.cassandra.session import CheckCancelled, Session, never_cancelled
-
-log = logging.getLogger(__name__)
 
 Entry = tuple[bytes, bytes]
 #: A key and its value; None: it is deleted.
@@ -35,7 +23,7 @@ Change = tuple[bytes, bytes | None]
 _PAGE_ROWS, _PAGE_ROWS_MAX = 16, 1_000
 
 
-class DatabaseTables:
+class DatabaseTables(RunClaim):
     """The rows of one run. Methods may be called from any thread, and block.
 
     Args:
@@ -45,8 +33,7 @@ class DatabaseTables:
     """
 
     def __init__(self, session: Session, run: DatabaseRun, tables: Mapping[int, StateTable]) -> None:
-        self.session = session
-        self.run = run
+        super().__init__(session, run)
         self.tables = tables
         self._by_id = {number.to_bytes(2, "big"): table for number, table in tables.items()}
         self._buckets = {number: table.buckets for number, table in self._by_id.items()}
@@ -56,118 +43,19 @@ class DatabaseTables:
         #: Rows read and written, and requests, since the start.
         self.gets = self.puts = self.requests = 0
 
-    # --- schema and claim --------------------------------------------------------------------------------------
-
     def create(self, check_cancelled: CheckCancelled = never_cancelled) -> None:
         """Create what is missing, or say what has to be created; harmless where several do so at once.
 
         Raises:
             StateError: the database refuses.
         """
-        settings = self.session.settings
-        if not settings.creates_tables:
-            statements = [runs_statement(settings), *map(table_statement, self.tables.values())]
-            log.info("tables that must exist: %s", "; ".join(statements))
-        self.session.run(self._create(), check_cancelled)
+        create_tables(self.session, list(self.tables.values()), check_cancelled)
         self.session.run(self._prepare(), check_cancelled)
-
-    async def _create(self) -> None:
-        """What is there is left alone: whoever may use it need not have the right to create it."""
-        session, settings = self.session, self.session.settings
-        if settings.creates_tables and (await session.read_schema(keyspace_query(settings))).first() is None:
-            await session.execute_schema(
-                keyspace_statement(settings),
-                f"create keyspace {settings.keyspace}",
-                "correct taskManager.cassandra.replication",
-            )
-        if settings.creates_tables and not await self._columns(self._runs):
-            await session.execute_schema(runs_statement(settings), f"create table {self._runs}")
-        for table in self.tables.values():
-            columns = await self._columns(table.name)
-            wrong = misfit(table, columns) if columns else ""
-            if wrong:
-                error = StateError(f"Cassandra at {settings.address}: {wrong}")
-                error.failure_kind = FailureKind.PERMANENT
-                raise error
-            if settings.creates_tables and not columns:
-                await session.execute_schema(
-                    table_statement(table),
-                    f"create table {table.name} with {table.options or 'no options'}",
-                    "correct taskManager.cassandra.table_options, or those of the state",
-                )
-
-    async def _columns(self, name: str) -> dict[str, str]:
-        """Kinds of the columns of a table; none: it is not there."""
-        rows = await self.session.read_schema(columns_query(name))
-        return {row.column_name: row.kind for row in rows}
 
     async def _prepare(self) -> None:
         for statements in self._statements.values():
             for text in (statements.read, statements.put, statements.delete):
                 await self.session.prepare(text)
-
-    def claim(self, owner: str, restored_id: int, check_cancelled: CheckCancelled = never_cancelled) -> None:
-        """From now on this job writes; called when a job is deployed, by each of its task managers.
-
-        Args:
-            owner: id of the job.
-            restored_id: the checkpoint that it starts from; 0: none.
-            check_cancelled: raises when the caller is to stop.
-
-        Raises:
-            StateError: the database is ahead of the checkpoint: its changes cannot be taken back.
-        """
-        self.session.run(self._claim(owner, restored_id), check_cancelled)
-
-    async def _claim(self, owner: str, restored_id: int) -> None:
-        known, begun = await self._look()
-        if restored_id and begun > self.run.timestamp(restored_id):
-            raise _ahead(self, begun, restored_id)
-        if known != owner:
-            text = f"UPDATE {self._runs} SET owner = ? WHERE run = ?"
-            update = await self.session.prepare(text)
-            await self._do(update, [owner, self.run.name], f"write {self._runs}")
-
-    def begin(self, owner: str, checkpoint_id: int, check_cancelled: CheckCancelled) -> None:
-        """Note that changes of a checkpoint are about to be written.
-
-        Raises:
-            StateError: another job has taken the run over.
-        """
-        self.session.run(self._begin(owner, checkpoint_id), check_cancelled)
-
-    async def _begin(self, owner: str, checkpoint_id: int) -> None:
-        known, begun = await self._look()
-        stamp = self.run.timestamp(checkpoint_id)
-        if known not in ("", owner):
-            error = StateError(
-                f"job {known} has taken over the state of job {owner} in {self._runs}; this job must not go on"
-            )
-            error.failure_kind = FailureKind.PERMANENT
-            raise error
-        if begun < stamp:
-            text = f"UPDATE {self._runs} USING TIMESTAMP ? SET begun = ? WHERE run = ?"
-            update = await self.session.prepare(text)
-            await self._do(update, [stamp, stamp, self.run.name], f"write {self._runs}")
-
-    def begun(self) -> int:
-        """The highest timestamp of which changes may have been written."""
-        return self.session.run(self._look())[1]
-
-    async def _look(self) -> tuple[str, int]:
-        """The job that writes, and the highest timestamp that may have been written."""
-        select = await self.session.prepare(f"SELECT owner, begun FROM {self._runs} WHERE run = ?")
-        row = (await self._do(select, [self.run.name], f"read {self._runs}")).first()
-        return ("", 0) if row is None else (row.owner or "", row.begun or 0)
-
-    async def _do(self, prepared: Untyped, values: list[object], doing: str) -> Untyped:
-        return await self.session.execute(lambda: _bound(prepared, values), doing)
-
-    @property
-    def _runs(self) -> str:
-        return f"{self.session.settings.keyspace}.{RUNS_TABLE}"
-
-    # --- rows --------------------------------------------------------------------------------------------------
 
     def get_many(
         self, keys: Sequence[bytes], check_cancelled: CheckCancelled = never_cancelled
@@ -230,21 +118,21 @@ class DatabaseTables:
         partition = self._partition(prefix, bucket)
         ending = [stamp, table.time_to_live_s] if table.time_to_live_s else [stamp]
 
-        def bound(change: Change) -> Untyped:
+        def statement(change: Change) -> Untyped:
             key, value = change[0][PREFIX_BYTES:], change[1]
             if value is None:
-                return _bound(delete, [stamp, *partition, key])
-            return _bound(put, [*partition, key, value, *ending])
+                return bound(delete, [stamp, *partition, key])
+            return bound(put, [*partition, key, value, *ending])
 
         def batch() -> Untyped:
             made = acsylla.create_batch_unlogged()
             for change in changes:
-                made.add_statement(bound(change))
+                made.add_statement(statement(change))
             return made
 
         doing = f"write {table.name}"
         if len(changes) == 1:
-            await self.session.execute(lambda: bound(changes[0]), doing)
+            await self.session.execute(lambda: statement(changes[0]), doing)
         else:
             await self.session.execute_batch(batch, doing)
 
@@ -296,7 +184,7 @@ class DatabaseTables:
         rows: list[Entry] = []
         page_state = b""
         while True:
-            make = partial(_bound, prepared, self._partition(prefix, 0), page_state)
+            make = partial(bound, prepared, self._partition(prefix, 0), page_state)
             found = await self.session.execute(make, f"read {self._by_id[number].name}")
             rows += [(prefix + row.key, row.value) for row in found]
             if not found.has_more_pages():
@@ -362,22 +250,3 @@ class DatabaseTables:
 
     def _partition(self, prefix: bytes, bucket: int) -> list[object]:
         return [self.run.name, int.from_bytes(prefix[:2], "big"), bucket]
-
-
-def _bound(prepared: Untyped, values: list[object], page_state: bytes = b"") -> Untyped:
-    statement = prepared.bind()
-    statement.bind_list(values)
-    if page_state:
-        statement.set_page_state(page_state)
-    return statement
-
-
-def _ahead(tables: DatabaseTables, begun: int, restored_id: int) -> StateError:
-    run = tables.run
-    error = StateError(
-        f"the tables in keyspace {tables.session.settings.keyspace} have changes of checkpoint {begun - run.base}, "
-        f"later ones than checkpoint {restored_id} that the job is to start from: a database cannot go back; start "
-        "from the latest checkpoint, or anew with --start-fresh"
-    )
-    error.failure_kind = FailureKind.PERMANENT
-    return error
