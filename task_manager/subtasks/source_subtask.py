@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 
-from task_manager.subtasks.subtask import Subtask, SubtaskParts
+from task_manager.subtasks.subtask import Subtask
+from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.errors import InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead

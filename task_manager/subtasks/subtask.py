@@ -7,84 +7,26 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 
 import pyarrow as pa
 
-from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.channels import Delivery, Inbox, Wave
+from task_manager.checkpoints.checkpoint_parts import TakenPart
+from task_manager.exchange.channels import Delivery
 from task_manager.exchange.credits import CancelledError
-from task_manager.exchange.gathering import Gathering
-from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
-from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import InputWatermark, SubtaskProgress, SubtaskState
+from task_manager.subtasks.input_wait import InputWait
+from task_manager.subtasks.progress import InputWatermark, SubtaskState
+from task_manager.subtasks.state_upkeep import StateUpkeep
+from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
-from weir.clock import Clock
 from weir.errors import WeirError, kind_of
 from weir.operators.base import NEVER_US, Json
-from weir.operators.chain import OperatorChain
 from weir.operators.step_errors import StepError
-from weir.operators.user_errors import UserErrors
 from weir.protocol.event_counts import EventCounts
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.placement.placed_store import PlacedStore
-from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
-
-#: Longest sleep of a loop with nothing to do; work, credits and cancellation end it earlier.
-_SLEEP_S_MAX = 0.5
-#: A subtask that lets rows gather for longer sleeps so long whatever comes; for less, that would be one sleep more.
-_LONG_REST_S = 0.004
-#: A flush of dirty state takes this share of its interval, in steps at least this far apart.
-_FLUSH_SPREAD = 0.5
-_FLUSH_STEP_S = 0.005
-#: Rows wait for one step no longer than this and one write, also where others have the processor or the GIL.
-_FLUSH_HOLD_S = 0.004
-#: Intervals after a checkpoint, which writes all dirty state itself: where the next one comes about as soon as a flush
-#: would, keys that change all the time are written once and not twice.
-_FLUSH_WAITS = 2
-#: After a step of the sweep of expired state: this many times its duration is for rows.
-_SWEEP_REST = 9
-#: Whether there is something to sweep is asked so often.
-_SWEEP_LOOK_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskTimers:
-    """Intervals of the loop."""
-
-    watermark_interval_ms: float
-    out_of_order_grace_period_ms: float
-    idle_timeout_ms: float
-    state_flush_interval_ms: float
-    #: A barrier that waits longer for those of other inputs overtakes rows.
-    alignment_timeout_ms: float
-    #: How long a row may wait for others that go the same way, and the rows of the largest batch.
-    batch_timeout_ms: float
-    batch_rows_max: int
-    #: How much longer it waits while the process is busy with small batches.
-    gathering: Gathering | None = None
-    #: Some step of the job does something when a watermark comes.
-    watermarks_soon: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class SubtaskParts:
-    """What a subtask of any kind is made of."""
-
-    subtask: SubtaskId
-    chain: OperatorChain[Output]
-    mailbox: Mailbox
-    timers: SubtaskTimers
-    clock: Clock
-    #: There is something to report.
-    on_change: Callable[[], None]
-    checkpoints: Checkpoints
-    progress: SubtaskProgress
-    #: Logs what the code of the job's author raises.
-    errors: UserErrors
 
 
 class Subtask(ABC):
@@ -102,12 +44,11 @@ class Subtask(ABC):
         self._on_change = parts.on_change
         self._checkpoints = parts.checkpoints
         self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
+        self._upkeep = StateUpkeep(parts.chain, parts.progress, parts.clock, timers.state_flush_interval_ms)
+        self._input_wait = InputWait(
+            parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
+        )
         self._job_start_us: int | None = None
-        self._next_flush_s = 0.0
-        #: Monotonic second at which expired state is swept next, when it was last, and how idle the subtask was then.
-        self._next_sweep_s = self._swept_s = self._swept_idle_s = 0.0
-        #: Monotonic second at which the flush under way began; 0: none.
-        self._flush_began_s = 0.0
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
         self._thread: threads.Running | None = None
@@ -160,7 +101,7 @@ class Subtask(ABC):
 
     def _run_to_end(self) -> None:
         self._chain.open()
-        self._next_flush_s = self._flush_time_s()
+        self._upkeep.begin()
         self._change(SubtaskState.DEPLOYED)
         self._loop()
         self._count_output()
@@ -220,8 +161,7 @@ class Subtask(ABC):
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
             return None
         finally:
-            self._next_flush_s, self._flush_began_s = self._flush_time_s(_FLUSH_WAITS), 0.0
-            self._note_hold(began_s)
+            self._upkeep.wrote_all(began_s)
 
     def _deliver_last_part(self) -> None:
         """What there is at the end counts for every later checkpoint."""
@@ -329,24 +269,14 @@ class Subtask(ABC):
         self.progress.batches_out = output.batches
         self.progress.bytes_out = output.bytes_sent
 
-    def _flush_time_s(self, intervals: int = 1) -> float:
-        return self._clock.monotonic_s() + intervals * self._timers.state_flush_interval_ms / 1e3
-
     def _housekeeping(self) -> float:
         """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.
 
         That is a monotonic second.
         """
         due_s = self._call_on_time()
-        deadline_s = min(due_s, self._chain.output.pump())
-        now_s = self._clock.monotonic_s()
-        if now_s >= self._next_flush_s:
-            self._flush_part(now_s)
-        if self._chain.tables.sweeps:
-            if now_s >= self._next_sweep_s:
-                self._sweep(now_s)
-            deadline_s = min(deadline_s, self._next_sweep_s)
-        return min(deadline_s, self._next_flush_s)
+        sent_s = self._chain.output.pump()
+        return min(due_s, sent_s, self._upkeep.step())
 
     def _call_on_time(self) -> float:
         """Let operators do what is due by the clock; returns the monotonic second at which something is next."""
@@ -363,101 +293,10 @@ class Subtask(ABC):
             due_us, now_us = self._chain.due_us(), self._clock.now_us()
         return self._clock.monotonic_s() + max(due_us - now_us, 0) / 1e6
 
-    def _flush_part(self, now_s: float) -> None:
-        """Write dirty state in steps spread over a part of the interval, so that no row waits for all of it."""
-        interval_s = self._timers.state_flush_interval_ms / 1e3
-        self._flush_began_s = self._flush_began_s or now_s
-        elapsed_s = now_s - self._flush_began_s
-        share = min(1.0, (elapsed_s + _FLUSH_STEP_S) / (interval_s * _FLUSH_SPREAD))
-        if self._chain.flush_part(share, lambda: self._clock.monotonic_s() - now_s > _FLUSH_HOLD_S):
-            self._next_flush_s = self._flush_began_s + interval_s
-            self._flush_began_s = 0.0
-        else:
-            self._next_flush_s = now_s + _FLUSH_STEP_S
-        self._note_hold(now_s)
-
-    def _note_hold(self, began_s: float) -> None:
-        """State was written or noted since then, and rows waited."""
-        hold_s = self._clock.monotonic_s() - began_s
-        self.progress.busy_s += hold_s
-        self.progress.state_hold_s_max = max(self.progress.state_hold_s_max, hold_s)
-
-    def _sweep(self, now_s: float) -> None:
-        """Give space of expired state back: in a tenth of the time at most, in half of it if there is little else."""
-        has_more = self._chain.tables.sweeps.step(clock=self._clock)
-        idle_s, self._swept_idle_s = self.progress.idle_s - self._swept_idle_s, self.progress.idle_s
-        ended_s = self._clock.monotonic_s()
-        is_idle = idle_s > (now_s - self._swept_s) / 2
-        pause_s = (ended_s - now_s) * (1 if is_idle else _SWEEP_REST) if has_more else _SWEEP_LOOK_S
-        self._swept_s, self._next_sweep_s = ended_s, ended_s + pause_s
-        self.progress.busy_s += ended_s - now_s
-
     def _poll(self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1) -> Delivery | None:
-        """Sleep until an element, a wake-up or a moment comes.
-
-        Small batches gather until a second moment, and for a moment after the first of them: sources that poll at the
-        same time send at the same time, so the others of the ``inputs`` mostly come at once.
-        """
-        began_s = self._clock.monotonic_s()
-        timeout_s = min(until_s - began_s, _SLEEP_S_MAX)
-        inbox = self.mailbox.inbox
-        is_woken = False
-        if self._chain.output.is_held and not inbox.has_gathered:
-            self._chain.output.let_go()
-        wave_s = self._pace.wave_s if gather_until_s > 0 else 0.0
-        if inbox.borrows and (wave_s > 0 or gather_until_s <= 0):
-            inbox.stop_borrowing()
-        if wave_s > 0:
-            rest_s = min(gather_until_s - began_s, timeout_s)
-            wave = inbox.await_wave(rest_s, timeout_s - max(rest_s, 0.0), wave_s, inputs)
-            if len(inbox):
-                self._pace.saw_wave(whole=wave is Wave.WHOLE)
-            is_woken = wave is Wave.WOKEN
-            timeout_s = 0.0
-        elif gather_until_s > 0:
-            if gather_until_s - began_s > _LONG_REST_S:
-                # What comes before is not looked at: to be woken by the first of it would only cost.
-                inbox.rest(min(gather_until_s - began_s, timeout_s))
-                timeout_s = min(until_s - self._clock.monotonic_s(), _SLEEP_S_MAX)
-            if not self._await_round(inbox, timeout_s, inputs):
-                timeout_s = min(until_s - self._clock.monotonic_s(), _SLEEP_S_MAX)
-                if inbox.wait_for_one(timeout_s):
-                    self._gather(inbox, min(gather_until_s, until_s), inputs)
-            timeout_s = 0.0
-        delivery = None if is_woken else inbox.poll(timeout_s)
-        self.progress.idle_s += self._clock.monotonic_s() - began_s
-        # The next call lets it go: what a wave leads to leaves as one message.
-        self._chain.output.is_held = wave_s > 0
+        """Sleep as :meth:`InputWait.poll` does, and do what was ordered meanwhile."""
+        delivery = self._input_wait.poll(until_s, gather_until_s, inputs)
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
         return delivery
-
-    def _await_round(self, inbox: Inbox, timeout_s: float, inputs: int) -> bool:
-        """Where all inputs bring something at a time: wait for all of it as long as it is to come.
-
-        False: none did, and it is to be waited for otherwise.
-        """
-        round_s = self._pace.round_s(self._clock.monotonic_s()) if inputs > 1 else 0.0
-        elements = 0
-        if round_s > 0:
-            wait_s, borrows = min(round_s, timeout_s), self._pace.has_long_rounds
-            if inbox.borrows and not borrows:
-                inbox.stop_borrowing()
-            elements = inbox.await_round(wait_s, inputs, self._pace.late_s, borrows=borrows)
-            if round_s > timeout_s:
-                return True
-            if 0 < elements < inputs:
-                self._pace.gathered(elements)
-        if not elements and inbox.borrows and not inbox.is_woken:
-            inbox.stop_borrowing()
-        return elements > 0
-
-    def _gather(self, inbox: Inbox, until_s: float, inputs: int) -> None:
-        now_s = self._clock.monotonic_s()
-        window_s = self._pace.window_s(now_s) if inputs > 1 else 0.0
-        if until_s - now_s > window_s:
-            inbox.gather(until_s - now_s)
-        elif window_s > 0:
-            inbox.gather(window_s, inputs)
-            self._pace.gathered(len(inbox))

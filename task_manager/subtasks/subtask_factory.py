@@ -21,7 +21,7 @@ from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.step_parts import StepParts
-from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
+from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.clock import Clock

@@ -14,7 +14,8 @@ from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.exchange.channels import ChannelOpened, Delivery, RowsWanted
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtasks.progress import InputWatermark
-from task_manager.subtasks.subtask import Subtask, SubtaskParts
+from task_manager.subtasks.subtask import Subtask
+from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.errors import StateError
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine

@@ -14,7 +14,7 @@ from task_manager.exchange.channels import Inbox
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
-from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
+from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from weir.clock import SystemClock
 from weir.operators.base import NEVER_US, Poll
 from weir.operators.user_errors import UserErrors

@@ -16,7 +16,7 @@ from task_manager.exchange.writer import BatchPolicy
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
 from task_manager.subtasks.running import RunningSubtask
-from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
+from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.errors import FailureKind, StateError
 from weir.graph import Edge, Exchange

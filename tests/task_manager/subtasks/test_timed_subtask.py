@@ -6,7 +6,7 @@ from task_manager.exchange.channels import Inbox
 from task_manager.exchange.output import Output
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
-from task_manager.subtasks.subtask import SubtaskParts, SubtaskTimers
+from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
 from weir.operators.chain import OperatorChain
