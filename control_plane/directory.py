@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -10,12 +10,11 @@ import orjson
 from control_plane.composition import ControlPlane
 from weir.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, check_job
+from weir.questions.askable import askable, refused_step
 from weir.questions.asking import Reply
 from weir.questions.likely_groups import KeyKind, key_kinds, likely_group
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto
-from weir.specs import KeyedAggregateSpec
-from weir.specs.windows import WindowAggregateSpec
 
 
 class OwnDirectory:
@@ -48,9 +47,7 @@ class OwnDirectory:
             self._steps, self._kinds, self._graph = _steps(graph), key_kinds(graph.logical), graph
         steps = self._steps
         if step not in steps:
-            raise QueryError(
-                404, f"no step {step!r} has state; those with state: {', '.join(steps) or 'none'}"
-            )
+            raise refused_step(step, self.known())
         return steps[step]
 
     def likely_group(self, question: Question, stage_index: int) -> int | None:
@@ -59,15 +56,15 @@ class OwnDirectory:
         groups = len(self._control_plane.job.routing_tables[stage_index].groups)
         return likely_group(self._kinds.get(question.step), question.key, groups)
 
-    def states(self) -> list[tuple[str, str]]:
+    def known(self) -> Mapping[str, Sequence[str]]:
         """See ``Directory``."""
-        return _states(self._control_plane)
+        return askable(self._control_plane.job.graph.logical)
 
     def routing_version(self, stage_index: int) -> int:
         """See ``Directory``."""
         table = self._control_plane.job.routing_tables.get(stage_index)
         if table is None:
-            raise QueryError(501, "the step has no key groups of its own")
+            raise QueryError(503, f"it is not known yet where stage {stage_index} keeps its state: try again")
         return table.version
 
     def address(self, stage_index: int, group: int) -> str:
@@ -154,7 +151,7 @@ def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
         "key_kinds": key_kinds(job.graph.logical),
         "tables": tables,
         "state_ids": dict(job.state_ids),
-        "states": _states(control_plane),
+        "known": askable(job.graph.logical),
         "checkpoint": _latest_checkpoint(control_plane),
         "places": {
             address: (client.question_place.port, client.question_place.greeting.hex())
@@ -166,17 +163,6 @@ def directory_json(control_plane: ControlPlane) -> dict[str, Any]:
 def _steps(graph: PhysicalGraph) -> dict[str, int]:
     """Stages of the steps with state."""
     return {node.name: stage.index for stage in graph.stages for node in stage.nodes if node.is_keyed}
-
-
-def _states(control_plane: ControlPlane) -> list[tuple[str, str]]:
-    """Steps and names of states: those that are declared, and columns of aggregates."""
-    job = control_plane.job
-    declared = [name.split("/", 1) for name in job.state_ids if "/" in name]
-    found = [(step, state) for step, state in declared]
-    for node in job.graph.logical.nodes:
-        if isinstance(node.spec, KeyedAggregateSpec | WindowAggregateSpec):
-            found += [(node.name, aggregate.output) for aggregate in node.spec.aggregates]
-    return sorted(found)
 
 
 def _address(control_plane: ControlPlane, stage_index: int, group: int) -> str:

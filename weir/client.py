@@ -54,6 +54,16 @@ class Connection:
         """One state of a step: the name that it was declared with, of aggregates that of their column."""
         return StateQuestions(self, step, state)
 
+    def states(self) -> list[tuple[str, str]]:
+        """Steps and states that can be asked.
+
+        Raises:
+            AskError: the job does not run.
+            ConnectionLostError: the control plane does not answer.
+        """
+        _, answer = self.ask("/state", {})
+        return [(found["step"], found["state"]) for found in answer["states"]]
+
     def ask(self, path: str, parameters: Mapping[str, str]) -> tuple[int, dict[str, Any]]:
         """Status (200 or 404) and answer of a page; asks again while the answer is "try again".
 
@@ -235,25 +245,21 @@ class StateQuestions:
 
         Returns:
             Columns ``key`` and ``value``, in the order of keys; of states with several entries of a key a list of them.
+            Values that have no type in common, as those of a broadcast state may, are JSON, as text.
 
         Raises:
             AskError: the question was refused; the message says why.
             ConnectionLostError: the control plane does not answer.
         """
-        import polars as pl
-
         given = _range_texts(
             first, last, prefix, reverse, _ARROW_ROWS, as_of, time_from, time_to, consistency, min_checkpoint
         )
-        frames: list[pl.DataFrame] = []
+        streams: list[bytes] = []
         while True:
             answer, stream = self._connection.ask_arrow(self._path, given)
-            frame = pl.read_ipc_stream(stream)
-            if frame.height or not frames:
-                frames.append(frame)
+            streams.append(stream)
             if not answer["continuation"]:
-                # Of values without a declared type, a page may have found another one than the page before.
-                return pl.concat(frames, how="vertical_relaxed")
+                return _frame(streams)
             given["continuation"] = answer["continuation"]
 
     def count(
@@ -279,6 +285,24 @@ def connect(address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) 
         patience_s: how long a question is asked again while the answer is "try again".
     """
     return Connection(address, timeout_s=timeout_s, patience_s=patience_s)
+
+
+def _frame(streams: list[bytes]) -> pl.DataFrame:
+    """Pages of Arrow, one after the other."""
+    # Both take longer to import than all else here, and questions for single keys take neither.
+    import polars as pl
+    import pyarrow as pa
+
+    from weir.questions.json_values import alike, is_json_type
+
+    pages = [pa.ipc.open_stream(stream).read_all() for stream in streams]
+    # Of values without a declared type, a page may have found another one than the page before.
+    keys, values = (alike([page.column(name) for page in pages]) for name in ("key", "value"))
+    if is_json_type(values.type):
+        values = pa.chunked_array([chunk.storage for chunk in values.chunks], pa.string())
+    found = pl.from_arrow(pa.table({"key": keys, "value": values}))
+    assert isinstance(found, pl.DataFrame)
+    return found
 
 
 def key_text(key: Any) -> str:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from control_plane.composition import ControlPlane
 from control_plane.directory import OwnDirectory
-from control_plane.web.views import ErrorView, StateKeyView, StatePageView
+from control_plane.web.views import AskableView, ErrorView, StateKeyView, StatePageView
 from weir.metrics import QuestionMetrics
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission
@@ -36,7 +36,6 @@ _REFUSALS: dict[int | str, dict[str, Any]] = {
     404: {"model": ErrorView, "description": "no such step, state or key"},
     410: {"model": ErrorView, "description": "the checkpoint of the continuation is not open any more"},
     429: {"model": ErrorView, "description": "too many questions are being answered"},
-    501: {"model": ErrorView, "description": "this state cannot be asked so"},
     503: {
         "model": ErrorView,
         "description": "not now (a rescale, a restart); the error says why",
@@ -51,6 +50,14 @@ def add_state_pages(
     """Add the pages: to the document; what answers is :class:`StatePages`, which takes a quarter of the time."""
     pages = StatePages(Asking(OwnDirectory(control_plane), QuestionMetrics(registry).observe), admitted)
     more = {"parameters": _PARAMETERS}
+
+    @app.get("/state", summary="Steps and states that can be asked", responses=_REFUSALS)
+    async def listed() -> AskableView:
+        raise AssertionError("answered before it comes here")
+
+    @app.get("/state/{step}", summary="States of a step that can be asked", responses=_REFUSALS)
+    async def listed_of(step: str) -> AskableView:
+        raise AssertionError("answered before it comes here")
 
     @app.get(
         "/state/{step}/{state}/{key:path}",

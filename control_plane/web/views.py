@@ -292,6 +292,19 @@ class StateRowView(BaseModel):
     value: Any
 
 
+class StateNameView(BaseModel):
+    """A state that can be asked."""
+
+    step: str
+    state: str
+
+
+class AskableView(BaseModel):
+    """What can be asked."""
+
+    states: list[StateNameView]
+
+
 class StateKeyView(StateRowView):
     """What a state has for a key."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -12,6 +12,7 @@ from weir.clock import Clock
 from weir.errors import ConnectionLostError, WeirError
 from weir.protocol.job import JobState
 from weir.protocol.queries import QueryError, Question, check_job
+from weir.questions.askable import refused_step
 from weir.questions.asking import Reply
 from weir.questions.likely_groups import KeyKind, likely_group
 from weir.questions.link import QuestionLink
@@ -83,14 +84,13 @@ class FetchedDirectory:
         """See ``Directory``."""
         steps = self._view["steps"]
         if step not in steps:
-            raise QueryError(
-                404, f"no step {step!r} has state; those with state: {', '.join(steps) or 'none'}"
-            )
+            raise refused_step(step, self.known())
         return int(steps[step])
 
-    def states(self) -> list[tuple[str, str]]:
+    def known(self) -> Mapping[str, Sequence[str]]:
         """See ``Directory``."""
-        return [(step, state) for step, state in self._view["states"]]
+        known: Mapping[str, Sequence[str]] = self._view["known"]
+        return known
 
     def routing_version(self, stage_index: int) -> int:
         """See ``Directory``."""
@@ -118,7 +118,7 @@ class FetchedDirectory:
     def _table(self, stage_index: int) -> dict[str, Any]:
         table: dict[str, Any] | None = self._view["tables"].get(str(stage_index))
         if table is None:
-            raise QueryError(501, "the step has no key groups of its own")
+            raise QueryError(503, f"it is not known yet where stage {stage_index} keeps its state: try again")
         return table
 
     def latest_checkpoint(self) -> tuple[int, str]:

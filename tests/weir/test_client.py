@@ -1,12 +1,16 @@
 """The Python client of questions, against sockets that do not do what they should."""
 
+import json
 import socket
 import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pyarrow as pa
 import pytest
 
 import weir
 from weir.errors import ConnectionLostError
+from weir.questions.json_values import arrow_column
 
 
 def test_a_process_that_does_not_answer_is_waited_for_once():
@@ -41,3 +45,46 @@ def test_a_process_that_does_not_answer_is_waited_for_once():
 def test_keys_that_no_question_can_have_are_told(key, message):
     with weir.connect("127.0.0.1:1") as job, pytest.raises(weir.WeirError, match=message):
         job.state("count", "count").get(key)
+
+
+@pytest.mark.parametrize(
+    ("pages", "expected"),
+    [
+        ([[1, 2], [2.5]], [1.0, 2.0, 2.5]),
+        ([[], []], []),
+        ([["1"], [1]], ['"1"', "1"]),
+        ([[{"a": 1}], ["x", 2], []], ['{"a":1}', '"x"', "2"]),
+    ],
+)
+def test_pages_with_values_of_different_types_are_one_frame(pages, expected):
+    left = list(pages)
+
+    class Pages(BaseHTTPRequestHandler):
+        def do_GET(self):
+            values = left.pop(0)
+            table = pa.table(
+                {"key": pa.array(["k"] * len(values), pa.string()), "value": arrow_column(values)}
+            )
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema) as writer:
+                writer.write_table(table)
+            body = bytes(sink.getvalue())
+            self.send_response(200)
+            self.send_header("Content-Type", "application/vnd.apache.arrow.stream")
+            self.send_header("Weir-Answer", json.dumps({"continuation": "next" if left else None}))
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *given):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Pages) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with weir.connect(f"127.0.0.1:{server.server_port}") as job:
+            frame = job.state("rules", "broadcast").range()
+        server.shutdown()
+        thread.join()
+    assert frame.columns == ["key", "value"]
+    assert frame["value"].to_list() == expected

@@ -153,7 +153,7 @@ QUESTIONS = _define(
     "counter",
     ("step", "state", "consistency", "result"),
     "Questions to state that this process took, by result: `answered`, `nothing` (404), or why not: `malformed`, "
-    "`job_over`, `continuation_expired`, `too_large`, `busy`, `caller_gone`, `not_offered`, `try_again`, `failed`. 100 "
+    "`job_over`, `continuation_expired`, `too_large`, `busy`, `caller_gone`, `try_again`, `failed`. 100 "
     "states that have answered have labels of their own, all else is `other`.",
 )
 QUESTION_SECONDS = _define(

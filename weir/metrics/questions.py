@@ -27,7 +27,6 @@ _RESULTS = {
     413: "too_large",
     429: "busy",
     499: "caller_gone",
-    501: "not_offered",
     503: "try_again",
 }
 _BOUND_NAMES = [*(str(bound / 1000) for bound in BUCKETS_MS), "+Inf"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import orjson
 
 from weir.errors import WeirError
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question
+from weir.questions.askable import asked_pairs, refused_step
 from weir.questions.parts import Part, count_parts, lacking_groups, merge_parts
 
 #: Questions under way at a time.
@@ -67,8 +68,8 @@ class Directory(Protocol):
         """
         ...
 
-    def states(self) -> Sequence[tuple[str, str]]:
-        """Steps and states that can be asked for."""
+    def known(self) -> Mapping[str, Sequence[str]]:
+        """Of each step the states that can be asked for; see ``weir.questions.askable``."""
         ...
 
     def routing_version(self, stage_index: int) -> int:
@@ -261,6 +262,20 @@ class Asking:
             await directory.refresh(is_wrong=True)
             directory.check()
 
+    async def listed(self, step: str | None) -> list[dict[str, str]]:
+        """The states that can be asked for, of one step or (None) of all.
+
+        Raises:
+            QueryError: the step has none, or the job does not run.
+        """
+        await self._directory.refresh(is_wrong=False)
+        self._directory.check()
+        known = self._directory.known()
+        if step is not None and not known.get(step):
+            raise refused_step(step, known)
+        pairs = asked_pairs(known if step is None else {step: known[step]})
+        return [{"step": name, "state": state} for name, state in pairs]
+
     async def named(self, step: str | None, state: str | None) -> tuple[str, str]:
         """The state of these names, where None stands for the only one that there is.
 
@@ -269,13 +284,14 @@ class Asking:
         """
         await self._directory.refresh(is_wrong=False)
         self._directory.check()
+        pairs = asked_pairs(self._directory.known())
         found = [
             each
-            for each in self._directory.states()
+            for each in pairs
             if (step is None or each[0] == step) and (state is None or each[1] == state)
         ]
         if len(found) != 1:
-            known = ", ".join("/".join(each) for each in self._directory.states())
+            known = ", ".join(map("/".join, pairs))
             raise QueryError(
                 400 if found else 404, f"say which state, with step and state; the job has {known or 'none'}"
             )

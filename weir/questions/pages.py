@@ -58,7 +58,8 @@ class StatePages:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] == "http" and scope["method"] == "GET":
                 parts = scope["raw_path"].split(b"?", 1)[0].split(b"/", 4)
-                is_state = parts[1] == b"state" and len(parts) >= 4 and parts[3]
+                # ``/state``, ``/state/STEP``: a list. With more there has to be a state.
+                is_state = parts[1] == b"state" and (len(parts) < 5 or parts[3])
                 if is_state or (parts[1] in _STORE_PATHS and len(parts) == _STORE_PATHS[parts[1]]):
                     names = [unquote_to_bytes(part).decode(errors="replace") for part in parts[1:]]
                     await self._answer(scope, receive, send, names)
@@ -115,7 +116,14 @@ class StatePages:
         answer: Any
         try:
             given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
-            if names[0] == "state":
+            if names[0] == "state" and not (len(names) > 2 and names[2]):
+                if given:
+                    raise QueryError(
+                        400, f"{min(given)!r} is no parameter here: this lists what can be asked"
+                    )
+                step = (names[1] or None) if len(names) > 1 else None
+                status, answer = 200, {"states": await self._asking.listed(step)}
+            elif names[0] == "state":
                 key = names[3] if len(names) > 3 else None
                 try:
                     question = parse_question(names[1], names[2], key, given, arrow=_wants_arrow(scope))

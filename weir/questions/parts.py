@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.protocol.queries import QueryError, Question, continuation
+from weir.protocol.queries import Question, continuation
+from weir.questions.json_values import alike
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,7 @@ def count_parts(parts: Sequence[Part], question: Question) -> dict[str, Any]:
 
 
 def merge_parts(parts: Sequence[Part], question: Question) -> dict[str, Any]:
-    """The answer of a question for a page.
-
-    Raises:
-        QueryError: the parts have values of different types, in Arrow.
-    """
+    """The answer of a question for a page."""
     places, after = merged_places(
         [part.answer["keys"] for part in parts],
         [part.answer["after"] for part in parts],
@@ -98,12 +95,9 @@ def _arrow_rows(parts: Sequence[Part], places: Sequence[tuple[int, int]]) -> byt
     starts = [0]
     for table in tables:
         starts.append(starts[-1] + table.num_rows)
-    try:
-        # Of a part without rows the type of untyped values is not known.
-        table = pa.concat_tables(tables, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise QueryError(501, "the values are of different types: ask for JSON") from error
-    merged = table.take(pa.array([starts[part] + index for part, index in places], pa.int64()))
+    columns = [alike([table.column(name) for table in tables]) for name in ("key", "value")]
+    chosen = pa.array([starts[part] + index for part, index in places], pa.int64())
+    merged = pa.table({"key": columns[0].take(chosen), "value": columns[1].take(chosen)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, merged.schema) as writer:
         writer.write_table(merged)

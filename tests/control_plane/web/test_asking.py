@@ -161,7 +161,7 @@ def test_a_checkpoint_is_waited_for_and_not_for_ever(monkeypatch):
     [
         ({"state": JobState.RESTARTING}, 503, "RESTARTING"),
         ({"state": JobState.CANCELLED}, 409, "CANCELLED"),
-        ({"routing_tables": {}}, 501, "no key groups"),
+        ({"routing_tables": {}}, 503, "not known yet where stage"),
         ({"machine": SimpleNamespace(placement={})}, 503, "no owner now"),
     ],
 )
@@ -171,6 +171,19 @@ def test_refusals(change, status, says):
     with pytest.raises(QueryError, match=says) as refused:
         world.ask()
     assert refused.value.status == status
+
+
+def test_what_can_be_asked_is_listed_and_named_in_refusals():
+    world = World()
+    assert asyncio.run(world.asking.listed(None)) == [{"step": "n", "state": "n"}]
+    assert asyncio.run(world.asking.listed("n")) == [{"step": "n", "state": "n"}]
+    assert asyncio.run(world.asking.named(None, None)) == ("n", "n")
+    for ask in (world.asking.listed("rows"), world.asking.ask(Question("rows", "n", "a"))):
+        with pytest.raises(
+            QueryError, match=r"'rows' keeps nothing by key; what can be asked.*: n/n"
+        ) as refused:
+            asyncio.run(ask)
+        assert refused.value.status == 404
 
 
 def test_a_task_manager_that_is_gone_is_no_answer():

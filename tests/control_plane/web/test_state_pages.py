@@ -26,6 +26,11 @@ class Asked:
             raise self.answer
         return self.answer
 
+    async def listed(self, step):
+        if step not in (None, "count"):
+            raise QueryError(404, f"the job has no step {step!r}")
+        return [{"step": "count", "state": "words"}]
+
     def note_malformed(self):
         self.observe("", "", "", 400, 0.0)
 
@@ -66,6 +71,19 @@ def test_answers_and_refusals(monkeypatch):
     reply = client.get("/state/count/words/a")
     assert (reply.status_code, reply.headers["Retry-After"]) == (503, "1")
     assert reply.json() == {"error": "the job is RESTARTING: try again"}
+
+
+def test_what_can_be_asked_is_listed(monkeypatch):
+    client, _ = make(monkeypatch)
+    for path in ("/state", "/state/", "/state/count", "/state/count/"):
+        reply = client.get(path)
+        assert (reply.status_code, reply.json()) == (
+            200,
+            {"states": [{"step": "count", "state": "words"}]},
+        ), path
+    assert client.get("/state/cuont").status_code == 404
+    assert client.get("/state?from=a").status_code == 400
+    assert client.get("/openapi.json").json()["paths"]["/state"]["get"]["responses"]["200"]
 
 
 def test_the_openapi_document_says_what_is_answered(monkeypatch):

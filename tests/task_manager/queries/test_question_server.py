@@ -50,7 +50,8 @@ def test_pages_without_a_job(capfd):
     status, body = get(server, "/state/count/words/a")
     assert status == 503
     assert "does not answer: try again" in json.loads(body)["error"]
-    assert get(server, "/state/count")[0] == 404
+    assert get(server, "/state/count")[0] == 503
+    assert get(server, "/other")[0] == 404
     assert get(server, "/healthz", "evil.example")[0] == 403
     with pytest.raises(AddressInUseError, match=r"taskManager\.http_port"):
         make(http_port=int(server.place.http_address.rpartition(":")[2])).start()

@@ -19,6 +19,7 @@ from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import Check, StateFormat
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
+from weir.questions.askable import askable, refused_step
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.api import prefix_end
@@ -70,10 +71,7 @@ def asked_state(
     nodes = {node.name: node for node in graph.nodes}
     node = nodes.get(question.step)
     if node is None or not isinstance(node.spec, KeyedSpec):
-        keyed = [name for name, each in nodes.items() if isinstance(each.spec, KeyedSpec)]
-        raise QueryError(
-            404, f"no step {question.step!r} has state; those with state: {', '.join(keyed) or 'none'}"
-        )
+        raise refused_step(question.step, askable(graph))
     given = node.inputs[0]
     schema: pa.Schema = nodes[given.producer].schema_of(given.output)
     if isinstance(node.spec, WindowAggregateSpec):

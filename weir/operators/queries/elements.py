@@ -10,7 +10,6 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
@@ -23,6 +22,7 @@ from weir.operators.queries.state_format import (
     times_of,
 )
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import plain
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.elements import ELEMENT

@@ -18,7 +18,6 @@ from weir.operators.queries.dicts import DictFormat
 from weir.operators.queries.elements import ElementFormat, is_of_elements
 from weir.operators.queries.joined_rows import JoinFormat
 from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptFormat, KeptRowsFormat
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.rows import top_format, window_top_format
 from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
@@ -27,6 +26,7 @@ from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
 from weir.protocol.queries import QueryError
+from weir.questions.json_values import plain
 from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
 from weir.specs.aggregate_functions import aggregate_parts
 from weir.specs.broadcast import BroadcastProcessSpec
@@ -85,7 +85,9 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
     whole = {TopSpec: "top", WindowTopSpec: "rows", DeduplicateSpec: "seen", ChangelogAggregateSpec: "totals"}
     name = whole.get(type(spec))
     if name is None:
-        raise QueryError(501, f"step {node.name!r} ({spec.kind}) has no state that can be asked")
+        raise AssertionError(
+            f"a question came to a step of the kind {spec.kind}, which has none of these states"
+        )
     if state_name != name:
         raise _unknown(node, state_name, [name])
     return node.states[name], _whole_format(node, input_schema)

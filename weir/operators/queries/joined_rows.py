@@ -16,7 +16,6 @@ from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_rows import layout_of
 from weir.operators.joins.row_chunks import rows_of_entry
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
@@ -29,6 +28,7 @@ from weir.operators.queries.state_format import (
     below_key,
 )
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import plain
 from weir.specs.joins import RECENT_STATE, SIDES, AsOfJoinSpec, ChangeJoinSpec, JoinSpec
 from weir.state import layout
 from weir.state.api import prefix_end

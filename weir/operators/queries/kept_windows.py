@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from weir.aggregator import Aggregator
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
-from weir.operators.queries.state_format import ABSENT, Check, Cut, KeyBounds, StateFormat, arrow_column
+from weir.operators.queries.state_format import ABSENT, Check, Cut, KeyBounds, StateFormat
 from weir.operators.windows.kept_values import decoded, owner_of_pane, stop_of_pane
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import arrow_column, plain
 from weir.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state import layout

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
-import decimal
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +12,7 @@ import pyarrow.types as pat
 from weir import keys as weir_keys
 from weir.key_encoding import is_bytes_like
 from weir.protocol.queries import QueryError
+from weir.questions.json_values import plain
 
 
 class KeyText:
@@ -99,24 +97,3 @@ def _array(part: Any, column: pa.Field) -> pa.Array:
         return pa.array([part if isinstance(part, str) else json.dumps(part)], pa.string()).cast(dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise QueryError(400, f"key {part!r} is no {column.type} ({column.name})") from error
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it: times as ISO 8601, decimals as text, bytes as base64, dataclasses as objects."""
-    if isinstance(value, dt.datetime | dt.date | dt.time):
-        return value.isoformat()
-    if isinstance(value, dt.timedelta):
-        return value.total_seconds()
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return str(value)
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
-    return value

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.aggregation.rows import Cells
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.pane_parts import PART_ENTRIES_MAX, AskedPart, TooManyEntriesError
 from weir.operators.queries.pane_runs import PaneEntry, Place, pane_run, panes_there, whole_run
@@ -29,6 +28,7 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells
 from weir.operators.windows.window_parts import LoadedPart
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import plain
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
 from weir.state import layout

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from weir.changes import CHANGE_COLUMN
 from weir.graph import Node
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.reading import StateReading
-from weir.operators.queries.state_format import ABSENT, EntryFormat, arrow_column, below_key, first_of
+from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
 from weir.operators.windows.window_top import WindowTop, decoded_rows
 from weir.protocol.queries import Question
+from weir.questions.json_values import arrow_column, plain
 from weir.specs import TopSpec
 from weir.specs.windows import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows

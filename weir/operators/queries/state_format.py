@@ -11,10 +11,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from weir.operators.queries.key_text import plain
 from weir.operators.queries.merging import BLOCK_ROWS, Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import arrow_column, plain
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.retained import TIME_MS_MAX
@@ -235,14 +235,6 @@ class EntryFormat(StateFormat):
         if self._decode_many is not None:
             return self._decode_many(values)
         return arrow_column([self._decode(data) for data in values])
-
-
-def arrow_column(values: Sequence[Any]) -> pa.Array:
-    """Values as Arrow, or as JSON if no type is common to them."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        return pa.array([orjson.dumps(value).decode() for value in values])
 
 
 def below_key(question: Question) -> Question:

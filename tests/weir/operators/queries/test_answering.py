@@ -15,11 +15,12 @@ from weir.operators.base import OperatorContext
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
-from weir.operators.queries.key_text import KeyText, plain
+from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.merging import merged_runs
 from weir.operators.queries.reading import StoredReading
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import plain
 from weir.records import with_times
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
