@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weir.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
-from weir.json_paths import check_json_types, column_paths
+from weir.nested_paths import GivenPath, check_json_types, column_paths
 from weir.schemas import to_schema
 from weir.specs import (
     LINE_BYTES_MAX,
@@ -203,13 +203,14 @@ class JsonLines(LineFileSource):
         path: where they are.
         line_bytes_max: a longer line (32 MiB) is a bad record and is not parsed.
         paths: where the values of a column are, if its name does not say so: ``{"domain": "meta.domain"}``. A column
-            whose name has dots, such as ``length.new``, is the value at that path. A list of keys is taken as it is:
-            ``{"x": ["a.b"]}`` is the field ``a.b``.
+            whose name has dots, such as ``length.new``, is the value at that path. Brackets hold the place of a value
+            in a list, from 0 on: ``commits[0].author``; it is null where the list is shorter. A list of keys is taken
+            as it is: ``{"x": ["a.b"], "y": ["commits", 0, "author"]}`` are the field ``a.b`` and the same as above.
     """
 
     path: str
     line_bytes_max: int = LINE_BYTES_MAX
-    paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    paths: Mapping[str, GivenPath] = field(default_factory=dict)
 
     def to_spec(self) -> JsonLinesSpec:
         """The frozen description that the graph holds."""

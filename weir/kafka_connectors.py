@@ -14,7 +14,7 @@ import pyarrow as pa
 from weir.avro_fields import misfit
 from weir.connectors import AnySource, check_discover_ms
 from weir.errors import GraphError
-from weir.json_paths import check_json_types, column_paths
+from weir.nested_paths import GivenPath, Path, check_json_types, column_paths
 from weir.schemas import to_schema
 from weir.specs.kafka import (
     DISCOVER_MS,
@@ -136,7 +136,7 @@ class Kafka(AnySource):
     topics: str | Sequence[str] = ()
     pattern: str | None = None
     value: Literal["json", "raw"] | ValueSpec = "json"
-    paths: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    paths: Mapping[str, GivenPath] = field(default_factory=dict)
     parts: Mapping[str, RecordPart] = field(default_factory=dict)
     start: Literal["earliest", "latest"] | dt.datetime | Mapping[str, Mapping[int, int]] = "earliest"
     bounded: bool = False
@@ -161,7 +161,7 @@ class Kafka(AnySource):
             raise GraphError('paths are for what is in the values, and not for value="raw"; leave them out')
         if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
             raise GraphError("Avro: give a registry, or a schema")
-        paths = column_paths(values, self.paths) if has_paths else ()
+        paths = column_paths(values, self.paths, has_lists=self.value == "json") if has_paths else ()
         if isinstance(self.value, AvroSpec) and not self.value.registry:
             _check_fields(self.value.schema, values, dict(paths))
         settings: dict[str, Any] = {**self._settings(), "schema": schema}
@@ -255,7 +255,7 @@ class Kafka(AnySource):
         return tuple(sorted(places))
 
 
-def _check_fields(avro_schema: str, values: pa.Schema, paths: Mapping[str, Sequence[str]]) -> None:
+def _check_fields(avro_schema: str, values: pa.Schema, paths: Mapping[str, Path]) -> None:
     """Refuse a given schema of Avro no record of which could be a row.
 
     Raises:
@@ -263,7 +263,8 @@ def _check_fields(avro_schema: str, values: pa.Schema, paths: Mapping[str, Seque
     """
     try:
         wrong = misfit(
-            json.loads(avro_schema), [(column, paths.get(column.name, (column.name,))) for column in values]
+            json.loads(avro_schema),
+            [(column, tuple(map(str, paths.get(column.name, (column.name,))))) for column in values],
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise GraphError(f"Avro: the schema is no schema of a record: {error!r}; correct it") from None

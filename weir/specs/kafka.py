@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.nested_paths import Path
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import ValueSpec
 from weir.specs.sinks import SinkSpec
@@ -46,8 +47,8 @@ class KafkaSpec(UserSourceSpec):
     value: ValueFormat = "json"
     #: What the values are, if they are "coded".
     coding: ValueSpec | None = None
-    #: Of columns that lie in nested objects: column, and the keys that lead to its values.
-    paths: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    #: Of columns that lie in nested values: column, and what leads to its values.
+    paths: tuple[tuple[str, Path], ...] = ()
     #: Column, and what it has instead of a part of the value.
     parts: tuple[tuple[str, RecordPart], ...] = ()
     #: ``earliest``, ``latest``, ms since 1970, or (topic, partition, offset) of some; others: earliest.

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.conditions import AllOf, Condition
+from weir.nested_paths import Path
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import expression_columns
 from weir.watermarks import WatermarkStrategy
@@ -107,8 +108,8 @@ class JsonLinesSpec(FileSpec):
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
     ordered: bool = field(default=False, metadata={"came_later": True})
-    #: Of columns that lie in nested objects: column, and the keys that lead to its values.
-    paths: tuple[tuple[str, tuple[str, ...]], ...] = field(default=(), metadata={"came_later": True})
+    #: Of columns that lie in nested values: column, and what leads to its values.
+    paths: tuple[tuple[str, Path], ...] = field(default=(), metadata={"came_later": True})
     compression: Compression = field(default="auto", metadata={"came_later": True})
     #: With ``follow``: what is added to files later is read, too.
     grows: bool = field(default=False, metadata={"came_later": True})

@@ -55,7 +55,9 @@ class RecordDecoder:
             from weir.operators.kafka.coding import decoder_of_values
 
             paths = dict(spec.paths)
-            columns = [(field, paths.get(field.name, (field.name,))) for field in self._fields]
+            columns = [
+                (field, tuple(map(str, paths.get(field.name, (field.name,))))) for field in self._fields
+            ]
             self._coded = decoder_of_values(spec.coding, columns, who)
         self._json: JsonDecoder | None = None
         if spec.value == "json" and self._fields:

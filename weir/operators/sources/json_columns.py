@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from weir.kernel_bytes import PADDING_BYTES
+from weir.nested_paths import Path
 from weir.operators.sources.json_late import RawValues, put_late_numbers
 from weir.operators.sources.json_scan import (
     ENTRIES_MAX,
+    ENTRY_COLUMNS,
     ENTRY_KIND,
     ENTRY_NULLS,
     ENTRY_SLOT,
@@ -23,6 +25,8 @@ from weir.operators.sources.json_scan import (
     KIND_OBJECT,
     KIND_RAW,
     KIND_STRING,
+    LIST_END,
+    OBJECT_END,
 )
 from weir.operators.sources.json_values import integer_range
 
@@ -37,13 +41,13 @@ _KINDS = {
 
 @dataclass
 class _Wanted:
-    """A key that is wanted, of the line's object or of one within it."""
+    """A key that is wanted of the line's object or of one within it, or a place that is wanted of a list."""
 
-    key: str
+    key: str | int
     kind: int
     type: pa.DataType | None
     nullable: bool
-    children: dict[str, _Wanted] = field(default_factory=dict)
+    children: dict[str | int, _Wanted] = field(default_factory=dict)
     #: Its place in the table of entries.
     entry: int = -1
 
@@ -57,17 +61,17 @@ class ScanColumns:
 
     @classmethod
     def make(
-        cls, schema: pa.Schema, required: Sequence[str], paths: Mapping[str, Sequence[str]], rows_max: int
+        cls, schema: pa.Schema, required: Sequence[str], paths: Mapping[str, Path], rows_max: int
     ) -> ScanColumns | None:
         """None: the scanner cannot read such a schema.
 
         Args:
             schema: the columns, in their order.
             required: names of columns that may not be null.
-            paths: of columns that are not the line's own fields, the keys that lead to them.
+            paths: of columns that are not the line's own fields, what leads to them.
             rows_max: lines that are scanned at a time.
         """
-        root: dict[str, _Wanted] = {}
+        root: dict[str | int, _Wanted] = {}
         try:
             columns = []
             for item in schema:
@@ -78,7 +82,7 @@ class ScanColumns:
             return None
 
     def __init__(
-        self, schema: pa.Schema, root: dict[str, _Wanted], columns: Sequence[_Wanted], rows_max: int
+        self, schema: pa.Schema, root: dict[str | int, _Wanted], columns: Sequence[_Wanted], rows_max: int
     ) -> None:
         self.schema = schema
         self._columns = columns
@@ -87,10 +91,10 @@ class ScanColumns:
         entries, self.objects = _numbered(root)
         if len(entries) > ENTRIES_MAX:
             raise _Unscannable
-        quoted = [f'{wanted.key}"'.encode() for wanted in entries]
+        quoted = [b"" if isinstance(wanted.key, int) else f'{wanted.key}"'.encode() for wanted in entries]
         self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
         self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
-        self.table = np.zeros((len(entries), 8), dtype=np.int64)
+        self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
         strings = numbers = late = objects = 0
         for wanted in entries:
             low, high = (wanted.type is not None and integer_range(wanted.type)) or (0, 0)
@@ -100,8 +104,9 @@ class ScanColumns:
             late += wanted.kind in (KIND_FLOAT, KIND_RAW)
             objects += wanted.kind == KIND_OBJECT
             number = objects if wanted.kind == KIND_OBJECT else 0
+            place = wanted.key if isinstance(wanted.key, int) else -1
             self.table[wanted.entry] = (
-                wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0
+                wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0, place
             )  # fmt: skip
         self._string_count = strings
         self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
@@ -178,11 +183,11 @@ class ScanColumns:
 
 
 def _want(
-    objects: dict[str, _Wanted], path: tuple[str, ...], data_type: pa.DataType, *, nullable: bool
+    objects: dict[str | int, _Wanted], path: Path, data_type: pa.DataType, *, nullable: bool
 ) -> _Wanted:
     """Note a wanted value below an object; the same key may be wanted twice if both agree."""
     key = path[0]
-    if not key.isprintable() or '"' in key or "\\" in key:
+    if isinstance(key, str) and (not key.isprintable() or '"' in key or "\\" in key):
         raise _Unscannable
     if len(path) > 1:
         inner = objects.setdefault(key, _Wanted(key, KIND_OBJECT, None, nullable=True))
@@ -202,21 +207,28 @@ def _want(
     return wanted
 
 
-def _numbered(root: dict[str, _Wanted]) -> tuple[list[_Wanted], np.ndarray]:
-    """All entries, those of one object together; and the table of objects, int64, shape (objects, 4).
+def _numbered(root: dict[str | int, _Wanted]) -> tuple[list[_Wanted], np.ndarray]:
+    """All entries, those of one object together; and the table of objects, int64, shape (objects, 6).
 
     Objects are numbered in the order of their entries, from 1 on: 0 is the line.
     """
     entries: list[_Wanted] = []
     rows: list[list[int]] = []
-    waiting: list[tuple[dict[str, _Wanted], int, int]] = [(root, 0, -1)]
+    waiting: list[tuple[dict[str | int, _Wanted], int, int]] = [(root, 0, -1)]
     while waiting:
         children, parent, own_entry = waiting.pop(0)
         number = len(rows)
-        rows.append([len(entries), len(entries) + len(children), parent, own_entry])
-        for wanted in children.values():
+        is_list = any(isinstance(key, int) for key in children)
+        end = LIST_END if is_list else OBJECT_END
+        rows.append([len(entries), len(entries) + len(children), parent, own_entry, end, 0])
+        # The scanner passes a list once, so its places are in order.
+        for wanted in sorted(children.values(), key=_place) if is_list else children.values():
             wanted.entry = len(entries)
             entries.append(wanted)
             if wanted.kind == KIND_OBJECT:
                 waiting.append((wanted.children, number, wanted.entry))
     return entries, np.array(rows, dtype=np.int64)
+
+
+def _place(wanted: _Wanted) -> int:
+    return int(wanted.key)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.nested_paths import Path
 from weir.operators.sources.json_columns import ScanColumns
 from weir.operators.sources.json_scan import scan_lines
 from weir.operators.sources.json_strict import DecodedLines, Rejection, StrictDecoder
@@ -36,7 +37,7 @@ class JsonDecoder:
         line_bytes_max: longer lines are rejected.
         lines_max: lines that one call reads at most.
         use_scanner: False leaves all lines to the strict parsers (for tests and comparisons).
-        paths: of columns that are not the lines' own fields, the keys that lead to them.
+        paths: of columns that are not the lines' own fields, what leads to them.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class JsonDecoder:
         line_bytes_max: int = 8 << 20,
         lines_max: int = 32_768,
         use_scanner: bool = True,
-        paths: Mapping[str, Sequence[str]] | None = None,
+        paths: Mapping[str, Path] | None = None,
     ) -> None:
         needed = [f.name for f in schema if not f.nullable or f.name in required]
         self._schema = schema

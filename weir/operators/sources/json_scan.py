@@ -10,6 +10,8 @@ Wanted keys form a tree. An *entry* is a key of an object, an *object* is the li
 
 ``data`` must be readable for ``PADDING_BYTES`` after the range given: strings are read eight bytes at once, and text
 beyond ASCII is checked two or four characters at once.
+
+A list of which single values are wanted is an object whose keys are their places.
 """
 
 from __future__ import annotations
@@ -50,9 +52,15 @@ ENTRIES_MAX = 62
     ENTRY_OBJECT,
     #: Filled: how many are null.
     ENTRY_NULLS,
-) = range(8)
-#: Columns of the table of objects: the entries that are its keys, the object that it is in, and its own entry there.
-OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY = range(4)
+    #: Of a value in a list: its place there.
+    ENTRY_PLACE,
+) = range(9)
+ENTRY_COLUMNS = 9
+#: Columns of the table of objects: the entries that are its keys, the object that it is in, its own entry there, the
+#: byte that ends it, and of a list the place that comes next (filled).
+OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY, OBJECT_ENDS, OBJECT_PLACE = range(6)
+#: Bytes that end objects and lists; each is two after that which begins them.
+OBJECT_END, LIST_END = 0x7D, 0x5D
 
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
@@ -83,6 +91,16 @@ def _find_entry(
     for entry in range(first, stop):
         if _matches(data, at, keys, key_offsets[entry], key_offsets[entry + 1]):
             return entry
+    return -1
+
+
+@byte_kernel_part
+def _entry_at_place(table: np.ndarray, objects: np.ndarray, number: int, guess: int) -> int:
+    """The entry of a list's next value; -1: it is not wanted."""
+    place = objects[number, OBJECT_PLACE]
+    objects[number, OBJECT_PLACE] = place + 1
+    if guess < objects[number, OBJECT_STOP] and table[guess, ENTRY_PLACE] == place:
+        return guess
     return -1
 
 
@@ -198,39 +216,45 @@ def _scan_object(
     filled = 0
     guess = 0
     current = 0
+    end = OBJECT_END
     at = skip_space(data, at)
     if byte_at(data, at) != 0x7B:
         return -1, late_count, 0
     at = skip_space(data, at + 1)
-    is_empty = byte_at(data, at) == 0x7D
+    is_empty = byte_at(data, at) == end
     while True:
         if not is_empty:
-            if byte_at(data, at) != 0x22:
-                return -1, late_count, 0
-            at += 1
-            entry = _find_entry(
-                data,
-                at,
-                keys,
-                key_offsets,
-                objects[current, OBJECT_FIRST],
-                objects[current, OBJECT_STOP],
-                guess,
-            )
-            if entry >= 0:
-                if seen & (1 << entry):
-                    return -1, late_count, 0
-                seen |= 1 << entry
-                at += key_offsets[entry + 1] - key_offsets[entry]
-                guess = entry + 1
+            if end == LIST_END:
+                entry = _entry_at_place(table, objects, current, guess)
+                if entry >= 0:
+                    guess = entry + 1
             else:
-                at = skip_key(data, at)
-                if at < 0:
+                if byte_at(data, at) != 0x22:
                     return -1, late_count, 0
-            at = skip_space(data, at)
-            if byte_at(data, at) != 0x3A:
-                return -1, late_count, 0
-            at = skip_space(data, at + 1)
+                at += 1
+                entry = _find_entry(
+                    data,
+                    at,
+                    keys,
+                    key_offsets,
+                    objects[current, OBJECT_FIRST],
+                    objects[current, OBJECT_STOP],
+                    guess,
+                )
+                if entry >= 0:
+                    if seen & (1 << entry):
+                        return -1, late_count, 0
+                    seen |= 1 << entry
+                    at += key_offsets[entry + 1] - key_offsets[entry]
+                    guess = entry + 1
+                else:
+                    at = skip_key(data, at)
+                    if at < 0:
+                        return -1, late_count, 0
+                at = skip_space(data, at)
+                if byte_at(data, at) != 0x3A:
+                    return -1, late_count, 0
+                at = skip_space(data, at + 1)
             if entry < 0:
                 at = skip_value(data, at)
             elif byte_at(data, at) == 0x6E:
@@ -240,12 +264,14 @@ def _scan_object(
             else:
                 filled |= 1 << entry
                 if table[entry, ENTRY_KIND] == KIND_OBJECT:
-                    if byte_at(data, at) != 0x7B:
-                        return -1, late_count, 0
                     current = table[entry, ENTRY_OBJECT]
+                    end = objects[current, OBJECT_ENDS]
+                    if byte_at(data, at) != end - 2:
+                        return -1, late_count, 0
+                    objects[current, OBJECT_PLACE] = 0
                     guess = objects[current, OBJECT_FIRST]
                     at = skip_space(data, at + 1)
-                    is_empty = byte_at(data, at) == 0x7D
+                    is_empty = byte_at(data, at) == end
                     continue
                 at, late_count = _scan_value(
                     data, at, entry, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
@@ -258,9 +284,10 @@ def _scan_object(
                 continue
         is_empty = False
         # The end of this object, and of those around it that end with it.
-        while byte_at(data, at) == 0x7D and current > 0:
+        while byte_at(data, at) == end and current > 0:
             guess = objects[current, OBJECT_ENTRY] + 1
             current = objects[current, OBJECT_PARENT]
+            end = objects[current, OBJECT_ENDS]
             at = skip_space(data, at + 1)
         if byte_at(data, at) == 0x2C and current >= 0:
             at = skip_space(data, at + 1)
@@ -331,8 +358,8 @@ def scan_lines(
         line_bytes_max: longer lines are not certain.
         keys: uint8, the entries' keys with their closing quotes, concatenated and padded.
         key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
-        table: int64, shape (entries, 8): ``ENTRY_KIND`` and so on.
-        objects: int64, shape (objects, 4): ``OBJECT_FIRST`` and so on.
+        table: int64, shape (entries, 9): ``ENTRY_KIND`` and so on.
+        objects: int64, shape (objects, 6): ``OBJECT_FIRST`` and so on.
         numbers: int64, shape (number columns * lines_max,): integers, and bools as 0 or 1.
         decimals: the same memory as float64.
         offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.

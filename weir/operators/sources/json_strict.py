@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from weir.json_paths import tree_schema
+from weir.nested_paths import Path, object_key, path_text, path_tree, tree_schema
+from weir.operators.sources.json_places import PlacedValues
 from weir.operators.sources.json_values import (
     BadLineError,
     Pairs,
@@ -75,7 +76,7 @@ class StrictDecoder:
         schema: the user columns.
         required: names of the columns that every line must have a value of.
         line_bytes_max: longer lines are rejected unparsed.
-        paths: of columns that are not the lines' own fields, the keys that lead to them.
+        paths: of columns that are not the lines' own fields, what leads to them.
     """
 
     def __init__(
@@ -83,16 +84,22 @@ class StrictDecoder:
         schema: pa.Schema,
         required: Sequence[str],
         line_bytes_max: int,
-        paths: Mapping[str, Sequence[str]] | None = None,
+        paths: Mapping[str, Path] | None = None,
     ) -> None:
         self._schema = schema
-        self._paths = [tuple((paths or {}).get(name, (name,))) for name in schema.names]
-        has_paths = any(len(path) > 1 for path in self._paths) or [p[0] for p in self._paths] != schema.names
+        given = [(paths or {}).get(name, (name,)) for name in schema.names]
+        has_paths = any(len(path) > 1 for path in given) or [path[0] for path in given] != schema.names
         #: What lines are parsed into; then columns are taken out of it.
-        self._tree = tree_schema(schema, self._paths) if has_paths else schema
+        self._tree = tree_schema(schema, given) if has_paths else schema
+        self._paths = [tuple(map(object_key, path)) for path in given]
         self._required = [
-            path for name, path in zip(schema.names, self._paths, strict=True) if name in set(required)
+            (keys, path_text(path))
+            for name, keys, path in zip(schema.names, self._paths, given, strict=True)
+            if name in set(required)
         ]
+        in_lists = any(isinstance(key, int) for path in given for key in path)
+        #: Of lines that have lists of which single values are wanted.
+        self._placed = PlacedValues(path_tree(schema, given)) if in_lists else None
         self._line_bytes_max = line_bytes_max
         self._nullable = pa.schema([field.with_nullable(True) for field in self._tree])
         parsed = pa.schema([field.with_type(parsed_type(field.type)) for field in self._nullable])
@@ -131,18 +138,19 @@ class StrictDecoder:
     def _decode_many(self, job: _DecodeJob, indices: np.ndarray) -> None:
         """Decode lines of shape OBJECT: in bulk if all are good, else one by one."""
         batch = None
-        if len(indices) >= _BULK_LINES_MIN or job.size_bytes(indices) >= _BULK_BYTES_MIN:
+        is_bulk = len(indices) >= _BULK_LINES_MIN or job.size_bytes(indices) >= _BULK_BYTES_MIN
+        if is_bulk and self._placed is None:
             batch = self._bulk(job.joined(indices))
         if batch is None or batch.num_rows != len(indices):
             self._decode_singly(job, indices)
             return
         good = np.ones(len(indices), dtype=np.bool_)
-        for path in self._required:
-            column = _inner_column(batch, path)
+        for keys, name in self._required:
+            column = _inner_column(batch, keys)
             if column.null_count:
                 missing = column.is_null().to_numpy(zero_copy_only=False)
                 for index in indices[missing & good].tolist():
-                    job.reject(index, _missing(".".join(path)))
+                    job.reject(index, _missing(name))
                 good &= ~missing
         if not good.all():
             batch, indices = batch.filter(pa.array(good)), indices[good]
@@ -179,9 +187,10 @@ class StrictDecoder:
             try:
                 if job.shapes[index] == SHAPE_DEEP:
                     raise BadLineError(f"nested deeper than {DEPTH_MAX} levels")
-                row = self._row(job.line(index))
+                line = self._checked(job.line(index))
+                row = self._row(line)
                 if self._exotic:
-                    batches.append(self._exotic_row(job.line(index)))
+                    batches.append(self._exotic_row(line))
             except BadLineError as error:
                 job.reject(index, str(error))
                 continue
@@ -191,16 +200,18 @@ class StrictDecoder:
             batch = self._columns_of(pa.concat_batches(batches)) if self._exotic else self._rows(rows)
             job.accept(batch, np.array(good, dtype=np.int64))
 
-    def _row(self, raw: bytes) -> dict[str, Any]:
+    def _checked(self, raw: bytes) -> bytes:
+        """A line that is an object, with objects in place of lists of which single values are wanted."""
         if len(raw) > self._line_bytes_max:
             raise BadLineError(too_long(self._line_bytes_max))
         raw = raw.strip(b" \t\r\n")
-        try:
-            value = orjson.loads(raw)
-        except orjson.JSONDecodeError as error:
-            raise BadLineError(f"not valid JSON: {error.msg}") from None
-        if type(value) is not dict:
-            raise BadLineError(f"not a JSON object but {name_of(value)}")
+        if self._placed is None:
+            return raw
+        _parsed(raw)
+        return self._placed.line(raw)
+
+    def _row(self, raw: bytes) -> dict[str, Any]:
+        value = _parsed(raw)
         if self._may_repeat(raw):
             reject_duplicates(self._tree, json.loads(raw, object_pairs_hook=Pairs, parse_int=str))
         row = {}
@@ -212,12 +223,13 @@ class StrictDecoder:
                 except BadLineError as error:
                     raise BadLineError(f"field {name} {error}") from None
             row[name] = field
-        for path in self._required:
+        for keys, name in self._required:
             inner: Any = row
-            for key in path:
-                inner = None if inner is None else inner[key]
+            for key in keys:
+                # What pyarrow is to convert was not looked at.
+                inner = inner.get(key) if isinstance(inner, dict) else None
             if inner is None:
-                raise BadLineError(_missing(".".join(path)))
+                raise BadLineError(_missing(name))
         return row
 
     def _may_repeat(self, raw: bytes) -> bool:
@@ -292,6 +304,16 @@ class _DecodeJob:
     def reject(self, index: int, reason: str) -> None:
         start, stop = self._start_list[index], self._stop_list[index]
         self.rejections.append(Rejection(self._base + start, self._base + stop, reason))
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadLineError(f"not valid JSON: {error.msg}") from None
+    if type(value) is not dict:
+        raise BadLineError(f"not a JSON object but {name_of(value)}")
+    return value
 
 
 def _inner_column(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:

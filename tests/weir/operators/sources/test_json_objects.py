@@ -225,3 +225,12 @@ def test_many_columns_are_read_with_the_same_strictness_alone_and_together():
                 "field größe occurs twice",
                 "field c7 must be int64, not a string",
             ]
+
+
+def test_a_required_time_that_its_object_lacks_makes_a_bad_line():
+    schema = pa.schema([pa.field("at", pa.timestamp("us"), nullable=False)])
+    lines = [b'{"meta": {"at": "2026-11-23T10:00:00"}}', b'{"meta": {}}', b'{"meta": 5}']
+    for use_scanner in (True, False):
+        rows, rejected = decode(lines, schema, paths={"at": ("meta", "at")}, use_scanner=use_scanner)
+        assert len(rows) == 1
+        assert [reason for _, reason in rejected] == ["field meta.at is missing or null"] * 2
