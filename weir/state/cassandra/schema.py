@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from weir.errors import ConfigError
@@ -13,6 +13,8 @@ from weir.state.cassandra.settings import CassandraSettings, StateLayout
 #: Cassandra refuses longer names.
 NAME_CHARACTERS_MAX = 48
 RUNS_TABLE = "weir_runs"
+#: Of that table: how many of each key group a run has, by the name of the table. They are part of where a row lies.
+BUCKETS_COLUMN = "buckets map<text, int>"
 _SUFFIX = "_weir_store"
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DIGEST_CHARACTERS = 8
@@ -30,6 +32,8 @@ class StateTable:
     #: What comes after WITH when it is created.
     options: str
     counts: bool
+    #: The state, for messages.
+    state: str = "STATE"
 
     @property
     def no_order(self) -> str:
@@ -101,6 +105,7 @@ def state_tables(
             settings.time_to_live_s if own.time_to_live_s is None else own.time_to_live_s,
             settings.table_options if own.table_options is None else own.table_options,
             own.counts,
+            state,
         )
     return tables
 
@@ -111,10 +116,10 @@ def keyspace_statement(settings: CassandraSettings) -> str:
 
 
 def runs_statement(settings: CassandraSettings) -> str:
-    """Creates the table of runs: who writes, and how far changes of checkpoints have been applied."""
+    """Creates the table of runs: who writes, how far changes of checkpoints have been applied, how rows are divided."""
     return (
         f"CREATE TABLE IF NOT EXISTS {settings.keyspace}.{RUNS_TABLE} "
-        "(run text PRIMARY KEY, owner text, begun bigint)"
+        f"(run text PRIMARY KEY, owner text, begun bigint, {BUCKETS_COLUMN})"
     )
 
 
@@ -161,6 +166,24 @@ def misfit(table: StateTable, kinds: Mapping[str, str]) -> str:
         f"{table.name} was created with the layout {layout}, and the state is to have {table.layout}: set "
         f"STATE.layout={layout} in taskManager.cassandra.states, or name another table"
     )
+
+
+def changed_buckets(tables: Iterable[StateTable], known: Mapping[str, int]) -> str:
+    """Why rows of a run would not be found where the settings have them looked for; empty: they would.
+
+    Args:
+        tables: as the settings have them.
+        known: the buckets of a key group that the run's rows were written to, by the name of the table.
+    """
+    for table in tables:
+        buckets = known.get(table.name, table.buckets)
+        if buckets != table.buckets:
+            return (
+                f"{table.name} has the state in {buckets} buckets of each key group, and is to have {table.buckets} "
+                f"now: its rows would not be found; set taskManager.cassandra.buckets back to {buckets}, or "
+                f"{table.state}.buckets={buckets} in taskManager.cassandra.states, or start anew with --start-fresh"
+            )
+    return ""
 
 
 _OF_PARTITION = "WHERE run = ? AND key_group = ? AND bucket = ?"

@@ -33,7 +33,7 @@ class DatabaseTables(RunClaim):
     """
 
     def __init__(self, session: Session, run: DatabaseRun, tables: Mapping[int, StateTable]) -> None:
-        super().__init__(session, run)
+        super().__init__(session, run, tables.values())
         self.tables = tables
         self._by_id = {number.to_bytes(2, "big"): table for number, table in tables.items()}
         self._buckets = {number: table.buckets for number, table in self._by_id.items()}

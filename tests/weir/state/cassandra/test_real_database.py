@@ -18,7 +18,7 @@ from tests.weir.state.database_backend import node_settings
 from weir.errors import FailureKind, StateError
 from weir.protocol.database_run import DatabaseRun
 from weir.state.cassandra.errors import DatabaseAwayError
-from weir.state.cassandra.schema import state_tables
+from weir.state.cassandra.schema import keyspace_statement, state_tables
 from weir.state.cassandra.session import Session, leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings, StateSettings
 from weir.state.cassandra.tables import DatabaseTables
@@ -148,6 +148,42 @@ def test_a_job_whose_state_another_job_has_taken_over_writes_no_more(opened: Any
     with pytest.raises(StateError, match=r"job second has taken over the state of job first") as raised:
         tables.begin("first", 1, lambda: None)
     assert raised.value.failure_kind is FailureKind.PERMANENT
+
+
+def test_a_change_of_buckets_is_refused_before_a_row_is_looked_for_where_it_is_not(opened: Any) -> None:
+    tables = opened()
+    tables.claim("job-1", 0)
+    tables.write([(KEY, b"1")], 1)
+    tables.claim("job-1", 1)
+    more = opened(tables.run.name, buckets=8)
+    with pytest.raises(StateError, match=r"in 1 buckets .* and is to have 8 now.*count.buckets=1") as raised:
+        more.claim("job-1", 1)
+    assert raised.value.failure_kind is FailureKind.PERMANENT
+    tables.claim("job-1", 1)
+    tables.begin("job-1", 2, lambda: None)
+    # Another life of the state has rows of its own.
+    anew = opened(buckets=8)
+    anew.claim("job-2", 0)
+    # Of two task managers with different settings that claim at the same moment one is found out before it writes.
+    (table,) = anew.tables.values()
+    text = f"UPDATE conformance.weir_runs SET buckets = {{'{table.name}': 4}} WHERE run = '{anew.run.name}'"
+    anew.session.run(anew.session.execute_schema(text))
+    with pytest.raises(StateError, match=r"in 4 buckets .* and is to have 8 now"):
+        anew.begin("job-2", 1, lambda: None)
+
+
+def test_a_table_of_runs_of_an_older_version_is_used_as_it_is(opened: Any, caplog: Any) -> None:
+    made = opened(creates=False, keyspace="older")
+    for text in (
+        keyspace_statement(made.session.settings),
+        "CREATE TABLE IF NOT EXISTS older.weir_runs (run text PRIMARY KEY, owner text, begun bigint)",
+    ):
+        made.session.run(made.session.execute_schema(text, "create"))
+    made.create()
+    made.claim("job-1", 0)
+    made.begin("job-1", 1, lambda: None)
+    assert made.begun() == 1
+    assert "mend: ALTER TABLE older.weir_runs ADD buckets map<text, int>" in caplog.text
 
 
 def test_each_profile_is_used_for_its_statements(opened: Any) -> None:

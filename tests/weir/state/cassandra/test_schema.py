@@ -6,6 +6,7 @@ from weir.errors import ConfigError
 from weir.state.cassandra.schema import (
     NAME_CHARACTERS_MAX,
     StateTable,
+    changed_buckets,
     misfit,
     state_tables,
     statements_of,
@@ -90,6 +91,20 @@ def test_a_table_that_is_there_is_that_of_the_state_or_not() -> None:
     assert misfit(replace(own, layout="global"), kinds | {"key": "partition_key"}) == ""
     assert "layout partitioned" in misfit(replace(own, layout="global"), kinds | {"key": "clustering"})
     assert "no table of Weir's: it has the columns bucket" in misfit(own, kinds)
+
+
+def test_rows_in_another_number_of_buckets_are_refused_with_the_keys_to_mend_it():
+    tables = state_tables("j", {"a/x": 1, "b": 2}, CassandraSettings(buckets=8)).values()
+    names = [table.name for table in tables]
+    assert changed_buckets(tables, {}) == changed_buckets(tables, dict.fromkeys(names, 8)) == ""
+    told = changed_buckets(tables, {names[0]: 4, names[1]: 8})
+    assert told.startswith(
+        "weir.j_a_x_weir_store has the state in 4 buckets of each key group, and is to have 8 now"
+    )
+    assert (
+        "set taskManager.cassandra.buckets back to 4, or a/x.buckets=4 in taskManager.cassandra.states"
+        in told
+    )
 
 
 def test_settings_of_single_states_are_checked_and_the_message_names_the_mend() -> None:
