@@ -28,7 +28,8 @@ from weir.graph_checks import (
     checked_graph,
 )
 from weir.specs import SourceSpec
-from weir.streams import Stream, type_name
+from weir.stream_frame import type_name
+from weir.streams import Stream
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 

@@ -2,41 +2,30 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
-import pyarrow as pa
 
-from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
-from weir.graph import Exchange, Input, Node
-from weir.graph_checks import check_name
-from weir.schemas import to_schema
+from weir.function_steps import FunctionSteps
+from weir.graph import Exchange, Input
 from weir.specs import (
     AssignEventTimeSpec,
     BusySpec,
     FilterSpec,
-    FlatMapSpec,
-    MapBatchesSpec,
-    MapSpec,
     OperatorSpec,
     PassThroughSpec,
     SelectSpec,
-    SideOutput,
     SinkSpec,
     UnionSpec,
-    UserOperatorSpec,
     UserSinkSpec,
     WithColumnsSpec,
 )
-from weir.specs.async_map import MapAsyncSpec, check_is_async
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.key_checks import check_key_columns
-from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
-from weir.ttl import duration_ms
+from weir.stream_frame import checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
@@ -44,33 +33,12 @@ if TYPE_CHECKING:
     from weir.specs.windows import Window
     from weir.windowed_streams import AllRowsWindowedStream
 
-#: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
-Columns: TypeAlias = Mapping[str, object] | pa.Schema
-
-
-class GraphUnderConstruction(Protocol):
-    """What a stream needs of ``weir.Dataflow``."""
-
-    def new_name(self, name: str | None, kind: str) -> str:
-        """The given name, or one derived from the kind."""
-        ...
-
-    def add(self, node: Node) -> Node:
-        """Take in a node."""
-        ...
-
-
 #: Methods of keyed streams alone.
 _NEEDS_KEY = frozenset({"join", "join_as_of", "join_all", "deduplicate", "top", "connect_broadcast"})
 
 
-class Stream:
+class Stream(FunctionSteps):
     """The output of a step, with the exchange that leads to the next one; several steps may read it."""
-
-    def __init__(self, flow: GraphUnderConstruction, node: Node, exchange: Input | None = None) -> None:
-        self.flow = flow
-        self.node = node
-        self.input = exchange or Input(node.name)
 
     if not TYPE_CHECKING:
 
@@ -89,16 +57,6 @@ class Stream:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
             )
-
-    @property
-    def schema(self) -> pa.Schema:
-        """User columns."""
-        return self.node.schema_of(self.input.output)
-
-    @property
-    def is_changelog(self) -> bool:
-        """Whether its rows say what is added to a table and what is taken away (``weir.changes``)."""
-        return is_changelog(self.schema)
 
     def side_output(self, name: str) -> Stream:
         """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.
@@ -164,108 +122,6 @@ class Stream:
         """
         return self._same_kind(name, ExplodeSpec(column, bool(keep_empty)), parallelism)
 
-    def map_batches(
-        self,
-        name: str | None,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch],
-        schema: Columns | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
-
-        ``schema`` has the user columns of the result (None: the same as the input's). A result without time
-        columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
-        """
-        return self._step(
-            name, MapBatchesSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
-        )
-
-    def map(
-        self,
-        name: str | None,
-        function: Callable[[dict[str, Any]], dict[str, Any]],
-        schema: Columns | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Call ``function(row) -> row`` for each record: the slow path, Python for every event.
-
-        A row is a dict of the user columns; the result has the times of its record.
-        """
-        return self._step(
-            name, MapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
-        )
-
-    def map_async(
-        self,
-        name: str | None,
-        function: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
-        schema: Columns | None = None,
-        *,
-        in_flight_max: int = 100,
-        timeout: str | dt.timedelta = "5s",
-        ordered: bool = True,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Call ``await function(row) -> row`` for each record, for many at a time: a look-up over the network.
-
-        As :meth:`map` otherwise, errors included. Calls run in an event loop of each subtask; what has been called and
-        not answered at a failure is called again after the restart.
-
-        Args:
-            name: the step's name.
-            function: an ``async def`` that takes a dict of the user columns and returns one of the declared columns.
-            schema: user columns of the result; None: the same as the input's.
-            in_flight_max: rows of a subtask that are under way, or wait for those before them.
-            timeout: of each call, such as "500ms"; one that takes longer is cancelled, and counts as having raised.
-            ordered: rows leave in the order in which they came; False: in that of the answers, though never past a
-                watermark or a checkpoint.
-            parallelism: subtasks; None: as many as the producer has.
-        """
-        check_is_async(name, checked_callable(name, function))
-        try:
-            timeout_ms = duration_ms(timeout)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: timeout: {error}") from error
-        spec = MapAsyncSpec(function, self._schema(name, schema), in_flight_max, timeout_ms, bool(ordered))
-        return self._step(name, spec, parallelism)
-
-    def flat_map(
-        self,
-        name: str | None,
-        function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
-        schema: Columns | None = None,
-        *,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
-        return self._step(
-            name, FlatMapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
-        )
-
-    def apply(
-        self,
-        name: str | None,
-        factory: Callable[[], Any],
-        schema: Columns | None = None,
-        *,
-        side_outputs: Mapping[str, Columns | None] | None = None,
-        parallelism: int | None = None,
-    ) -> Stream:
-        """Run a :class:`weir.Operator` of your own; ``factory()`` makes one per subtask.
-
-        Batches in, batches out: user columns, then both time columns. ``schema`` has the user columns of the result
-        (None: the same as the input's). With settings pass ``functools.partial(MyOperator, setting=1)``. Keyed state
-        needs :meth:`KeyedStream.process`.
-
-        ``side_outputs``: further outputs by name, with their columns (None: the input's); the operator sends batches to
-        them with ``yield weir.side(output, batch)``, and :meth:`side_output` reads them.
-        """
-        sides = self._side_outputs(name, side_outputs)
-        spec = UserOperatorSpec(checked_callable(name, factory), self._schema(name, schema), sides)
-        return self._step(name, spec, parallelism)
-
     def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
         """Use ``load_ms`` of CPU for each event, then pass it on: a stand-in for real work."""
         if (
@@ -275,54 +131,6 @@ class Stream:
         ):
             raise GraphError(f"step {name!r}: load_ms is {load_ms!r}; it must be a number from 0 on")
         return self._same_kind(name, BusySpec(float(load_ms)), parallelism)
-
-    def lookup(
-        self,
-        name: str | None,
-        function: LookupFunction,
-        on: str | Iterable[str],
-        schema: Columns,
-        *,
-        how: LookupType = "left",
-        in_flight_max: int = 100,
-        timeout: str | dt.timedelta = "5s",
-        cache_rows: int = 100_000,
-        cache_ttl: str | dt.timedelta = "1m",
-        parallelism: int | None = None,
-    ) -> Self:
-        """Add columns that ``await function(*key)`` finds for the values of columns: a join with an external store.
-
-        Args:
-            name: the step's name.
-            function: an ``async def`` that takes the values of ``on`` and returns a dict of the columns of ``schema``,
-                or None: there is nothing. It is not called for nulls. What it raises fails the job as errors of
-                functions do.
-            on: a column, or several.
-            schema: columns that are added.
-            how: "left": rows for which there is nothing have nulls; "inner": they are left out.
-            in_flight_max: requests of a subtask that are under way at a time.
-            timeout: of each request; one that takes longer counts as having raised.
-            cache_rows: keys of a subtask whose answer is remembered; 0: none.
-            cache_ttl: how long an answer counts.
-            parallelism: subtasks; None: as many as the producer has.
-        """
-        try:
-            timeout_ms, ttl_ms = duration_ms(timeout), duration_ms(cache_ttl)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: {error}") from error
-        columns = (on,) if isinstance(on, str) else tuple(on)
-        found = self._schema(name, schema)
-        spec = LookupSpec(
-            checked_callable(name, function),
-            columns,
-            found,
-            how,
-            in_flight_max,
-            timeout_ms,
-            cache_rows,
-            ttl_ms,
-        )
-        return self._same_kind(name, spec, parallelism)
 
     def pass_through(self, name: str | None, *, parallelism: int | None = None) -> Self:
         """Forward rows unchanged, for instance to change the parallelism."""
@@ -421,76 +229,3 @@ class Stream:
         self._refuse_second_exchange("forward()")
         boundary = Input(self.node.name, stage_boundary=True, output=self.input.output)
         return self._like(self.node, boundary)
-
-    # --- internals ---
-
-    def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:
-        self._refuse_second_exchange(exchange.name)
-        return Input(self.node.name, exchange, columns, output=self.input.output)
-
-    def _side_outputs(
-        self, name: str | None, declared: Mapping[str, Columns | None] | None
-    ) -> tuple[SideOutput, ...]:
-        found = []
-        for output, schema in (declared or {}).items():
-            check_name(f"step {name!r}: side output", output)
-            found.append(SideOutput(output, self._schema(name, schema)))
-        return tuple(found)
-
-    def _refuse_second_exchange(self, what: str) -> None:
-        if self.input != Input(self.node.name, output=self.input.output):
-            raise GraphError(
-                f"step {self.node.name!r}: {what} follows another exchange with no step between; "
-                "drop one of the two"
-            )
-
-    def _schema(self, name: str | None, schema: Columns | None) -> pa.Schema:
-        try:
-            return self.schema if schema is None else to_schema(schema)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: {error}") from error
-
-    def _like(self, node: Node, exchange: Input | None = None) -> Self:
-        return type(self)(self.flow, node, exchange)
-
-    def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
-        """Add a step that leaves rows where they are, so that a keyed stream stays one."""
-        return self._like(self._node(name, spec, parallelism))
-
-    def added_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None = None) -> Stream:
-        """Add a step; for modules that make one of several."""
-        return self._step(name, spec, parallelism)
-
-    def _step(
-        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
-    ) -> Stream:
-        return Stream(self.flow, self._node(name, spec, parallelism, others))
-
-    def _node(
-        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
-    ) -> Node:
-        name = self.flow.new_name(name, spec.kind)
-        streams = (self, *others)
-        schemas = tuple(stream.schema for stream in streams)
-        check_takes_changes(name, spec, schemas)
-        schema = spec.output_schema(name, schemas)
-        sides = spec.sides(name, schemas)
-        inputs = tuple(stream.input for stream in streams)
-        wanted = self.node.parallelism if parallelism is None else parallelism
-        return self.flow.add(Node(name, spec, inputs, wanted, schema, sides))
-
-
-def checked_callable(step: str | None, function: Any) -> Any:
-    """The function, if it is one.
-
-    Raises:
-        GraphError: it cannot be called.
-    """
-    if not callable(function):
-        raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
-    return function
-
-
-def type_name(value: object) -> str:
-    """The name of a value's class, for messages."""
-    return type(value).__name__

@@ -32,7 +32,8 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.streams import Columns, Stream, checked_callable, type_name
+from weir.stream_frame import Columns, checked_callable, type_name
+from weir.streams import Stream
 from weir.windows import Duration, lateness_ms
 
 

@@ -1,0 +1,173 @@
+"""Steps of the dataflow API that call functions and operators of the job's author. See ``weir.streams``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from weir.errors import GraphError
+from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
+from weir.specs.async_map import MapAsyncSpec, check_is_async
+from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
+from weir.stream_frame import Columns, StreamFrame, checked_callable
+from weir.ttl import duration_ms
+
+if TYPE_CHECKING:
+    from weir.streams import Stream
+
+
+class FunctionSteps(StreamFrame):
+    """Steps of any stream."""
+
+    def map_batches(
+        self,
+        name: str | None,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
+
+        ``schema`` has the user columns of the result (None: the same as the input's). A result without time
+        columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
+        """
+        return self._step(
+            name, MapBatchesSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+        )
+
+    def map(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], dict[str, Any]],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(row) -> row`` for each record: the slow path, Python for every event.
+
+        A row is a dict of the user columns; the result has the times of its record.
+        """
+        return self._step(
+            name, MapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+        )
+
+    def map_async(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]],
+        schema: Columns | None = None,
+        *,
+        in_flight_max: int = 100,
+        timeout: str | dt.timedelta = "5s",
+        ordered: bool = True,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``await function(row) -> row`` for each record, for many at a time: a look-up over the network.
+
+        As :meth:`map` otherwise, errors included. Calls run in an event loop of each subtask; what has been called and
+        not answered at a failure is called again after the restart.
+
+        Args:
+            name: the step's name.
+            function: an ``async def`` that takes a dict of the user columns and returns one of the declared columns.
+            schema: user columns of the result; None: the same as the input's.
+            in_flight_max: rows of a subtask that are under way, or wait for those before them.
+            timeout: of each call, such as "500ms"; one that takes longer is cancelled, and counts as having raised.
+            ordered: rows leave in the order in which they came; False: in that of the answers, though never past a
+                watermark or a checkpoint.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        check_is_async(name, checked_callable(name, function))
+        try:
+            timeout_ms = duration_ms(timeout)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: timeout: {error}") from error
+        spec = MapAsyncSpec(function, self._schema(name, schema), in_flight_max, timeout_ms, bool(ordered))
+        return self._step(name, spec, parallelism)
+
+    def flat_map(
+        self,
+        name: str | None,
+        function: Callable[[dict[str, Any]], Iterable[dict[str, Any]]],
+        schema: Columns | None = None,
+        *,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
+        return self._step(
+            name, FlatMapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+        )
+
+    def apply(
+        self,
+        name: str | None,
+        factory: Callable[[], Any],
+        schema: Columns | None = None,
+        *,
+        side_outputs: Mapping[str, Columns | None] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Run a :class:`weir.Operator` of your own; ``factory()`` makes one per subtask.
+
+        Batches in, batches out: user columns, then both time columns. ``schema`` has the user columns of the result
+        (None: the same as the input's). With settings pass ``functools.partial(MyOperator, setting=1)``. Keyed state
+        needs :meth:`KeyedStream.process`.
+
+        ``side_outputs``: further outputs by name, with their columns (None: the input's); the operator sends batches to
+        them with ``yield weir.side(output, batch)``, and :meth:`side_output` reads them.
+        """
+        sides = self._side_outputs(name, side_outputs)
+        spec = UserOperatorSpec(checked_callable(name, factory), self._schema(name, schema), sides)
+        return self._step(name, spec, parallelism)
+
+    def lookup(
+        self,
+        name: str | None,
+        function: LookupFunction,
+        on: str | Iterable[str],
+        schema: Columns,
+        *,
+        how: LookupType = "left",
+        in_flight_max: int = 100,
+        timeout: str | dt.timedelta = "5s",
+        cache_rows: int = 100_000,
+        cache_ttl: str | dt.timedelta = "1m",
+        parallelism: int | None = None,
+    ) -> Self:
+        """Add columns that ``await function(*key)`` finds for the values of columns: a join with an external store.
+
+        Args:
+            name: the step's name.
+            function: an ``async def`` that takes the values of ``on`` and returns a dict of the columns of ``schema``,
+                or None: there is nothing. It is not called for nulls. What it raises fails the job as errors of
+                functions do.
+            on: a column, or several.
+            schema: columns that are added.
+            how: "left": rows for which there is nothing have nulls; "inner": they are left out.
+            in_flight_max: requests of a subtask that are under way at a time.
+            timeout: of each request; one that takes longer counts as having raised.
+            cache_rows: keys of a subtask whose answer is remembered; 0: none.
+            cache_ttl: how long an answer counts.
+            parallelism: subtasks; None: as many as the producer has.
+        """
+        try:
+            timeout_ms, ttl_ms = duration_ms(timeout), duration_ms(cache_ttl)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        columns = (on,) if isinstance(on, str) else tuple(on)
+        found = self._schema(name, schema)
+        spec = LookupSpec(
+            checked_callable(name, function),
+            columns,
+            found,
+            how,
+            in_flight_max,
+            timeout_ms,
+            cache_rows,
+            ttl_ms,
+        )
+        return self._same_kind(name, spec, parallelism)

@@ -1,0 +1,170 @@
+"""Joins of the dataflow API. See ``weir.keyed_streams``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from weir.changes import is_changelog
+from weir.errors import GraphError
+from weir.join_arguments import join_bounds
+from weir.keyed_frame import KeyedFrame
+from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
+from weir.specs.joins import JoinedColumns, joined_columns
+from weir.specs.multi_joins import INPUTS_MAX, MultiJoinSpec, columns_of_all
+
+if TYPE_CHECKING:
+    from weir.keyed_streams import KeyedStream
+    from weir.specs.windows import Window
+
+
+class JoinSteps(KeyedFrame):
+    """Steps that bring rows of several keyed streams together."""
+
+    def join(
+        self,
+        name: str | None,
+        right: KeyedStream,
+        *,
+        within: tuple[Any, Any] | None = None,
+        between: tuple[str, str] | None = None,
+        window: Window | None = None,
+        ttl: str | dt.timedelta | None = None,
+        how: JoinType = "inner",
+        suffix: str = "_right",
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
+
+        The result has the key columns as they are called here, the other columns of the left side, and those of the
+        right side; its event time is the later one of the pair. Without any of ``within``, ``between``, ``window`` and
+        ``ttl`` all rows are kept. Then both streams may be changelogs, and the result is one if either is, or if
+        ``how`` is neither "inner" nor "semi" (see docs/changelogs.md).
+
+        Args:
+            name: the step's name; the rows that it keeps belong to it.
+            right: a keyed stream; its key columns may have other names.
+            within: only if the right row's event time is from the left's plus the first to the left's plus the second,
+                both included: ``("-10s", "0s")``.
+            between: only if the event time of the row of one side is between these two columns of the other.
+            window: only if the two are in the same tumbling window: ``weir.tumbling("10s")``; of sliding windows a pair
+                leaves once for each that both are in, with ``window_start`` and ``window_end``.
+            ttl: only if the two event times are not farther apart than this.
+            how: "inner"; "left", "right" and "full" also give rows without a partner; "semi" gives left rows with one,
+                once each, and "anti" those without.
+            suffix: is added to names of right columns that are there on the left.
+            parallelism: subtasks; None: as many as the left side's producer has.
+
+        Raises:
+            GraphError: the two cannot be joined.
+        """
+        self._check_right(name, right)
+        bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
+        columns = self._joined_columns(name, right, how, suffix)
+        is_updated = how not in ("inner", "semi") or is_changelog(self.schema) or is_changelog(right.schema)
+        kind = ChangeJoinSpec if bounds is None and is_updated else JoinSpec
+        spec = kind(self.key_columns, right.key_columns, how, bounds, *columns)
+        return self._joined(name, spec, (right,), parallelism)
+
+    def join_all(
+        self,
+        name: str | None,
+        *others: KeyedStream,
+        within: str | dt.timedelta | None = None,
+        window: Window | None = None,
+        suffixes: Sequence[str] | None = None,
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Combine rows of this stream with those of several others that have the same key; see docs/joins.md.
+
+        The result is that of inner joins one after the other, but it is one step: the rows of each stream are kept, not
+        the results of joins between.
+
+        Args:
+            name: the step's name; the rows that it keeps belong to it.
+            others: keyed streams, two at least; their key columns may have other names.
+            within: only if no two event times are farther apart than this.
+            window: only if all are in the same tumbling window.
+            suffixes: for each of the others what is added to names that are there already; None: ``_2``, ``_3`` ...
+            parallelism: subtasks; None: as many as this stream's producer has.
+
+        Raises:
+            GraphError: they cannot be joined.
+        """
+        for other in others:
+            self._check_right(name, other)
+        if not 2 <= len(others) < INPUTS_MAX:
+            raise GraphError(
+                f"step {name!r}: join_all takes 2 to {INPUTS_MAX - 1} other streams, not {len(others)}; two streams "
+                "are joined with join"
+            )
+        if within is not None and window is not None:
+            raise GraphError(f"step {name!r}: within and window are given; give one of them")
+        given = tuple(suffixes or (f"_{number}" for number in range(2, len(others) + 2)))
+        if len(given) != len(others):
+            raise GraphError(
+                f"step {name!r}: {len(given)} suffixes are given for {len(others)} other streams; give one for each"
+            )
+        # A duration on both sides of a row's time, as of a join of two streams.
+        bounds = join_bounds(
+            str(name), self.schema, self.schema, None, None, window, within, ttl_name="within"
+        )
+        streams = (self, *others)
+        keys = [stream.key_columns for stream in streams]
+        columns = columns_of_all(str(name), [stream.schema for stream in streams], keys, given)
+        spec = MultiJoinSpec(
+            *(keys[0], keys[1], "inner", None, columns[0], columns[1], tuple(keys[2:]), tuple(columns[2:])),
+            span_ms=None if bounds is None else bounds.upper_ms,
+            window_ms=None if bounds is None else bounds.window_ms,
+            offset_ms=0 if bounds is None else bounds.offset_ms,
+        )
+        return self._joined(name, spec, others, parallelism)
+
+    def join_as_of(
+        self,
+        name: str | None,
+        right: KeyedStream,
+        *,
+        how: Literal["left", "inner"] = "left",
+        suffix: str = "_right",
+        parallelism: int | None = None,
+    ) -> KeyedStream:
+        """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
+
+        The right stream is a table that changes: each of its rows replaces the one before. It may be a changelog, whose
+        deleted rows end a version. A row leaves when the
+        watermark has passed it, with its own event time; see docs/joins.md.
+
+        Args:
+            name: the step's name; versions and rows that wait belong to it.
+            right: a keyed stream; its key columns may have other names.
+            how: "left": rows before the first version leave too, right columns null; "inner": they do not.
+            suffix: is added to names of right columns that are there on the left.
+            parallelism: subtasks; None: as many as the left side's producer has.
+
+        Raises:
+            GraphError: the two cannot be joined.
+        """
+        self._check_right(name, right)
+        columns = self._joined_columns(name, right, how, suffix)
+        spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)
+        return self._joined(name, spec, (right,), parallelism)
+
+    def _check_right(self, name: str | None, right: KeyedStream) -> None:
+        if not isinstance(right, KeyedFrame) or right.flow is not self.flow:
+            raise GraphError(
+                f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
+                "join(name, other.key_by(...))"
+            )
+
+    def _joined_columns(self, name: str | None, right: KeyedStream, how: str, suffix: str) -> JoinedColumns:
+        return joined_columns(
+            str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
+        )
+
+    def _joined(
+        self, name: str | None, spec: JoinSpec, others: tuple[KeyedStream, ...], parallelism: int | None
+    ) -> KeyedStream:
+        streams = tuple(other.partitioned() for other in others)
+        return self.partitioned().keyed_step(name, spec, parallelism, streams)

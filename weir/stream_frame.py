@@ -1,0 +1,126 @@
+"""What all streams of the dataflow API have: a place in the graph that is built, and how steps are added to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+import pyarrow as pa
+
+from weir.changes import check_takes_changes, is_changelog
+from weir.errors import GraphError
+from weir.graph import Exchange, Input, Node
+from weir.graph_checks import check_name
+from weir.schemas import to_schema
+from weir.specs import OperatorSpec, SideOutput
+
+if TYPE_CHECKING:
+    from weir.streams import Stream
+
+#: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
+Columns: TypeAlias = Mapping[str, object] | pa.Schema
+
+
+class GraphUnderConstruction(Protocol):
+    """What a stream needs of ``weir.Dataflow``."""
+
+    def new_name(self, name: str | None, kind: str) -> str:
+        """The given name, or one derived from the kind."""
+        ...
+
+    def add(self, node: Node) -> Node:
+        """Take in a node."""
+        ...
+
+
+class StreamFrame:
+    """The output of a step, with the exchange that leads to the next one."""
+
+    def __init__(self, flow: GraphUnderConstruction, node: Node, exchange: Input | None = None) -> None:
+        self.flow = flow
+        self.node = node
+        self.input = exchange or Input(node.name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """User columns."""
+        return self.node.schema_of(self.input.output)
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether its rows say what is added to a table and what is taken away (``weir.changes``)."""
+        return is_changelog(self.schema)
+
+    def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:
+        self._refuse_second_exchange(exchange.name)
+        return Input(self.node.name, exchange, columns, output=self.input.output)
+
+    def _side_outputs(
+        self, name: str | None, declared: Mapping[str, Columns | None] | None
+    ) -> tuple[SideOutput, ...]:
+        found = []
+        for output, schema in (declared or {}).items():
+            check_name(f"step {name!r}: side output", output)
+            found.append(SideOutput(output, self._schema(name, schema)))
+        return tuple(found)
+
+    def _refuse_second_exchange(self, what: str) -> None:
+        if self.input != Input(self.node.name, output=self.input.output):
+            raise GraphError(
+                f"step {self.node.name!r}: {what} follows another exchange with no step between; "
+                "drop one of the two"
+            )
+
+    def _schema(self, name: str | None, schema: Columns | None) -> pa.Schema:
+        try:
+            return self.schema if schema is None else to_schema(schema)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+
+    def _like(self, node: Node, exchange: Input | None = None) -> Self:
+        return type(self)(self.flow, node, exchange)
+
+    def _same_kind(self, name: str | None, spec: OperatorSpec, parallelism: int | None) -> Self:
+        """Add a step that leaves rows where they are, so that a keyed stream stays one."""
+        return self._like(self._node(name, spec, parallelism))
+
+    def added_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None = None) -> Stream:
+        """Add a step; for modules that make one of several."""
+        return self._step(name, spec, parallelism)
+
+    def _step(
+        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
+    ) -> Stream:
+        # The module needs this one.
+        from weir.streams import Stream
+
+        return Stream(self.flow, self._node(name, spec, parallelism, others))
+
+    def _node(
+        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
+    ) -> Node:
+        name = self.flow.new_name(name, spec.kind)
+        streams = (self, *others)
+        schemas = tuple(stream.schema for stream in streams)
+        check_takes_changes(name, spec, schemas)
+        schema = spec.output_schema(name, schemas)
+        sides = spec.sides(name, schemas)
+        inputs = tuple(stream.input for stream in streams)
+        wanted = self.node.parallelism if parallelism is None else parallelism
+        return self.flow.add(Node(name, spec, inputs, wanted, schema, sides))
+
+
+def checked_callable(step: str | None, function: Any) -> Any:
+    """The function, if it is one.
+
+    Raises:
+        GraphError: it cannot be called.
+    """
+    if not callable(function):
+        raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
+    return function
+
+
+def type_name(value: object) -> str:
+    """The name of a value's class, for messages."""
+    return type(value).__name__
