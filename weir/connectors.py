@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weir.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
-from weir.nested_paths import GivenPath, check_json_types, column_paths
+from weir.nested_paths import GivenPath, check_json_types, column_paths, given_paths
 from weir.schemas import to_schema
 from weir.specs import (
     LINE_BYTES_MAX,
@@ -284,13 +284,17 @@ class Parquet(FileSource):
 
     Attributes:
         path: where it is.
+        paths: where the values of a column are, as in :class:`JsonLines`. A column that is not in ``paths`` is that
+            of its name, if a file has it; else the value at the path that the name is.
     """
 
     path: str
+    paths: Mapping[str, GivenPath] = field(default_factory=dict)
 
     def to_spec(self) -> ParquetSpec:
         """The frozen description that the graph holds."""
-        return ParquetSpec(**self._file_settings(self.path))
+        settings = self._file_settings(self.path)
+        return ParquetSpec(paths=given_paths(settings["schema"], self.paths), **settings)
 
 
 @dataclass(frozen=True)
@@ -302,13 +306,16 @@ class ArrowIpc(FileSource):
 
     Attributes:
         path: where it is.
+        paths: see :class:`Parquet`.
     """
 
     path: str
+    paths: Mapping[str, GivenPath] = field(default_factory=dict)
 
     def to_spec(self) -> ArrowIpcSpec:
         """The frozen description that the graph holds."""
-        return ArrowIpcSpec(**self._file_settings(self.path))
+        settings = self._file_settings(self.path)
+        return ArrowIpcSpec(paths=given_paths(settings["schema"], self.paths), **settings)
 
 
 @dataclass(frozen=True)

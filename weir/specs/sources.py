@@ -155,6 +155,8 @@ class ParquetSpec(FileSpec):
     ordered: bool = field(default=False, metadata={"came_later": True})
     #: What every row that passes the filters after the source meets.
     condition: Condition | None = field(default=None, metadata={"came_later": True})
+    #: Columns whose values lie elsewhere than their names say, and what leads to them.
+    paths: tuple[tuple[str, Path], ...] = field(default=(), metadata={"came_later": True})
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,8 @@ class ArrowIpcSpec(FileSpec):
     follow: bool = False
     #: One subtask reads all of a file.
     ordered: bool = False
+    #: Columns whose values lie elsewhere than their names say, and what leads to them.
+    paths: tuple[tuple[str, Path], ...] = field(default=(), metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from weir.operators.sources.columnar_paths import FilePlaces
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.ipc_file import IpcFile
@@ -40,10 +41,11 @@ class BatchRange:
 class ArrowIpcReader(ColumnarReader):
     """Reads one subtask's record batches of Arrow IPC files.
 
-    Columns are found by name and must have the schema's types, or types that widen to them without loss; other columns
-    are not read. A row with a null in a field that is not nullable (or in the event-time column) goes to the dead
-    letters; its position is the number of its record batch. Replayable: a snapshot holds the record batch, and the row
-    in it, of the first row that was not given out. A stream has no table of contents, so it is one split.
+    Columns are found by name or path and must have the schema's types, or types that widen to them without loss; other
+    columns are not read. A row with a null in a field that is not nullable (or in the event-time column) goes to the
+    dead letters; its position is the number of its record batch. Replayable: a snapshot holds the record batch, and the
+    row in it, of the first row that was not given out.
+    A stream has no table of contents, so it is one split.
     """
 
     _position_unit = "record batch"
@@ -54,6 +56,8 @@ class ArrowIpcReader(ColumnarReader):
         self._pending: list[BatchRange] = []
         self._range: BatchRange | None = None
         self._file: IpcFile | None = None
+        #: In the open file.
+        self._places = FilePlaces({}, {})
         #: Pieces of the record batch that is being read.
         self._pieces: Iterator[pa.RecordBatch] = iter(())
         #: Position of the first row that was not decoded.
@@ -159,9 +163,8 @@ class ArrowIpcReader(ColumnarReader):
         if self._file is None or self._file.path != part.path:
             self.close()
             self._file = IpcFile(part.path, self._files)
-            self._check_schema(part.path, self._file.schema)
-        names = self._spec.schema_read.names
-        batch = self._file.read(self._next >> _ROW_BITS, names)
+            self._places = self._check_schema(part.path, self._file.schema)
+        batch = self._file.read(self._next >> _ROW_BITS, self._places.top_names)
         if batch is None:
             # The stream has ended.
             self._range = replace(part, stop=self._next)
@@ -177,7 +180,8 @@ class ArrowIpcReader(ColumnarReader):
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
         for start in range(0, batch.num_rows, self.rows_decoded_max):
             try:
-                yield _plain(batch.slice(start, self.rows_decoded_max)).cast(nullable)
+                rows = self._places.taken(batch.slice(start, self.rows_decoded_max))
+                yield _plain(rows).cast(nullable)
             except pa.ArrowException as error:
                 raise unreadable(path, error, "check the file") from error
 

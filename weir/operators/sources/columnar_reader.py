@@ -9,6 +9,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import InputError
+from weir.operators.sources.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.file_reader import FileReader
 from weir.schemas import is_widened_by
 from weir.specs import ArrowIpcSpec, ParquetSpec
@@ -36,23 +37,25 @@ class ColumnarReader(FileReader):
     def _rejected_to(self) -> int:
         """Rows with forbidden nulls before this place were put aside before."""
 
-    def _check_schema(self, path: str, found: pa.Schema) -> None:
-        """Raise InputError unless the file has each column of the schema once, with its type or a narrower one."""
+    def _check_schema(self, path: str, found: pa.Schema) -> FilePlaces:
+        """Where the columns that are read are in a file.
+
+        Raises:
+            InputError: the file does not have each column of the schema once, with its type or a narrower one.
+        """
+        given = dict(self._columnar_spec.paths)
+        try:
+            places = find_columns(found, self._columnar_spec.schema, given)
+        except NoSuchColumnError as error:
+            raise InputError(f"{path}: {error}; correct the source's schema or the file") from None
         for field in self._columnar_spec.schema:
-            count = found.names.count(field.name)
-            if count != 1:
-                what = (
-                    f"column {field.name} is there twice"
-                    if count
-                    else f"there is no column {field.name} ({field.type}), only {', '.join(found.names)}"
-                )
-                raise InputError(f"{path}: {what}; correct the source's schema or the file")
-            actual = found.field(field.name).type
+            actual = places.types[field.name]
             if not is_widened_by(actual, field.type):
                 raise InputError(
                     f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
                     f"that does not hold every such value: correct the schema or the file"
                 )
+        return find_columns(found, self._columnar_spec.schema_read, given)
 
     def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """Put rows with forbidden nulls aside; ``first`` is the place of the first row."""

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
+from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
@@ -42,7 +43,7 @@ class RowGroup:
 class ParquetReader(ColumnarReader):
     """Reads one subtask's row groups.
 
-    Columns are found by name and must have the schema's types, or types that widen to them without loss (int32
+    Columns are found by name or path and must have the schema's types, or types that widen to them without loss (int32
     where the schema says int64); other columns are not read. A row with a null in
     a field that is not nullable (or in the event-time column) goes to the dead letters; its position is the
     row's number in the file. Replayable: a snapshot holds the number of the first row that was not given out.
@@ -55,6 +56,9 @@ class ParquetReader(ColumnarReader):
         self._spec = spec
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
+        #: In the open file.
+        self._places = FilePlaces({}, {})
+        self._leaves = WantedLeaves({}, [])
         self._pending: list[RowGroup] = []
         #: What is left of the row group; decoded batch by batch.
         self._batches: Iterator[pa.RecordBatch | LateRows] = iter(())
@@ -167,14 +171,14 @@ class ParquetReader(ColumnarReader):
         condition = self._spec.condition
         if condition is None:
             return False
-        file = self._open_file(group.path, self._spec.schema_read.names)
+        file = self._open_file(group.path)
         names = columns_of(condition).union(self._required)
         time_column = self._spec.event_time_column
         if self._spec.event_time_expression is not None or self._generator is not None:
             # What these rows would say of event time is not known.
             return False
         ranges, null_counts = known_ranges(
-            file.metadata.row_group(self._group_stops.index(group.stop_row)), names
+            file.metadata.row_group(self._group_stops.index(group.stop_row)), self._leaves.single(names)
         )
         if any(null_counts.get(name) != 0 for name in self._required) or may_hold(condition, ranges):
             return False
@@ -190,19 +194,20 @@ class ParquetReader(ColumnarReader):
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:
         """The group's rows, decoded batch by batch while they are taken."""
-        names = self._spec.schema_read.names
-        file = self._open_file(group.path, names)
+        file = self._open_file(group.path)
+        places = self._places
         index = self._group_stops.index(group.stop_row)
         first = file.metadata.row_group(index).num_rows - group.rows
         # Both time columns are in a batch, too.
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
         source = self._files.arrow_source(group.path)
-        local_path = source if isinstance(source, str) else None
+        local_path = source if isinstance(source, str) and places.are_plain else None
         late_but = self._late_but
         if late_but is not None:
             late_but = late_but.union(columns_with_nulls(file.metadata, index, self._required))
+        names = self._spec.schema_read.names if places.are_plain else self._leaves.paths
         batches = read_group(
-            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, late_but
+            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, late_but, places.taken
         )
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
 
@@ -217,7 +222,13 @@ class ParquetReader(ColumnarReader):
 
         return _readable(group.path, map(widened, batches))
 
-    def _open_file(self, path: str, names: Sequence[str]) -> pq.ParquetFile:
+    def _open_file(self, path: str) -> pq.ParquetFile:
+        def names(file: pq.ParquetFile) -> Collection[str]:
+            self._places = self._check_schema(path, file.schema_arrow)
+            leaf_paths = [file.schema.column(place).path for place in range(file.metadata.num_columns)]
+            self._leaves = wanted_leaves(file.schema_arrow, self._places, leaf_paths)
+            return self._leaves.paths
+
         if self._file is None or self._file_path != path:
             self.close()
             try:

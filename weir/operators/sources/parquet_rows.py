@@ -6,7 +6,7 @@ are stored as they are; with dictionaries a value of any length is one small num
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -31,12 +31,14 @@ _PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 16 << 10, 1 << 20
 _LOCAL_PIECE_BYTES_MAX = 64 << 10
 
 
-def open_parquet(open_source: Callable[[], Any], names: Collection[str]) -> pq.ParquetFile:
+def open_parquet(
+    open_source: Callable[[], Any], names: Collection[str] | Callable[[pq.ParquetFile], Collection[str]]
+) -> pq.ParquetFile:
     """Open a file to read these columns of it; the caller closes it.
 
     Args:
         open_source: returns what pyarrow reads: the path of a local file, or an open file.
-        names: the columns.
+        names: the columns, or what tells them of the file.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
@@ -44,7 +46,7 @@ def open_parquet(open_source: Callable[[], Any], names: Collection[str]) -> pq.P
     source = open_source()
     piece_bytes_max = _LOCAL_PIECE_BYTES_MAX if isinstance(source, str) else _PIECE_BYTES_MAX
     file = pq.ParquetFile(source)
-    columns = _column_indices(file.metadata, names)
+    columns = _column_indices(file.metadata, names(file) if callable(names) else names)
     groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
     largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
     if largest <= _WHOLE_BYTES_MAX:
@@ -64,21 +66,23 @@ def read_group(
     bytes_max: int,
     local_path: str | None = None,
     late_but: Collection[str] | None = None,
+    take: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
 ) -> Iterator[pa.RecordBatch | LateRows]:
     """The rows of a group from one on.
 
     Args:
         file: made by :func:`open_parquet`.
         index: of the row group.
-        names: the columns.
+        names: the columns; of nested ones the paths of Parquet columns.
         first_row: number within the group of the first row that is wanted.
         rows_max: rows of a batch.
         bytes_max: about so many bytes has a batch at most, unless it is one row; pages of the file can be larger.
         local_path: of a local file, whose pages are then read without pyarrow's decoder where that can be.
         late_but: then long texts of another column than these may come late; None: no column.
+        take: makes what is yielded of what was read of the columns; None: these columns, in this order.
 
     Yields:
-        Batches with these columns, in this order.
+        Batches, see ``take``.
 
     Raises:
         OSError, pa.ArrowException: the file cannot be read.
@@ -95,7 +99,8 @@ def read_group(
         except (UnsupportedPageError, DamagedPageError):
             # Whether the file is right, and what is wrong with it, pyarrow says.
             pass
-    yield from _decoded(file, index, names, given, rows_max, bytes_max)
+    for batch in _decoded(file, index, names, given, rows_max, bytes_max):
+        yield batch.select(names) if take is None else take(batch)
 
 
 def _decoded(
@@ -114,7 +119,7 @@ def _decoded(
                 continue
             wanted = batch.slice(max(0, batch.num_rows - (position - begin))) if given == begin else batch
             given = position
-            yield wanted.select(names)
+            yield wanted
             size_bytes = batch_bytes(batch)
             fitting = max(1, min(rows_max, batch.num_rows * bytes_max // max(1, size_bytes)))
             if (is_probe and fitting > rows) or (fitting < rows and size_bytes > _TOLERANCE * bytes_max):
@@ -148,22 +153,21 @@ def _rows_at_first(
 
 
 def known_ranges(
-    group: pq.RowGroupMetaData, names: Collection[str]
+    group: pq.RowGroupMetaData, numbers: Mapping[str, int]
 ) -> tuple[dict[str, Range], dict[str, int]]:
     """What the statistics of a row group say of columns: least and greatest value, and how many are null.
 
-    What is not known is left out. Nested columns have no statistics.
+    What is not known is left out.
+
+    Args:
+        group: the row group.
+        numbers: by column that of its Parquet column, the only one.
     """
     ranges: dict[str, Range] = {}
     nulls: dict[str, int] = {}
-    for index in range(group.num_columns):
-        column = group.column(index)
-        name = column.path_in_schema
-        # With a dot it may be a column or a part of one.
-        if name not in names or "." in name:
-            continue
+    for name, index in numbers.items():
         try:
-            statistics = column.statistics
+            statistics = group.column(index).statistics
             if statistics is None:
                 continue
             if statistics.has_null_count:
@@ -178,8 +182,9 @@ def known_ranges(
 
 def columns_with_nulls(metadata: pq.FileMetaData, index: int, names: Collection[str]) -> set[str]:
     """Of these columns those that may have nulls in a row group, as far as its metadata says."""
-    group = metadata.row_group(index)
-    _, nulls = known_ranges(group, names)
-    declared = (metadata.schema.column(place) for place in range(metadata.num_columns))
+    declared = [metadata.schema.column(place) for place in range(metadata.num_columns)]
+    # With a dot it may be a column or a part of one.
+    numbers = {c.path: at for at, c in enumerate(declared) if c.path in names and "." not in c.path}
+    _, nulls = known_ranges(metadata.row_group(index), numbers)
     never = {column.path for column in declared if column.max_definition_level == 0}
     return {name for name in names if nulls.get(name) != 0 and name not in never}
