@@ -70,7 +70,7 @@ def KafkaSink(
             ``weir.Protobuf(...)``: a record of the columns. Else a JSON object of them.
         key_in_value: whether the key's column is in that, too.
         headers: column with the headers, a list of ``{"key": text, "value": bytes}``.
-        partition: integer column with the partition.
+        partition: integer column with the partition; null leaves the choice to the key.
         delivery: "exactly_once" or "at_least_once" (idempotent producers; restarts send rows again).
         transaction_timeout_ms: after so long the brokers abort a transaction; more than checkpoints take, and at most
             ``transaction.max.timeout.ms`` of the brokers.

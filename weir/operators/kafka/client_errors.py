@@ -22,6 +22,8 @@ _WRONG = {
     KafkaError.INVALID_TRANSACTION_TIMEOUT: "transaction_timeout_ms is more than the brokers take; lower it, or raise "
     "transaction.max.timeout.ms of the brokers",
     KafkaError.INVALID_RECORD: "a record is not what the topic takes; one that is compacted needs keys",
+    # Also of two settings that do not go together.
+    KafkaError._INVALID_ARG: "the client refuses a setting; correct properties",
     KafkaError.POLICY_VIOLATION: "the topic's rules do not allow it; change them, or what is written",
 }
 

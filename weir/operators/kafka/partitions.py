@@ -127,6 +127,13 @@ class KafkaPartitions:
                 raise InputError(
                     f"source {self._step}: topic {name} is not at {self._spec.bootstrap}; create it, or correct topics"
                 )
+        if not chosen:
+            log.warning(
+                "source %s: none of the topics at %s matches %r so far",
+                self._step,
+                self._spec.bootstrap,
+                self._spec.pattern,
+            )
         self.topic_ids.check(chosen, _ANSWER_TIMEOUT_S)
         return [(name, number) for name in chosen for number in sorted(found[name].partitions)]
 
@@ -281,9 +288,11 @@ class KafkaPartitions:
     def _note_failure(self, partition: Partition, error: KafkaError) -> None:
         name = f"source {self._step}: {partition[0]}[{partition[1]}]"
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
+            mend = ", or correct start" if isinstance(self._spec.start, tuple) else ""
             raise InputError(
                 f"{name} does not have the offset at which to go on ({error.str()}): the topic was cut off, "
                 'and rows are lost; go on with on_truncation="earliest" or "latest", or start without the checkpoint'
+                f"{mend}"
             )
         if error.code() in _WRONG:
             wrong = InputError(f"{name}: {_WRONG[error.code()]} ({error.str()})")

@@ -6,10 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from weir.errors import InputError
 from weir.operators.sinks.json_lines_sink import json_lines
 from weir.records import user_columns
 from weir.specs.kafka import KafkaSinkSpec
+
+#: As a partition: the key chooses it, or without one chance. As the client library has it.
+PARTITION_UA = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +38,33 @@ def record_values(
         batch: at least one row; system columns are left out.
         spec: says which column is what; all others are fields of the objects.
         encode: makes values of those columns; None: JSON objects.
+
+    Raises:
+        InputError: the number of a partition is none.
     """
     keys = None if spec.key is None else _bytes(batch.column(spec.key))
     headers = None
     if spec.headers is not None:
         rows = batch.column(spec.headers).to_pylist()
         headers = [[(item["key"], item["value"]) for item in row or ()] for row in rows]
-    partitions = None if spec.partition is None else batch.column(spec.partition).to_pylist()
+    partitions = None if spec.partition is None else _partitions(batch.column(spec.partition), spec)
     if spec.value is not None:
         return RecordValues(_bytes(batch.column(spec.value)), keys, headers, partitions)
     apart = {spec.headers, spec.partition} | ({spec.key} if not spec.key_in_value else set())
     names = [name for name in user_columns(batch.schema) if name not in apart]
     values = (encode or _json_objects)(batch.select(names))
     return RecordValues(values, keys, headers, partitions)
+
+
+def _partitions(column: pa.Array, spec: KafkaSinkSpec) -> list[int]:
+    least = pc.min(column).as_py()
+    if least is not None and least < 0:
+        raise InputError(
+            f"topic {spec.topic} has no partition {least}, which is in column {spec.partition!r}; numbers begin "
+            "with 0, and null leaves the choice to the key"
+        )
+    found: list[int] = column.fill_null(PARTITION_UA).to_pylist()
+    return found
 
 
 def _json_objects(rows: pa.RecordBatch) -> list[bytes | None]:

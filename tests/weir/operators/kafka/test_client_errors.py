@@ -11,6 +11,7 @@ from weir.operators.kafka import marks, producing, topic_ids
 from weir.operators.kafka import partitions as reading
 from weir.operators.kafka.client_errors import unreachable
 from weir.operators.kafka.partitions import KafkaPartitions
+from weir.operators.kafka.producing import RecordProducer
 from weir.testing import ManualClock
 
 OUTAGE, PERMANENT = FailureKind.OUTAGE, FailureKind.PERMANENT
@@ -29,6 +30,7 @@ OUTAGE, PERMANENT = FailureKind.OUTAGE, FailureKind.PERMANENT
             "transaction_timeout_ms is more than the brokers take",
         ),
         (KafkaError._UNKNOWN_PARTITION, PERMANENT, "does not have this partition"),
+        (KafkaError._INVALID_ARG, PERMANENT, "the client refuses a setting; correct properties"),
     ],
 )
 def test_a_job_waits_for_what_comes_back_and_ends_for_what_does_not(code, kind, message):
@@ -44,6 +46,34 @@ def partitions():
     found.topic_ids._ask = lambda topics, timeout_s: {}
     yield found
     found.close()
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize(("name", "value"), [("linger", 5), ("acks", 0), ("compression.type", "gzop")])
+def test_a_property_that_is_wrong_ends_the_job_and_is_no_outage(delivery, name, value):
+    spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1", delivery=delivery, properties={name: value})
+    with pytest.raises(
+        InputError, match=f"sink out: .*correct properties .*{name.partition('.')[0]}"
+    ) as told:
+        RecordProducer(spec, "out", "id" if delivery == "exactly_once" else "")
+    assert told.value.failure_kind is PERMANENT
+
+
+def test_an_offset_to_start_at_that_is_not_there_is_told_with_start(partitions):
+    gone = KafkaError(KafkaError._AUTO_OFFSET_RESET)
+    with pytest.raises(InputError, match=r"t\[0\] does not have the offset at which to go on"):
+        partitions._note_failure(("t", 0), gone)
+    start = weir.Kafka(bootstrap="127.0.0.1:1", topics="t", schema={"id": int}, start={"t": {0: 99}})
+    partitions._spec = start.to_spec()
+    with pytest.raises(InputError, match=r"t\[0\] does not have the offset .*or correct start"):
+        partitions._note_failure(("t", 0), gone)
+
+
+def test_a_pattern_without_a_topic_is_told(partitions, caplog):
+    spec = weir.Kafka(bootstrap="127.0.0.1:1", pattern="u.*", schema={"id": int})
+    partitions._spec, partitions._consumer = spec.to_spec(), listed()
+    assert partitions.partitions() == []
+    assert "source s: none of the topics at 127.0.0.1:1 matches 'u.*' so far" in caplog.text
 
 
 def listed(error=None):

@@ -147,6 +147,15 @@ def test_rows_become_records():
     made = record_values(rows, spec)
     assert [json.loads(value) for value in made.values] == [{"text": "a\nb"}, {"text": None}]
     assert (made.keys, made.headers, made.partitions) == ([b"5", None], [[("x", b"1")], []], [2, 0])
+    chosen = [(None, 1), (0, None)]
+    for index, expected in enumerate(([-1, 1], [0, -1])):
+        numbers = pa.RecordBatch.from_pydict({"p": pa.array(chosen[index], pa.int32()), "v": ["a", "b"]})
+        assert (
+            record_values(numbers, weir.KafkaSink("t", bootstrap="b:1", partition="p")).partitions == expected
+        )
+    wrong = pa.RecordBatch.from_pydict({"p": [None, -1], "v": ["a", "b"]})
+    with pytest.raises(InputError, match="topic t has no partition -1, which is in column 'p'"):
+        record_values(wrong, weir.KafkaSink("t", bootstrap="b:1", partition="p"))
     raw = record_values(rows, weir.KafkaSink("t", bootstrap="b:1", value="text"))
     assert (raw.values, raw.keys) == ([b"a\nb", None], None)
 
