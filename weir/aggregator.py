@@ -66,6 +66,9 @@ class Aggregator(ABC):
 #: returns the rows of the result, or None.
 RowsFunction: TypeAlias = Callable[[dict[str, Any], WindowBounds, pl.DataFrame], pl.DataFrame | None]
 
+#: ``function(window, rows)``: the same of windows without a key.
+AllRowsFunction: TypeAlias = Callable[[WindowBounds, pl.DataFrame], pl.DataFrame | None]
+
 
 def check_aggregator(step: str | None, factory: Callable[[], Any]) -> None:
     """Refuse what makes no :class:`Aggregator` whose accumulators can be kept.

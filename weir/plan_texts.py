@@ -8,6 +8,7 @@ from weir.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
 from weir.specs.multi_joins import MultiJoinSpec
+from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
@@ -27,6 +28,8 @@ def key_columns(node: Node) -> list[list[str]]:
 def window_text(node: Node) -> str | None:
     """The windows of a step, or the times that a join pairs; None: it goes by neither."""
     window = getattr(node.spec, "window", None)
+    if isinstance(node.spec, WindowPartSpec):
+        return _window(node.spec.window) + _way_of_rows(node.spec)
     if isinstance(window, Window):
         return _window(window) + _updates(getattr(node.spec, "updates", WindowUpdates()))
     spec = node.spec
@@ -58,6 +61,12 @@ def duration_text(milliseconds: int) -> str:
         if milliseconds and milliseconds % size == 0:
             return f"{milliseconds // size}{unit}"
     return f"{milliseconds}ms"
+
+
+def _way_of_rows(spec: WindowPartSpec) -> str:
+    if spec.can_combine:
+        return ", adds up the rows of each batch"
+    return ", sends every row on as it is" + ("" if spec.key_columns else ", to one subtask")
 
 
 def _updates(updates: WindowUpdates) -> str:

@@ -3,6 +3,9 @@
 Pure; called where a graph gets its stages. The job's own graph, and so its fingerprint, says nothing of these steps:
 they keep no state. One is only put where results are the same to the last bit, and rows that came late are counted and
 dropped. It joins the stage of the step before it, and lets rows pass where it would not save many of them.
+
+Windows over all keys (``window_all``) have such a step in the job's own graph. It lets all rows pass as they are, with
+all of their columns, if somebody reads those that are late.
 """
 
 from __future__ import annotations
@@ -33,6 +36,9 @@ def with_parts(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         name = f"{node.name}.part"
         sides_are_read = any(output_id(node.name, side.name) in consumers for side in node.side_outputs)
+        if sides_are_read and isinstance(node.spec, WindowAggregateSpec) and node.spec.is_keyless:
+            found[:] = _without_adding_up(found, node)
+            continue
         if name in by_name or sides_are_read or not _is_exact(node):
             found.append(node)
             continue
@@ -51,6 +57,25 @@ def with_parts(nodes: Sequence[Node]) -> list[Node]:
         sides = taking.sides(node.name, (schema,))
         found.append(replace(node, spec=taking, inputs=(replace(item, producer=name),), side_outputs=sides))
     return found
+
+
+def _without_adding_up(before: Sequence[Node], node: Node) -> list[Node]:
+    """All steps up to windows over all keys, of which the step before them lets all rows pass."""
+    spec, (item,) = node.spec, node.inputs
+    assert isinstance(spec, WindowAggregateSpec)
+    if not spec.takes_parts:
+        return [*before, node]
+    assert spec.late_schema is not None
+    nodes = []
+    for part in before:
+        if part.name != item.producer:
+            nodes.append(part)
+            continue
+        assert isinstance(part.spec, WindowPartSpec)
+        passing = replace(part.spec, input_schema=spec.late_schema, passes_rows=True)
+        schema = passing.output_schema(part.name, (spec.late_schema,))
+        nodes.append(replace(part, spec=passing, schema=schema))
+    return [*nodes, replace(node, spec=replace(spec, input_schema=schema, takes_parts=False))]
 
 
 def _is_exact(node: Node) -> bool:

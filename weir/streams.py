@@ -29,9 +29,11 @@ from weir.stream_frame import checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
+    from weir.all_rows_windows import AllRowsWindowedStream
     from weir.keyed_streams import KeyedStream
+    from weir.specs.window_updates import ResultMode, Trigger
     from weir.specs.windows import Window
-    from weir.windowed_streams import AllRowsWindowedStream
+    from weir.windows import Duration
 
 #: Methods of keyed streams alone.
 _NEEDS_KEY = frozenset({"join", "join_as_of", "join_all", "deduplicate", "top", "connect_broadcast"})
@@ -202,19 +204,29 @@ class Stream(FunctionSteps):
         exchange = replace(self._exchange(Exchange.HASH, columns), stage_boundary=bool(own_stage))
         return KeyedStream(self.flow, self.node, exchange, columns)
 
-    def window_all(self, window: Window) -> AllRowsWindowedStream:
+    def window_all(
+        self,
+        window: Window,
+        *,
+        allowed_lateness: Duration = 0,
+        early: Trigger | None = None,
+        results: ResultMode = "accumulating",
+    ) -> AllRowsWindowedStream:
         """Divide all rows by time, without a key: ``window_all(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
 
         Args:
-            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative`` or ``weir.session``.
+            window: as for :meth:`weir.KeyedStream.window`, and so are the others.
+            allowed_lateness: for how long a window takes late rows.
+            early: when a window tells what it has before it is complete.
+            results: what the results of a window have after the first one.
 
         Raises:
             GraphError: it cannot be used.
         """
         # The module needs this one.
-        from weir.windowed_streams import AllRowsWindowedStream
+        from weir.all_rows_windows import AllRowsWindowedStream
 
-        return AllRowsWindowedStream(self, window)
+        return AllRowsWindowedStream(self, window, allowed_lateness, early, results)
 
     def rebalance(self) -> Stream:
         """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""

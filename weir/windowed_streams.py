@@ -18,7 +18,7 @@ from weir.row_aggregates import RowAggregates
 from weir.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
-from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec, part_conflict
+from weir.specs.window_parts import WindowPartSpec, part_conflict
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
@@ -49,12 +49,9 @@ class WindowedStream:
         results: ResultMode = "accumulating",
     ) -> None:
         self._stream = stream
-        name = stream.node.name
-        self._window = checked_window(name, window)
-        if early is not None and not isinstance(early, Trigger):
-            raise GraphError(f"step {name!r}: early takes weir.every(...), got {type_name(early)}")
-        self._updates = WindowUpdates(lateness_ms(name, allowed_lateness), early, results)
-        check_updates(name, window, self._updates)
+        self._window, self._updates = checked_updates(
+            stream.node.name, window, allowed_lateness, early, results
+        )
 
     def aggregate(
         self,
@@ -113,11 +110,7 @@ class WindowedStream:
         """Aggregates some of whose values have any length: the rows are kept until the window leaves."""
         stream = self._stream
         schema = window_schema(str(name), stream.key_columns, aggregates, stream.schema, takes_texts=True)
-        if pre_aggregate or self._window.kind == "global" or self._updates != WindowUpdates():
-            raise GraphError(
-                f"step {name!r}: aggregates of texts and bytes are made of all rows of a window, once, when it is "
-                "complete; leave out early, allowed_lateness, pre_aggregate and global windows"
-            )
+        check_given_once(name, self._window, self._updates, of_texts=True, pre_aggregate=bool(pre_aggregate))
         columns = pa.schema([schema.field(each.output) for each in aggregates])
         if len(read_schema) < len(stream.schema) and stream.input.exchange is Exchange.HASH:
             # Whole rows are sent and kept: those columns that are read.
@@ -181,15 +174,8 @@ class WindowedStream:
         parallelism: int | None,
     ) -> KeyedStream:
         stream = self._stream
-        if self._window.kind == "global" or self._updates != WindowUpdates():
-            raise GraphError(
-                f"step {name!r}: code of your own gets each window once, when it is complete; leave out early results, "
-                "allowed lateness and global windows, or use a weir.KeyedProcess with timers"
-            )
-        try:
-            columns = to_schema(schema)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: {error}") from error
+        check_given_once(name, self._window, self._updates)
+        columns = checked_columns(name, schema)
         rows = (WindowAggregate("rows", "count"),)
         spec = WindowProcessSpec(
             stream.key_columns,
@@ -203,37 +189,62 @@ class WindowedStream:
         return stream.keyed_step(name, spec, parallelism)
 
 
-class AllRowsWindowedStream:
-    """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
+def checked_updates(
+    name: str,
+    window: object,
+    allowed_lateness: Duration,
+    early: object,
+    results: ResultMode,
+) -> tuple[Window, WindowUpdates]:
+    """What ``window`` and ``window_all`` of the stream of step ``name`` were given.
 
-    def __init__(self, stream: Stream, window: Window) -> None:
-        self._stream = stream
-        self._window = checked_window(stream.node.name, window)
-        check_updates(stream.node.name, self._window, WindowUpdates())
+    Raises:
+        GraphError: it is no window, or cannot be told so.
+    """
+    found = checked_window(name, window)
+    if early is not None and not isinstance(early, Trigger):
+        raise GraphError(f"step {name!r}: early takes weir.every(...), got {type_name(early)}")
+    updates = WindowUpdates(lateness_ms(name, allowed_lateness), early, results)
+    check_updates(name, found, updates)
+    return found, updates
 
-    def aggregate(self, name: str, **aggregates: AggregateCall) -> Stream:
-        """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
-        In two levels: each subtask adds up the rows of a batch (in a step ``name.part``), and one subtask adds up what
-        all of them have. The result has ``window_start``, ``window_end`` and one column for each aggregate, as that of
-        :meth:`WindowedStream.aggregate`. Late rows are counted. Floats are added up in no certain order.
+def check_given_once(
+    name: str | None,
+    window: Window,
+    updates: WindowUpdates,
+    *,
+    of_texts: bool = False,
+    pre_aggregate: bool = False,
+) -> None:
+    """See that the rows of a window are needed once, when it is complete.
 
-        Args:
-            name: the step's name; its state belongs to it.
-            aggregates: output column -> function, with ``.where(...)`` over some of the rows. The rows that different
-                values and quantiles are taken from all go to the one subtask.
+    Raises:
+        GraphError: they are not.
+    """
+    if not pre_aggregate and window.kind != "global" and updates == WindowUpdates():
+        return
+    if of_texts:
+        raise GraphError(
+            f"step {name!r}: aggregates of texts and bytes are made of all rows of a window, once, when it is "
+            "complete; leave out early, allowed_lateness, pre_aggregate and global windows"
+        )
+    raise GraphError(
+        f"step {name!r}: code of your own gets each window once, when it is complete; leave out early results, "
+        "allowed lateness and global windows, or use a weir.KeyedProcess with timers"
+    )
 
-        Raises:
-            GraphError: there is no aggregate, or one cannot be computed.
-        """
-        stream, window = self._stream, self._window
-        listed, read_schema = read_by_aggregates(name, stream, (), aggregates)
-        window_schema(name, (), listed, stream.schema)
-        part = stream.added_step(f"{name}.part", WindowPartSpec((), window, listed, read_schema))
-        keyed = part.key_by(ALL_ROWS_KEY)
-        given = read_schema.append(keyed.schema.field(ALL_ROWS_KEY))
-        spec = WindowAggregateSpec((ALL_ROWS_KEY,), window, listed, given, takes_parts=True, is_keyless=True)
-        return keyed.added_step(name, spec, parallelism=1)
+
+def checked_columns(name: str | None, schema: Columns) -> pa.Schema:
+    """Columns that an author has declared for step ``name``.
+
+    Raises:
+        GraphError: they are none.
+    """
+    try:
+        return to_schema(schema)
+    except GraphError as error:
+        raise GraphError(f"step {name!r}: {error}") from error
 
 
 def read_by_aggregates(

@@ -100,7 +100,7 @@ def aggregate_type(
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     mend = ""
     if compares_texts(function, column, schema):
-        mend = "; of texts and bytes it goes with windows of keys: key_by(...).window(...)"
+        mend = "; of texts and bytes it goes with windows: key_by(...).window(...), window_all(...)"
     elif pat.is_decimal(dtype):
         mend = f"; cast it in a step before, pl.col({column!r}).cast(pl.Float64)"
     if function in _BY_TIME and not is_number:

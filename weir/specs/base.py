@@ -148,11 +148,15 @@ def merged_schema(step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
 
 
 def _told_fields(value: Any) -> dict[str, object]:
-    """Its fields; one that came later is left out at its default: graphs without it keep their fingerprints."""
+    """Its fields; one that came later is left out at its default: graphs without it keep their fingerprints.
+
+    So is what is ``derived``: the steps before say it already.
+    """
     return {
         f.name: _canonical(getattr(value, f.name))
         for f in dataclasses.fields(value)
-        if not (f.metadata.get("came_later") and _is_default(getattr(value, f.name), f.default))
+        if not f.metadata.get("derived")
+        and not (f.metadata.get("came_later") and _is_default(getattr(value, f.name), f.default))
     }
 
 

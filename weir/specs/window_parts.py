@@ -10,6 +10,8 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.specs.aggregate_functions import aggregate_parts, aggregated_columns
 from weir.specs.base import OperatorSpec
+from weir.specs.expression_checks import expression_columns
+from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WINDOW_PART, Window, WindowAggregate
 
 #: The key of windows over all keys: 0 in every row.
@@ -30,6 +32,10 @@ class WindowPartSpec(OperatorSpec):
     input_schema: pa.Schema
     #: Batches with fewer rows pass as they are.
     rows_min: int = field(default=0, metadata={"came_later": True})
+    #: How windows tell their results: their accumulators have cells for it.
+    updates: WindowUpdates = field(default=WindowUpdates(), metadata={"came_later": True})
+    #: Of windows over all keys: every row leaves as it came, with all of its columns, which ``input_schema`` then has.
+    passes_rows: bool = field(default=False, metadata={"came_later": True})
 
     @property
     def result_keys(self) -> tuple[str, ...]:
@@ -40,7 +46,8 @@ class WindowPartSpec(OperatorSpec):
     def can_combine(self) -> bool:
         """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
         by_clock = self.window.kind == "session" and self.window.time == "processing"
-        return not (by_clock or aggregate_parts(self.aggregates))
+        by_row = self.updates.early is not None and self.updates.early.rows is not None
+        return not (self.passes_rows or by_clock or by_row or aggregate_parts(self.aggregates))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """What is read, null in rows that stand for several, and their accumulators; see :class:`OperatorSpec`."""
@@ -49,17 +56,27 @@ class WindowPartSpec(OperatorSpec):
                 raise GraphError(
                     f"step {step!r}: column {name!r} has a name that it needs itself; rename the column"
                 )
+        all_rows_key = pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False)
+        part = pa.field(WINDOW_PART, pa.binary())
+        if self.passes_rows:
+            return pa.schema([*self.input_schema, all_rows_key, part])
         fields = [
             column.with_nullable(column.nullable or column.name not in self.key_columns)
             for column in self.input_schema
         ]
         if not self.key_columns:
-            fields.append(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False))
-        return pa.schema([*fields, pa.field(WINDOW_PART, pa.binary())])
+            fields.append(all_rows_key)
+        return pa.schema([*fields, part])
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
-        return aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+        if self.passes_rows:
+            return frozenset(self.input_schema.names)
+        read = aggregated_columns(self.aggregates, schema) | {*self.key_columns}
+        early = self.updates.early
+        return (
+            read if early is None or early.where is None else read | expression_columns([early.where], schema)
+        )
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns; see :class:`OperatorSpec`."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.specs.windows import WINDOW_BOUNDS, WindowAggregateSpec, window_schema
+from weir.specs.windows import WINDOW_BOUNDS, WINDOW_PART, WindowAggregateSpec, window_schema
 from weir.state_types import describe, value_type
 
 ProcessForm = Literal["rows", "aggregator"]
@@ -48,8 +48,8 @@ class WindowProcessSpec(WindowAggregateSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, and what the author's code gives; see :class:`OperatorSpec`."""
-        bounded = window_schema(step, self.key_columns, self.aggregates, inputs[0])
-        first = [bounded.field(name) for name in (*self.key_columns, *WINDOW_BOUNDS)]
+        bounded = window_schema(step, self.shown_keys, self.aggregates, inputs[0])
+        first = [bounded.field(name) for name in (*self.shown_keys, *WINDOW_BOUNDS)]
         taken = [field.name for field in first if field.name in self.schema.names]
         if taken:
             raise GraphError(
@@ -59,4 +59,4 @@ class WindowProcessSpec(WindowAggregateSpec):
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All: the author's code gets the rows; see :class:`OperatorSpec`."""
-        return frozenset(schema.names)
+        return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())

@@ -73,6 +73,8 @@ class WindowAggregateSpec(KeyedSpec):
     is_keyless: bool = field(default=False, metadata={"came_later": True})
     #: Rows may be added up before they are sent here, where that changes no result: ``weir.pre_aggregation``.
     adds_up: bool = field(default=True, metadata={"came_later": True})
+    #: Of windows over all keys: the rows as they come to the step before, and so those that are late.
+    late_schema: pa.Schema | None = field(default=None, metadata={"derived": True})
 
     @property
     def shown_keys(self) -> tuple[str, ...]:
@@ -100,9 +102,13 @@ class WindowAggregateSpec(KeyedSpec):
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows, as they come in."""
+        if self.window.time != "event" or self.window.kind == "global":
+            return ()
+        if self.is_keyless:
+            # The planner lets all rows come as they are if somebody reads the late ones.
+            return () if self.late_schema is None else (SideOutput("late", self.late_schema),)
         # Of rows that were added up there is only the sum.
-        has_late = self.window.time == "event" and self.window.kind != "global" and not self.takes_parts
-        return (SideOutput("late", inputs[0]),) if has_late else ()
+        return () if self.takes_parts else (SideOutput("late", inputs[0]),)
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated and what conditions look at; see :class:`OperatorSpec`."""
@@ -112,6 +118,10 @@ class WindowAggregateSpec(KeyedSpec):
         if early is None or early.where is None:
             return read
         return read | expression_columns([early.where], schema)
+
+    def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All; see :class:`OperatorSpec`."""
+        return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
 
 
 @dataclass(frozen=True)

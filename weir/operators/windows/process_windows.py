@@ -22,7 +22,7 @@ from weir.operators.windows.panes import session_pane_ends, window_pane_ends
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
 from weir.operators.windows.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import with_times, without_key_hash
+from weir.records import with_times
 from weir.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
 from weir.state.tables.window_entries import NOTHING_MS, entry_keys
@@ -59,7 +59,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         hashes = row_hashes(batch, keys)
         ends_ms = np.empty(batch.num_rows, dtype=np.int64)
         late = self._find_ends(self._times(batch), hashes, ends_ms)
-        batch = without_key_hash(batch)
+        batch = self._as_given(batch)
         if late:
             self.late_rows += late
             rows = np.flatnonzero(ends_ms != NOTHING_MS)
@@ -137,7 +137,8 @@ class ProcessWindowOperator(WindowAggregateOperator):
         self, key: pa.RecordBatch, bounds: WindowBounds, time_ms: int, result: pa.RecordBatch
     ) -> pa.RecordBatch:
         rows = result.num_rows
-        first = key.take(pa.array(np.zeros(rows, dtype=np.int64))).columns
+        shown = [] if self._spec.is_keyless else key.columns
+        first = [column.take(pa.array(np.zeros(rows, dtype=np.int64))) for column in shown]
         limits = [pa.array(np.full(rows, bound, dtype=np.int64)) for bound in bounds]
         columns = [*first, *limits, *result.columns]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)

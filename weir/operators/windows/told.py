@@ -16,6 +16,7 @@ from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
 from weir.records import EVENT_TIME_COLUMN
+from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 #: Cells that take no rows.
@@ -30,7 +31,7 @@ _TIMES = (
 class ToldCells:
     """Reads and writes these cells of one step."""
 
-    def __init__(self, spec: WindowAggregateSpec) -> None:
+    def __init__(self, spec: WindowAggregateSpec | WindowPartSpec) -> None:
         updates, early = spec.updates, spec.updates.early
         self.is_global = spec.window.kind == "global"
         is_session = spec.window.kind == "session"

@@ -34,6 +34,10 @@ class UserWindows(ABC):
     ) -> pa.RecordBatch | None:
         """Rows of the result, of the columns that the author has declared; ``owners``: of its panes, by time."""
 
+    def _about(self, key: dict[str, Any], window: WindowBounds) -> str:
+        of_key = "" if self._spec.is_keyless else f" of {key}"
+        return f"of the window {tuple(window)}{of_key}"
+
     def _called(
         self, name: str, call: Callable[[], Any], about: str, rows: pa.RecordBatch | None = None
     ) -> Any:
@@ -88,8 +92,9 @@ class RowsWindows(UserWindows):
         frame = pl.DataFrame(rows.select(user_columns(rows.schema)))
         function = self._spec.factory
         name = getattr(function, "__qualname__", type(function).__name__)
-        about = f"of the window {tuple(window)} of {key} with {rows.num_rows:,} rows"
-        made = self._called(f"function {name}", lambda: function(key, window, frame), about, rows)
+        about = f"{self._about(key, window)} with {rows.num_rows:,} rows"
+        given = (window, frame) if self._spec.is_keyless else (key, window, frame)
+        made = self._called(f"function {name}", lambda: function(*given), about, rows)
         return None if made is None else self._checked(f"function {name}", made, about)
 
 
@@ -120,7 +125,7 @@ class AggregatorWindows(UserWindows):
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
-        about = f"of the window {tuple(window)} of {key}"
+        about = self._about(key, window)
         parts = [self._type.decode(data) for data in self._kept.first(owners) if data is not None]
 
         def merged() -> Any:

@@ -28,7 +28,7 @@ from weir.records import (
     without_key_hash,
 )
 from weir.side_outputs import SideRows
-from weir.specs.windows import WindowAggregateSpec
+from weir.specs.windows import WINDOW_PART, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 from weir.state.tables.window_table import WindowTable
@@ -124,7 +124,7 @@ class WindowAggregateOperator(TimedOperator):
         if self._spec.takes_parts:
             batch, rows_added_up = split_parts(batch, self._spec.input_schema, folds.cell_count)
             if rows_added_up is not None:
-                self._take_parts(rows_added_up)
+                yield from self._take_parts(rows_added_up)
             if not batch.num_rows:
                 return
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
@@ -134,7 +134,7 @@ class WindowAggregateOperator(TimedOperator):
         if late:
             self.late_rows += late
             rows = np.flatnonzero(ends_ms != NOTHING_MS)
-            yield SideRows("late", without_key_hash(batch.filter(pa.array(ends_ms == NOTHING_MS))))
+            yield SideRows("late", self._as_given(batch.filter(pa.array(ends_ms == NOTHING_MS))))
             batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         if self._rolling is not None:
@@ -158,7 +158,15 @@ class WindowAggregateOperator(TimedOperator):
         """What leaves because some of the rows of a batch that are not late have been taken, at these slots."""
         return ()
 
-    def _take_parts(self, rows: PartRows) -> None:
+    def _as_given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows without what was added to them on their way here."""
+        batch = without_key_hash(batch)
+        if not self._spec.is_keyless:
+            return batch
+        added = {*self._spec.key_columns, WINDOW_PART}
+        return batch.drop_columns([name for name in batch.schema.names if name in added])
+
+    def _take_parts(self, rows: PartRows) -> Iterator[pa.RecordBatch]:
         """Take in rows that stand for several; all of these are late, or none is."""
         table, batch, ends_ms = self.table, rows.batch, np.empty(rows.batch.num_rows, dtype=np.int64)
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
@@ -177,6 +185,7 @@ class WindowAggregateOperator(TimedOperator):
                 slots.astype(np.int64), cells.integers[start:stop], cells.presence[start:stop], into
             )
             self._note_changed(start, stop, slots)
+            yield from self._taken(start, stop, slots)
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
         if self._by_clock:

@@ -15,8 +15,10 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import packed
 from weir.operators.windows.session_aggregates import session_folds
+from weir.operators.windows.told import ToldCells
 from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, int64_column, system_schema, without_key_hash
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
+from weir.specs.window_updates import WindowUpdates
 
 #: Of a batch with more different keys and panes than this share of its rows nothing is added up.
 _GROUPS_SHARE = 0.5
@@ -101,6 +103,8 @@ class WindowPartOperator(Operator):
 
 def part_folds(spec: WindowPartSpec) -> Folds:
     """The accumulators of a step."""
+    if spec.updates != WindowUpdates():
+        return ToldCells(spec).folds
     if spec.window.kind == "session":
         return session_folds(spec.aggregates, spec.input_schema)
     return Folds(spec.aggregates, spec.input_schema)

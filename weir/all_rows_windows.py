@@ -1,0 +1,165 @@
+"""Windows over all rows, without a key: ``stream.window_all(weir.tumbling("60s")).aggregate("n", n=weir.count())``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from weir.aggregates import AggregateCall
+from weir.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
+from weir.row_aggregates import RowAggregates
+from weir.specs.aggregate_functions import compares_texts
+from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
+from weir.specs.window_process import ProcessForm, WindowProcessSpec
+from weir.specs.window_updates import ResultMode, Trigger
+from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
+from weir.streams import Columns, Stream, checked_callable
+from weir.windowed_streams import (
+    check_given_once,
+    checked_columns,
+    checked_updates,
+    read_by_aggregates,
+)
+from weir.windows import Duration
+
+
+class AllRowsWindowedStream:
+    """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        window: Window,
+        allowed_lateness: Duration = 0,
+        early: Trigger | None = None,
+        results: ResultMode = "accumulating",
+    ) -> None:
+        self._stream = stream
+        self._window, self._updates = checked_updates(
+            stream.node.name, window, allowed_lateness, early, results
+        )
+
+    def aggregate(self, name: str | None, **aggregates: AggregateCall) -> Stream:
+        """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
+
+        In two levels: each subtask adds up the rows of a batch (in a step ``name.part``), and one subtask adds up what
+        all of them have. The result has ``window_start``, ``window_end`` and one column for each aggregate, as that of
+        :meth:`WindowedStream.aggregate`. Floats are added up in no certain order.
+
+        All rows go to the one subtask as they are, if the side output ``late`` is read, if windows are told early by
+        their number of rows, and for counts of different values, quantiles, and minima and the like of texts.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+
+        Raises:
+            GraphError: there is no aggregate, or one cannot be computed.
+        """
+        stream, window, updates = self._stream, self._window, self._updates
+        early = updates.early
+        others = () if early is None or early.where is None else (early.where,)
+        listed, read_schema = read_by_aggregates(name, stream, (), aggregates, others)
+        if any(compares_texts(each.function, each.column, stream.schema) for each in listed):
+            return self._of_texts(name, listed, read_schema)
+        window_schema(str(name), (), listed, stream.schema)
+        part = WindowPartSpec((), window, listed, read_schema, updates=updates)
+        keyed = stream.added_step(_part_name(name), part).key_by(ALL_ROWS_KEY)
+        spec = WindowAggregateSpec(
+            (ALL_ROWS_KEY,),
+            window,
+            listed,
+            read_schema.append(keyed.schema.field(ALL_ROWS_KEY)),
+            updates,
+            takes_parts=True,
+            is_keyless=True,
+            late_schema=stream.schema,
+        )
+        return keyed.added_step(name, spec, parallelism=1)
+
+    def process(self, name: str | None, function: AllRowsFunction, schema: Columns) -> Stream:
+        """Call a function with all rows of each window, when it leaves: ``function(window, rows)``.
+
+        All rows go to one subtask and are kept in the state until then; those of a window must fit its memory. The
+        result has ``window_start`` and ``window_end``, and the columns that the function returns.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            function: gets :class:`weir.WindowBounds`, and a ``pl.DataFrame`` of all columns in the order of event
+                times; returns a ``pl.DataFrame``, or None for no row.
+            schema: columns that the function returns.
+
+        Raises:
+            GraphError: the function, the schema or the kind of window cannot be used.
+        """
+        return self._processed(name, checked_callable(name, function), schema, "rows")
+
+    def aggregate_with(self, name: str | None, factory: Callable[[], Aggregator], schema: Columns) -> Stream:
+        """Aggregate all rows of each window with a :class:`weir.Aggregator` of your own.
+
+        All rows go to one subtask, which keeps an accumulator for each pane, and no rows. The result has
+        ``window_start`` and ``window_end``, and the columns of the aggregator's ``result``.
+
+        Args:
+            name: the step's name; its state belongs to it.
+            factory: makes one aggregator for each subtask; called once when the job is built, too.
+            schema: columns of its results.
+
+        Raises:
+            GraphError: the aggregator, the schema or the kind of window cannot be used.
+        """
+        check_aggregator(name, checked_callable(name, factory))
+        return self._processed(name, factory, schema, "aggregator")
+
+    def _of_texts(
+        self, name: str | None, aggregates: tuple[WindowAggregate, ...], read_schema: pa.Schema
+    ) -> Stream:
+        """Aggregates some of whose values have any length: the rows are kept until the window leaves."""
+        check_given_once(name, self._window, self._updates, of_texts=True)
+        schema = window_schema(str(name), (), aggregates, self._stream.schema, takes_texts=True)
+        columns = pa.schema([schema.field(each.output) for each in aggregates])
+        code = _AllRowsAggregates(aggregates, columns)
+        return self._processed(name, code, columns, "rows", read_schema)
+
+    def _processed(
+        self,
+        name: str | None,
+        code: Callable[..., Any],
+        schema: Columns,
+        form: ProcessForm,
+        read_schema: pa.Schema | None = None,
+    ) -> Stream:
+        """``read_schema``: what of the rows is sent, kept, and in the side output ``late``; None: all columns."""
+        check_given_once(name, self._window, self._updates)
+        stream, window = self._stream, self._window
+        given = stream.schema if read_schema is None else read_schema
+        rows = (WindowAggregate("rows", "count"),)
+        part = WindowPartSpec((), window, rows, given, passes_rows=True)
+        keyed = stream.added_step(_part_name(name), part).key_by(ALL_ROWS_KEY)
+        spec = WindowProcessSpec(
+            (ALL_ROWS_KEY,),
+            window,
+            rows,
+            keyed.schema,
+            is_keyless=True,
+            late_schema=given,
+            factory=code,
+            schema=checked_columns(name, schema),
+            form=form,
+        )
+        return keyed.added_step(name, spec, parallelism=1)
+
+
+class _AllRowsAggregates(RowAggregates):
+    """Aggregates of windows that have no key."""
+
+    def __call__(self, window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:  # type: ignore[override]
+        """See ``weir.aggregator.AllRowsFunction``."""
+        return super().__call__({}, window, rows)
+
+
+def _part_name(name: str | None) -> str | None:
+    return name and f"{name}.part"
