@@ -1,16 +1,20 @@
 """Aggregates over a changelog, as a changelog: vectorised for the keys of a batch.
 
-A key has one value in the store, version 1:
+A key has one value in the store, version 1 or 2:
 
 ==========  =============================================================================================
 bytes       field
 ==========  =============================================================================================
 1           version
 8           rows that are there, little endian; below 0 while some were taken away before they came
-16 each     of each aggregate: how many values count, and the sum of them (int64, or float64 of floats)
+16 each     of each aggregate: how many values count, and the sum of them (int64, or float64 of those that are finite)
+24 each     only in version 2: of each sum and mean of floats how many values are NaN, infinity, and minus infinity
 the rest    of each ``min`` and ``max``: 4 bytes, how many different values there are; the values in ascending
             order, 8 bytes each, as int64 or float64; then how often each of them is there, 8 bytes each
 ==========  =============================================================================================
+
+Version 2 is of keys that have values which are not finite. Programs of before wrote version 1 for these as well, and
+added them to the sum, which says NaN or infinity until the key has no rows.
 """
 
 from __future__ import annotations
@@ -43,8 +47,10 @@ from weir.specs.keyed import Aggregate
 from weir.state.handles.block import Keys
 from weir.state.tables.values import ValueTable
 
-_VERSION = 1
+#: Without numbers of values that are not finite, and with them.
+_VERSION, _VERSION_NOT_FINITE = 1, 2
 _EXTREMES = ("min", "max")
+_SUMS = ("sum", "mean")
 
 
 @dataclass
@@ -55,13 +61,15 @@ class _Totals:
     counts: np.ndarray
     #: int64, or the bits of float64.
     sums: np.ndarray
+    #: How many values are NaN, infinity and minus infinity; (keys, sums of floats, 3).
+    not_finite: np.ndarray
     #: By extreme: values and how often each is there, for each key.
     values: dict[int, list[tuple[np.ndarray, np.ndarray]]]
 
     def copy(self) -> _Totals:
         """Of the arrays; pairs of values are replaced, not changed."""
         values = {index: list(pairs) for index, pairs in self.values.items()}
-        return _Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), values)
+        return _Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), self.not_finite.copy(), values)
 
 
 def has_rows(value: bytes) -> bool:
@@ -150,9 +158,30 @@ class ChangelogAggregateOperator(Operator):
             if aggregate.function in _EXTREMES:
                 self._add_values(totals.values[index], keys, values, own)
             elif self._sums_are_floats[index]:
-                np.add.at(totals.sums[:, index].view(np.float64), keys, values * own)
+                self._add_floats(totals, index, keys, values, own)
             else:
                 np.add.at(totals.sums[:, index], keys, values * own)
+
+    @property
+    def _float_sums(self) -> list[int]:
+        """Aggregates that are made of a sum of floats."""
+        return [
+            index
+            for index, each in enumerate(self._spec.aggregates)
+            if each.function in _SUMS and self._sums_are_floats[index]
+        ]
+
+    def _add_floats(
+        self, totals: _Totals, index: int, keys: np.ndarray, values: np.ndarray, signs: np.ndarray
+    ) -> None:
+        """Add floats to sums; those that are not finite are counted, because no sum could be rid of them."""
+        finite = np.isfinite(values)
+        if not finite.all():
+            counts = totals.not_finite[:, self._float_sums.index(index)]
+            for kind, found in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
+                np.add.at(counts[:, kind], keys[found], signs[found])
+            keys, values, signs = keys[finite], values[finite], signs[finite]
+        np.add.at(totals.sums[:, index].view(np.float64), keys, values * signs)
 
     def _values(
         self, batch: pa.RecordBatch, aggregate: Aggregate, mask: np.ndarray
@@ -191,14 +220,25 @@ class ChangelogAggregateOperator(Operator):
         empty = bytes([_VERSION]) + bytes(fixed_bytes - 1)
         heads = [empty if value is None else value[:fixed_bytes] for value in stored]
         table = np.frombuffer(b"".join(heads), dtype=np.uint8).reshape(count, fixed_bytes)
-        if (table[:, 0] != _VERSION).any():
-            wrong = int(table[table[:, 0] != _VERSION, 0][0])
-            raise StateMismatchError(f"aggregates have format version {wrong}, this program reads {_VERSION}")
+        known = np.isin(table[:, 0], (_VERSION, _VERSION_NOT_FINITE))
+        if not known.all():
+            raise StateMismatchError(
+                f"aggregates have format version {int(table[~known, 0][0])}, this program reads {_VERSION} and "
+                f"{_VERSION_NOT_FINITE}"
+            )
         cells = np.ascontiguousarray(table[:, 1:]).view(np.int64)
         none = np.empty(0, dtype=np.int64)
         values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self._extremes}
-        for value in stored if self._extremes else ():
-            at = fixed_bytes
+        not_finite = np.zeros((count, len(self._float_sums), 3), dtype=np.int64)
+        has_numbers = (table[:, 0] == _VERSION_NOT_FINITE).tolist()
+        for position in np.flatnonzero(has_numbers).tolist():
+            value = stored[position]
+            assert value is not None
+            not_finite[position].ravel()[:] = np.frombuffer(
+                value, dtype=np.int64, count=not_finite[position].size, offset=fixed_bytes
+            )
+        for position, value in enumerate(stored) if self._extremes else ():
+            at = fixed_bytes + (8 * not_finite[position].size if has_numbers[position] else 0)
             for index in self._extremes:
                 if value is None:
                     values[index].append((none, none))
@@ -208,16 +248,20 @@ class ChangelogAggregateOperator(Operator):
                 both = np.frombuffer(value[numbers_at:at], dtype=np.int64)
                 values[index].append((both[:size], both[size:]))
         return _Totals(
-            cells[:, 0].copy(), cells[:, 1::2].copy(order="F"), cells[:, 2::2].copy(order="F"), values
+            cells[:, 0].copy(),
+            cells[:, 1::2].copy(order="F"),
+            cells[:, 2::2].copy(order="F"),
+            not_finite,
+            values,
         )
 
     def _write(self, state_keys: list[bytes], stored: list[bytes | None], totals: _Totals) -> None:
         count, width = totals.counts.shape
         cells = np.empty((count, 1 + 2 * width), dtype=np.int64)
         cells[:, 0], cells[:, 1::2], cells[:, 2::2] = totals.rows, totals.counts, totals.sums
-        version = bytes([_VERSION])
+        has_numbers = (totals.not_finite != 0).any(axis=(1, 2)).tolist()
         # What is left of a sum of floats when all are gone is what rounding left.
-        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1)
+        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1) & ~np.array(has_numbers, dtype=bool)
         for index in range(width):
             if not self._sums_are_floats[index] and index not in self._extremes:
                 is_empty &= totals.sums[:, index] == 0
@@ -229,7 +273,9 @@ class ChangelogAggregateOperator(Operator):
                 if stored[position] is not None:
                     deletes.append(key)
                 continue
-            parts = [version, row.tobytes()]
+            parts = [bytes([_VERSION_NOT_FINITE if has_numbers[position] else _VERSION]), row.tobytes()]
+            if has_numbers[position]:
+                parts.append(totals.not_finite[position].tobytes())
             for index in self._extremes:
                 values, counts = totals.values[index][position]
                 parts += [len(values).to_bytes(4, "little"), values.tobytes(), counts.tobytes()]
@@ -268,7 +314,9 @@ class ChangelogAggregateOperator(Operator):
                 continue
             sums = np.ascontiguousarray(totals.sums[:, index])
             if self._sums_are_floats[index]:
-                sums = sums.view(np.float64)
+                sums = _with_not_finite(
+                    sums.view(np.float64), totals.not_finite[:, self._float_sums.index(index)]
+                )
             if aggregate.function == "mean":
                 sums = sums / np.where(valid, counts, 1)
             found.append(array_of(sums, valid))
@@ -329,6 +377,19 @@ class ChangelogAggregateOperator(Operator):
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the state mean."""
         return keyed_snapshot(self._spec.kind, self._codec)
+
+
+def _with_not_finite(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Sums of all values.
+
+    Args:
+        sums: of those that are finite; float64, shape (keys,).
+        counts: how many are NaN, infinity and minus infinity; shape (keys, 3). Below 0: taken away before they came.
+    """
+    nan, above, below = (counts[:, kind] > 0 for kind in range(3))
+    if not (nan.any() or above.any() or below.any()):
+        return sums
+    return np.select([nan | (above & below), above, below], [np.nan, np.inf, -np.inf], sums)
 
 
 def _equal(left: pa.Array, right: pa.Array) -> np.ndarray:

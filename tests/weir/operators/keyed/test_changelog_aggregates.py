@@ -128,6 +128,47 @@ def test_what_is_not_a_number_is_an_extreme_only_where_nothing_else_is():
     assert repr(told.select("low", "high").rows()) == "[(nan, nan), (2.0, 2.0), (2.0, 3.0), (2.0, 2.0)]"
 
 
+NOT_FINITE = st.sampled_from([math.nan, math.inf, -math.inf, 0.25, 2.0, None])
+
+
+@QUICK
+@given(
+    steps=st.lists(
+        st.one_of(
+            st.tuples(st.just("insert"), st.tuples(st.integers(0, 1), st.just(1), NOT_FINITE)),
+            st.tuples(st.just("delete"), st.integers(0, 9)),
+        ),
+        max_size=16,
+    )
+)
+def test_sums_and_means_are_rid_of_what_is_not_finite_when_it_is_taken_away(steps):
+    flow = weir.Dataflow("not_finite", max_parallelism=4)
+    rows = flow.source("rows", weir.JsonLines("/absent", schema=SCHEMA))
+    totals = rows.key_by("k").aggregate(
+        "totals", total=weir.sum("x"), mean=weir.mean("x"), n=weir.count("x"), low=weir.min("x")
+    )
+    totals.sink("out", weir.Collect())
+    table, told = [], []
+    with testing.start(flow) as job:
+        for number, step in enumerate(steps):
+            job.push("rows", changes_of([step], table))
+            if number == len(steps) // 2:
+                told += job.rows("totals").to_dicts()
+                job.checkpoint()
+                job.restart()
+        told += job.rows("totals").to_dicts()[len(told) :]
+    last = {row["k"]: row for row in told if row["_change"] != "update_before"}
+    found = {
+        key: (row["total"], row["mean"], row["n"]) for key, row in last.items() if row["_change"] != "delete"
+    }
+    wanted = {}
+    for key in {key for key, _, _ in table}:
+        values = [x for its_key, _, x in table if its_key == key and x is not None]
+        total = sum(values) if values else None
+        wanted[key] = (total, total / len(values) if values else None, len(values))
+    assert repr(sorted(found.items())) == repr(sorted(wanted.items()))
+
+
 def test_each_key_is_told_once_for_a_batch_and_not_if_nothing_changes():
     names = list(SCHEMA)
     with testing.start(flow_of()) as job:
@@ -173,34 +214,65 @@ GOLDEN = (
 )  # fmt: skip
 
 
-def test_golden_bytes():
-    source = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("_change", pa.string())])
-    aggregates = (Aggregate("rows", "count"), Aggregate("mean", "mean", "n"), Aggregate("high", "max", "x"))
+#: Version 2; of the sum the number of its values, the finite part, and how many are NaN, infinity, minus infinity.
+GOLDEN_NOT_FINITE = (
+    "02" + "0400000000000000"
+    + "0400000000000000" + "000000000000e03f"
+    + "0400000000000000" + "00" * 8
+    + "0200000000000000" + "0100000000000000" + "0000000000000000"
+    + "03000000" + "000000000000e03f" + "000000000000f07f" + "000000000000f87f"
+    + "0100000000000000" * 2 + "0200000000000000"
+)  # fmt: skip
+
+SOURCE = pa.schema([("k", pa.int64()), ("n", pa.int64()), ("x", pa.float64()), ("_change", pa.string())])
+
+
+def opened(store, aggregates):
     spec = ChangelogAggregateSpec(("k",), aggregates)
+    tables = StateTables(store, 1 << 16, 4)
+    operator = create_operator(spec)
+    schema = spec.output_schema("a", (SOURCE,))
+    context = OperatorContext(
+        *("job", "a", 0, 0, 1), max_parallelism=4, tables=tables.of("a", {"totals": 0}), schema=schema
+    )
+    operator.open(context)
+    return operator, tables
 
-    def opened(store):
-        tables = StateTables(store, 1 << 16, 4)
-        operator = create_operator(spec)
-        schema = spec.output_schema("a", (source,))
-        context = OperatorContext(
-            *("job", "a", 0, 0, 1), max_parallelism=4, tables=tables.of("a", {"totals": 0}), schema=schema
-        )
-        operator.open(context)
-        return operator, tables
 
-    def batch_of(*rows):
-        plain = pa.RecordBatch.from_pylist(
-            [dict(zip(source.names, row, strict=True)) for row in rows], schema=source
-        )
-        return with_times(plain, np.zeros(len(rows), dtype=np.int64), 7)
+def batch_of(*rows):
+    plain = pa.RecordBatch.from_pylist(
+        [dict(zip(SOURCE.names, row, strict=True)) for row in rows], schema=SOURCE
+    )
+    return with_times(plain, np.zeros(len(rows), dtype=np.int64), 7)
 
+
+def test_golden_bytes_with_values_that_are_not_finite():
+    aggregates = (Aggregate("total", "sum", "x"), Aggregate("high", "max", "x"))
     store = MemoryBackend()
-    operator, tables = opened(store)
+    operator, tables = opened(store, aggregates)
+    values = (0.5, math.nan, math.inf, math.nan)
+    list(operator.process(batch_of(*((1, 1, x, "insert") for x in values))))
+    tables.flush()
+    ((_, value),) = store.scan()
+    assert value.hex() == GOLDEN_NOT_FINITE
+    operator, tables = opened(store, aggregates)
+    gone = operator.process(batch_of(*((1, 1, x, "delete") for x in values[1:])))
+    assert [batch.column("total").to_pylist()[-1] for batch in gone] == [0.5]
+    tables.flush()
+    ((_, value),) = store.scan()
+    # Programs of before read it again.
+    assert value[0] == 1
+
+
+def test_golden_bytes():
+    aggregates = (Aggregate("rows", "count"), Aggregate("mean", "mean", "n"), Aggregate("high", "max", "x"))
+    store = MemoryBackend()
+    operator, tables = opened(store, aggregates)
     list(operator.process(batch_of((1, 1, 0.5, "insert"), (1, 2, 1.0, "insert"))))
     tables.flush()
     ((_, value),) = store.scan()
     assert value.hex() == GOLDEN
-    operator, _ = opened(store)
+    operator, _ = opened(store, aggregates)
     (told,) = operator.process(batch_of((1, 2, 1.0, "delete")))
     assert told.column("high").to_pylist() == [1.0, 0.5]
     assert told.column("mean").to_pylist() == [1.5, 1.0]
