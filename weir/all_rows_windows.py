@@ -16,7 +16,8 @@ from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import ResultMode, Trigger
 from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
-from weir.streams import Columns, Stream, checked_callable
+from weir.stream_frame import Columns, checked_callable
+from weir.streams import Stream
 from weir.windowed_streams import (
     check_given_once,
     checked_columns,
