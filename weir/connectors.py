@@ -238,7 +238,8 @@ class Csv(LineFileSource):
         quote: the character around fields that hold delimiters, quotes (doubled) or newlines; None: there is none.
         header: whether the first record of each file names the fields, in any order; a column may not be absent.
         columns: where ``header`` is False: the names of all fields, in order; those of the schema unless given.
-        null_values: fields that are null, if they are not in quotes. ``""`` in quotes is an empty text.
+        null_values: fields that are null. In quotes they are so only in columns that are no texts: ``""`` is an empty
+            text, but a missing number.
         quoted_newlines: whether a field in quotes may hold a newline. Then each file is read by one subtask, because
             nobody can tell from its middle where a record begins. False: a newline ends a record, and files are
             divided.

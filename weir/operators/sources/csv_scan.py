@@ -205,7 +205,8 @@ def _scan_record(
             why = BAD_UTF8
             about = field
         if column >= 0 and why == GOOD:
-            if not is_quoted and is_null(data, start, end, empty_is_null, nulls, null_offsets):
+            may_be_null = not is_quoted or kind != KIND_TEXT
+            if may_be_null and is_null(data, start, end, empty_is_null, nulls, null_offsets):
                 valid[column * rows_max + row] = 0
                 table[column, COLUMN_NULLS] += 1
                 to_end = to

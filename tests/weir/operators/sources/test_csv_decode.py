@@ -106,6 +106,26 @@ def test_other_types():
     assert values(pa.binary(), "é") == ["é".encode()]
 
 
+def test_null_values_in_quotes_are_null_in_columns_that_are_no_texts():
+    """So do programs write them that put every field in quotes."""
+    types = (
+        pa.int64(),
+        pa.float64(),
+        pa.bool_(),
+        pa.date32(),
+        pa.decimal128(9, 2),
+        pa.uint64(),
+        pa.string(),
+        pa.binary(),
+    )
+    schema = pa.schema([(f"c{number}", data_type) for number, data_type in enumerate(types)])
+    line = ",".join(['""'] * len(types)) + "\n" + ",".join(['"NA"'] * len(types)) + "\n"
+    found = rows(line, schema, null_values=("", "NA"))
+    assert found == [(*(None,) * 6, "", b""), (*(None,) * 6, "NA", b"NA")]
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    assert [r.reason for r in decode('""\n', required).rejections] == ["field id is null"]
+
+
 def test_nulls_are_unquoted_and_only_where_they_may_be():
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
     decoded = decode('1,\n,a\n3,NULL\n4,"NULL"\nNULL,b\n6,NUL\n', schema, null_values=("", "NULL"))
