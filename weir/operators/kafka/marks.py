@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +10,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from weir.clock import Clock, SystemClock
 from weir.operators.kafka.bounded_calls import Waiting
 from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.client_log import client_log
 from weir.specs.kafka import KafkaSinkSpec
-
-log = logging.getLogger(__name__)
 
 _ANSWER_TIMEOUT_S = 30.0
 #: For a coordinator that is asked whether it is there.
@@ -111,7 +109,7 @@ class Marks:
         name = f"{self._group}#{number}" if number else self._group
         settings = {**self._spec.properties, "bootstrap.servers": self._spec.bootstrap, "group.id": name}
         kept = {key: value for key, value in settings.items() if key not in _PRODUCER_ONLY}
-        return Consumer({**kept, "enable.auto.commit": False}, logger=log)
+        return Consumer({**kept, "enable.auto.commit": False}, logger=client_log)
 
     def _partition(self) -> TopicPartition:
         return TopicPartition(self._spec.topic, 0)

@@ -14,6 +14,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from weir.clock import Clock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import ABSENT, is_refusal, is_wrong_password, unreachable
+from weir.operators.kafka.client_log import client_log
 from weir.operators.kafka.records import Message
 from weir.operators.kafka.topic_ids import TopicIds
 from weir.specs.kafka import KafkaSpec
@@ -77,7 +78,7 @@ class KafkaPartitions:
         }
         settings.setdefault("isolation.level", "read_committed")
         try:
-            self._consumer = Consumer(settings, logger=log)
+            self._consumer = Consumer(settings, logger=client_log)
         except KafkaException as error:
             raise InputError(f"source {step}: {error.args[0].str()}; correct properties") from None
 

@@ -14,6 +14,7 @@ from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
 from weir.operators.kafka.client_errors import is_refusal, is_wrong_password, unreachable
+from weir.operators.kafka.client_log import client_log
 from weir.operators.kafka.marks import GROUPS, Mark, Marks
 from weir.operators.kafka.values import record_values
 from weir.specs.kafka import KafkaSinkSpec
@@ -109,7 +110,7 @@ class RecordProducer:
             settings["transactional.id"] = transactional_id
             settings["transaction.timeout.ms"] = spec.transaction_timeout_ms
         try:
-            self._producer = Producer(settings, logger=log)
+            self._producer = Producer(settings, logger=client_log)
             if transactional_id:
                 self._init_transactions(waiting or awaiting_answer(spec, step, self._clock))
         except KafkaException as error:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.client_log import client_log
 from weir.specs.kafka import KafkaSpec
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,9 @@ class TopicIds:
         if self._client is None:
             properties = self._spec.properties.items()
             settings = {name: value for name, value in properties if name.startswith(_CONNECTION)}
-            self._client = AdminClient({**settings, "bootstrap.servers": self._spec.bootstrap}, logger=log)
+            self._client = AdminClient(
+                {**settings, "bootstrap.servers": self._spec.bootstrap}, logger=client_log
+            )
         asked = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=timeout_s)
         found = {}
         for topic, answer in asked.items():
