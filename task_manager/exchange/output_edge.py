@@ -184,13 +184,19 @@ class OutputEdge:
     ) -> None:
         """Switch to other consumers at a batch boundary; see docs/design/0001.
 
-        Rows that were not sent yet follow the new table. To a stage with key groups a route marker separates old from
-        new rows on every channel, also of an input without keys: owners wait for those of all inputs. The end of the
-        stream goes to retired consumers. Where the stream has ended already nothing follows. New consumers learn the
-        watermark that the others have.
+        Rows that were not sent yet follow the new table; with BROADCAST they leave now, for all consumers of before,
+        whether these have credit or not: else one of them could have a row that another one never gets, and a new one
+        would not know of it. What waits for a consumer is bounded, so this is, too.
+
+        To a stage with key groups a route marker separates old from new rows on every channel, also of an input without
+        keys: owners wait for those of all inputs. The end of the stream goes to retired consumers. Where the stream has
+        ended already nothing follows. New consumers learn the watermark that the others have.
         """
         told = self._watermarks.take_back()
         unsent = {index: writer.take_back() for index, writer in self._writers.items()}
+        if self.edge.exchange is Exchange.BROADCAST:
+            for index, elements in unsent.items():
+                self._writers[index].send_now([item for item in elements if isinstance(item, pa.RecordBatch)])
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
         self.writers = self._in_order()
@@ -223,7 +229,7 @@ class OutputEdge:
     def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> None:
         """Queue taken-back rows in order, and after all of them the end of the stream, if that was among them."""
         has_ended = False
-        for index, elements in unsent.items():
+        for elements in unsent.values():
             for element in elements:
                 if isinstance(element, EndOfStream):
                     has_ended = True
@@ -232,10 +238,7 @@ class OutputEdge:
                     continue
                 elif self.edge.exchange is Exchange.HASH:
                     self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
-                elif self.edge.exchange is Exchange.BROADCAST:
-                    if index in self._writers:
-                        self._writers[index].add(element)
-                else:
+                elif self.edge.exchange is not Exchange.BROADCAST:
                     self.add(element)
         if has_ended:
             self.tell(EndOfStream())

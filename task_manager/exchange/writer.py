@@ -11,7 +11,7 @@ that leaves. Only a single row may be larger.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -205,6 +205,22 @@ class ChannelWriter:
         self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
         return elements
 
+    def send_now(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Send rows whether or not there is credit; nothing waits here.
+
+        Raises:
+            ConnectionLostError: the receiver is gone.
+            WireLimitError: a row is larger than a message may be.
+        """
+        for batch in batches:
+            self._append(batch, None)
+        while self._rows:
+            item = self._gather(self._policy.rows_max, self._batch_bytes_max)
+            assert item is not None, "rows wait"
+            batch, size_bytes = self._cut(item, self._batch_bytes_max)
+            self._check_size(size_bytes)
+            self._send(batch, size_bytes)
+
     def _append(self, batch: pa.RecordBatch, size_bytes: int | None) -> None:
         """Put rows after those that wait."""
         item = _measured(batch, size_bytes)
@@ -238,28 +254,38 @@ class ChannelWriter:
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""
         gate = self.channel.gate
-        limit = self.channel.batch_bytes_max
-        bytes_max = gate.batch_bytes_max if limit is None else min(limit, gate.batch_bytes_max)
-        item = self._gather(min(gate.rows_free, self._policy.rows_max), bytes_max)
+        item = self._gather(min(gate.rows_free, self._policy.rows_max), self._batch_bytes_max)
         if item is None:
             return False
-        batch, size_bytes = self._cut(item, bytes_max)
-        if limit is not None and size_bytes > limit:
-            raise WireLimitError(
-                f"a record of {size_bytes} bytes is larger than a message may be: raise "
-                f"taskManager.message_bytes_max ({limit})"
-            )
+        batch, size_bytes = self._cut(item, self._batch_bytes_max)
+        self._check_size(size_bytes)
         if not gate.has_room(size_bytes):
             self._put_back(_Waiting(batch, size_bytes, is_exact=True))
             return False
-        self.channel.send(batch, size_bytes)
-        self.batches_sent += 1
-        self.bytes_sent += size_bytes
+        self._send(batch, size_bytes)
         self._forget_arrivals(batch.num_rows)
         self.deadline_s = (
             self._clock.monotonic_s() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
         )
         return True
+
+    @property
+    def _batch_bytes_max(self) -> int:
+        limit, bytes_max = self.channel.batch_bytes_max, self.channel.gate.batch_bytes_max
+        return bytes_max if limit is None else min(limit, bytes_max)
+
+    def _check_size(self, size_bytes: int) -> None:
+        limit = self.channel.batch_bytes_max
+        if limit is not None and size_bytes > limit:
+            raise WireLimitError(
+                f"a record of {size_bytes} bytes is larger than a message may be: raise "
+                f"taskManager.message_bytes_max ({limit})"
+            )
+
+    def _send(self, batch: pa.RecordBatch, size_bytes: int) -> None:
+        self.channel.send(batch, size_bytes)
+        self.batches_sent += 1
+        self.bytes_sent += size_bytes
 
     def _forget_arrivals(self, rows: int) -> None:
         """The oldest rows were sent."""

@@ -554,6 +554,49 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
     assert sorted(rows) == list(range(200))
 
 
+@pytest.mark.parametrize("has_key_groups", [False, True])
+def test_copies_that_wait_at_a_reroute_go_to_all_consumers_of_before_and_to_no_other(has_key_groups):
+    """Two of three retire, one of which has credit for one batch only; another one comes."""
+    table = initial_table(1, 3, 128)
+    after, _ = rescaled(table, (0, 3))
+    routes = [each.group_to_subtask if has_key_groups else None for each in (table, after)]
+    links = [channel(0, elements_max=2), channel(1), channel(2, elements_max=1), channel(3)]
+    edge = OutputEdge(
+        edge_of(Exchange.BROADCAST),
+        {index: link for index, (link, _) in enumerate(links[:3])},
+        BatchPolicy(100, 10_000.0),
+        routes[0],
+    )
+    waits = []
+
+    def reroute_once(timeout_s: float) -> None:
+        waits.append(timeout_s)
+        output.reroute(edge_of(Exchange.BROADCAST), after.version, routes[1], {3: links[3][0]}, [1, 2])
+
+    output = Output([edge], reroute_once, SystemClock())
+    for start in range(0, 15, 3):
+        output.emit(batch(["a", "b", "c"], start))
+    assert not waits
+    assert [len(inbox) for _, inbox in links] == [2, 5, 1, 0]
+    output.broadcast(Watermark(7))
+    reroute_once(0.0)
+    output.emit(batch(["d"], 15))
+    received: list[list] = [[] for _ in links]
+    while any(more := [drain(inbox) for _, inbox in links]):
+        received = [old + new for old, new in zip(received, more, strict=True)]
+        output.pump()
+
+    def rows(elements: list) -> list[int]:
+        return [n for e in elements if isinstance(e, pa.RecordBatch) for n in e.column("n").to_pylist()]
+
+    before = list(range(15))
+    assert [rows(elements) for elements in received] == [[*before, 15], before, before, [15]]
+    assert all(isinstance(received[index][-1], EndOfStream) for index in (1, 2))
+    assert Watermark(7) in received[0]
+    for elements in received[:3] if has_key_groups else ():
+        assert rows(elements[: elements.index(RouteMarker(after.version))]) == before
+
+
 def test_an_input_without_keys_of_a_stage_with_key_groups_has_markers_too():
     """An owner waits for those of all its inputs."""
     before = initial_table(1, 1, 128)
