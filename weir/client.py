@@ -320,12 +320,11 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            raise AskError(
-                400, f"{value!r} is no text in UTF-8, as questions are: ask for all keys"
-            ) from None
+        from weir.questions.json_values import text_of_bytes
+
+        return text_of_bytes(value)
+    if isinstance(value, dt.timedelta):
+        return str(value.total_seconds())
     return value.isoformat() if isinstance(value, dt.date | dt.datetime | dt.time) else str(value)
 
 

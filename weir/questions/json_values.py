@@ -11,6 +11,29 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+#: Before bytes in a question that are no text, as answers show them.
+BASE64 = "base64:"
+
+
+def bytes_of(text: str) -> bytes:
+    """The bytes that a text in a question stands for: its own in UTF-8, or after ``base64:`` those that follow.
+
+    Raises:
+        ValueError: what follows is no base64.
+    """
+    if not text.startswith(BASE64):
+        return text.encode()
+    return base64.b64decode(text.removeprefix(BASE64).replace("-", "+").replace("_", "/"), validate=True)
+
+
+def text_of_bytes(value: bytes) -> str:
+    """What :func:`bytes_of` reads."""
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = BASE64
+    return BASE64 + base64.b64encode(value).decode() if text.startswith(BASE64) else text
+
 
 def plain(value: Any) -> Any:
     """A value as JSON has it: times as ISO 8601, decimals as text, bytes as base64, dataclasses as objects."""

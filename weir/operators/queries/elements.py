@@ -22,7 +22,7 @@ from weir.operators.queries.state_format import (
     times_of,
 )
 from weir.protocol.queries import QueryError, Question
-from weir.questions.json_values import plain
+from weir.questions.json_values import bytes_of, plain
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.elements import ELEMENT
@@ -257,7 +257,7 @@ _MAP_KEYS: tuple[Callable[[str], Any], ...] = (
     dt.date.fromisoformat,
     dt.datetime.fromisoformat,
     dt.time.fromisoformat,
-    str.encode,
+    bytes_of,
     _parts,
 )
 

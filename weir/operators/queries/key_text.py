@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,7 @@ import pyarrow.types as pat
 from weir import keys as weir_keys
 from weir.key_encoding import is_bytes_like
 from weir.protocol.queries import QueryError
-from weir.questions.json_values import plain
+from weir.questions.json_values import bytes_of, plain
 
 
 class KeyText:
@@ -93,7 +95,19 @@ def _array(part: Any, column: pa.Field) -> pa.Array:
         if part is None:
             return pa.array([None], dtype)
         if pat.is_binary(dtype) or pat.is_large_binary(dtype):
-            return pa.array([str(part).encode()], dtype)
-        return pa.array([part if isinstance(part, str) else json.dumps(part)], pa.string()).cast(dtype)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            return pa.array([bytes_of(str(part))], dtype)
+        return _cast(part if isinstance(part, str) else json.dumps(part), dtype)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, ArithmeticError) as error:
         raise QueryError(400, f"key {part!r} is no {column.type} ({column.name})") from error
+
+
+def _cast(text: str, dtype: pa.DataType) -> pa.Array:
+    """A value as answers show it, and as Arrow reads it. What would lose digits is refused."""
+    if pat.is_timestamp(dtype) and dtype.unit != "ns":
+        # Arrow reads as many digits as the unit has, and answers show six.
+        return pa.array([text]).cast(pa.timestamp("us", dtype.tz)).cast(dtype)
+    if pat.is_time(dtype):
+        return pa.array([dt.time.fromisoformat(text)], pa.time64("us")).cast(dtype)
+    if pat.is_duration(dtype):
+        return pa.array([int(decimal.Decimal(text) * 1_000_000)], pa.duration("us")).cast(dtype)
+    return pa.array([text], pa.string()).cast(dtype)
