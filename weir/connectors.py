@@ -281,7 +281,8 @@ class Parquet(FileSource):
     """Parquet: a file, a directory of parts, or a glob.
 
     A column may have a narrower type than the schema says, if none of its values is changed by that (int32 where int
-    is declared, float32 or int32 where float is).
+    is declared, float32 or int32 where float is). That holds within lists and structs, too. A map is a list of structs
+    ``key``, ``value``; a column of JSON a text, of UUIDs bytes.
 
     Attributes:
         path: where it is.

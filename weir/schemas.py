@@ -78,13 +78,24 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
 def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of type ``actual`` is one of type ``wanted``, so that a cast never fails and loses nothing.
 
-    True for the same type, for strings, bytes and lists of any offsets (inside others too), for integers that fit,
+    True for the same type, for strings, bytes and lists of any offsets, for integers and decimals that fit,
     and for floats of fewer bits. Integers of 32 bits and less are exact in a float of 64, those of 16 and less in one
-    of 32.
+    of 32. So is a map a list of structs, an extension type what it is stored as, and what has nulls only anything. The
+    same holds of what is inside lists and structs.
     """
+    if isinstance(actual, pa.BaseExtensionType):
+        actual = actual.storage_type
     actual = small_type(actual)
-    if actual == wanted:
+    if actual == wanted or pa.types.is_null(actual):
         return True
+    nested = _nested_is_widened(actual, wanted)
+    if nested is not None:
+        return nested
+    if pa.types.is_fixed_size_binary(actual):
+        return pa.types.is_binary(wanted)
+    if pa.types.is_decimal128(actual) and pa.types.is_decimal128(wanted):
+        digits = wanted.precision - wanted.scale - (actual.precision - actual.scale)
+        return wanted.scale >= actual.scale and digits >= 0
     signed = pa.types.is_signed_integer
     if pa.types.is_integer(actual) and pa.types.is_integer(wanted):
         grows = wanted.bit_width > actual.bit_width
@@ -94,6 +105,19 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_floating(wanted) and pa.types.is_floating(actual):
         return bool(wanted.bit_width > actual.bit_width)
     return False
+
+
+def _nested_is_widened(actual: pa.DataType, wanted: pa.DataType) -> bool | None:
+    """The same of lists, structs and maps; None: ``actual`` is none of them."""
+    if pa.types.is_map(actual):
+        actual = pa.list_(pa.struct([("key", actual.key_type), ("value", actual.item_type)]))
+    if pa.types.is_list(actual) or pa.types.is_fixed_size_list(actual):
+        return pa.types.is_list(wanted) and is_widened_by(actual.value_type, wanted.value_type)
+    if not pa.types.is_struct(actual):
+        return None
+    if not pa.types.is_struct(wanted) or [f.name for f in actual] != [f.name for f in wanted]:
+        return False
+    return all(is_widened_by(own.type, other.type) for own, other in zip(actual, wanted, strict=True))
 
 
 #: Width of a float -> bits of the integers that it holds exactly.
