@@ -282,7 +282,8 @@ class Parquet(FileSource):
 
     A column may have a narrower type than the schema says, if none of its values is changed by that (int32 where int
     is declared, float32 or int32 where float is). That holds within lists and structs, too. A map is a list of structs
-    ``key``, ``value``; a column of JSON a text, of UUIDs bytes.
+    ``key``, ``value``; a column of JSON a text, of UUIDs bytes. A column that a file does not have may be in the names
+    of its folders, as partitioned sinks write them: ``day=2026-11-22``.
 
     Attributes:
         path: where it is.

@@ -92,10 +92,10 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if nested is not None:
         return nested
     if pa.types.is_fixed_size_binary(actual):
-        return pa.types.is_binary(wanted)
+        return bool(pa.types.is_binary(wanted))
     if pa.types.is_decimal128(actual) and pa.types.is_decimal128(wanted):
         digits = wanted.precision - wanted.scale - (actual.precision - actual.scale)
-        return wanted.scale >= actual.scale and digits >= 0
+        return bool(wanted.scale >= actual.scale and digits >= 0)
     signed = pa.types.is_signed_integer
     if pa.types.is_integer(actual) and pa.types.is_integer(wanted):
         grows = wanted.bit_width > actual.bit_width

@@ -57,7 +57,7 @@ class ArrowIpcReader(ColumnarReader):
         self._range: BatchRange | None = None
         self._file: IpcFile | None = None
         #: In the open file.
-        self._places = FilePlaces({}, {})
+        self._places = FilePlaces.nowhere()
         #: Pieces of the record batch that is being read.
         self._pieces: Iterator[pa.RecordBatch] = iter(())
         #: Position of the first row that was not decoded.

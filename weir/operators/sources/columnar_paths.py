@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,9 @@ import pyarrow.types as pa_types
 
 from weir.errors import GraphError
 from weir.nested_paths import Path, parsed_path, path_text
+
+#: The folder of rows that have no value.
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
 class NoSuchColumnError(Exception):
@@ -24,17 +28,24 @@ class FilePlaces:
     """Where columns are in one file.
 
     Attributes:
-        paths: by column, in the order in which they are read.
-        types: of their values in the file.
+        types: by column, in the order in which they are read, the types of their values.
+        paths: of those that are in the file.
+        constants: of those that are in the names of the file's folders, the value of all rows.
     """
 
-    paths: Mapping[str, Path]
     types: Mapping[str, pa.DataType]
+    paths: Mapping[str, Path]
+    constants: Mapping[str, pa.Scalar]
+
+    @classmethod
+    def nowhere(cls) -> FilePlaces:
+        """Of no file."""
+        return cls({}, {}, {})
 
     @property
     def are_plain(self) -> bool:
         """Whether each is a column of the file with this name."""
-        return all(path == (name,) for name, path in self.paths.items())
+        return not self.constants and all(path == (name,) for name, path in self.paths.items())
 
     @property
     def top_names(self) -> list[str]:
@@ -45,14 +56,24 @@ class FilePlaces:
         """The columns, of rows that have at least what is wanted of the file's columns that hold them."""
         if self.are_plain:
             return batch.select(list(self.paths))
-        arrays = [_value_at(batch.column(str(path[0])), path[1:]) for path in self.paths.values()]
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.paths))
+        arrays = []
+        for name in self.types:
+            if name in self.constants:
+                arrays.append(pa.repeat(self.constants[name], batch.num_rows))
+            else:
+                column, *below = self.paths[name]
+                arrays.append(_value_at(batch.column(str(column)), below))
+        return pa.RecordBatch.from_arrays(arrays, names=list(self.types))
 
 
-def find_columns(found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path]) -> FilePlaces:
-    """Where columns are in a file: at the path that was given; else a column of the name, or at the path that it is.
+def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path]) -> FilePlaces:
+    """Where columns are in a file.
+
+    They are at the path that was given; else a column of the name, in the name of a folder (``day=2026-11-22``), or at
+    the path that the name is.
 
     Args:
+        file: its path.
         found: of the file.
         wanted: the columns.
         given: paths of some of them.
@@ -60,11 +81,40 @@ def find_columns(found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path])
     Raises:
         NoSuchColumnError: there is none, or more than one.
     """
-    paths, types = {}, {}
+    places = FilePlaces.nowhere()
+    types, paths, constants = dict(places.types), dict(places.paths), dict(places.constants)
+    folders = folder_values(file)
     for field in wanted:
-        paths[field.name] = path = given.get(field.name) or _own_path(field.name, found)
-        types[field.name] = _type_at(found, path, field.type)
-    return FilePlaces(paths, types)
+        name = field.name
+        if name in folders and name not in given and name not in found.names:
+            types[name], constants[name] = field.type, _folder_value(name, folders[name], field.type)
+        else:
+            paths[name] = path = given.get(name) or _own_path(name, found)
+            types[name] = _type_at(found, path, field.type)
+    return FilePlaces(types, paths, constants)
+
+
+def folder_values(file: str) -> dict[str, str | None]:
+    """What the folders of a file say of its rows, as Hive and our sinks name them: ``country=be/day=2026-11-22``."""
+    found = {}
+    for folder in file.split("/")[:-1]:
+        name, equals, text = folder.partition("=")
+        if name and equals:
+            found[unquote(name)] = None if text == NULL_FOLDER else unquote(text)
+    return found
+
+
+def _folder_value(name: str, text: str | None, data_type: pa.DataType) -> pa.Scalar:
+    if text is None:
+        return pa.scalar(None, data_type)
+    try:
+        if pa_types.is_binary(data_type) or pa_types.is_large_binary(data_type):
+            return pa.scalar(bytes.fromhex(text), data_type)
+        return pa.scalar(text).cast(data_type)
+    except (pa.ArrowException, ValueError):
+        raise NoSuchColumnError(
+            f"column {name} is {text!r} by its folder, which is not of type {data_type}"
+        ) from None
 
 
 def _own_path(name: str, found: pa.Schema) -> Path:
@@ -108,7 +158,7 @@ def _is_list(data_type: pa.DataType) -> bool:
     )
 
 
-def _value_at(array: pa.Array, path: Path) -> pa.Array:
+def _value_at(array: pa.Array, path: Sequence[str | int]) -> pa.Array:
     """Values at a path below those of a column; null where there are none."""
     for key in path:
         array = _at_place(array, key) if isinstance(key, int) else pc.struct_field(array, key)

@@ -45,7 +45,7 @@ class ColumnarReader(FileReader):
         """
         given = dict(self._columnar_spec.paths)
         try:
-            places = find_columns(found, self._columnar_spec.schema, given)
+            places = find_columns(path, found, self._columnar_spec.schema, given)
         except NoSuchColumnError as error:
             raise InputError(f"{path}: {error}; correct the source's schema or the file") from None
         for field in self._columnar_spec.schema:
@@ -55,7 +55,7 @@ class ColumnarReader(FileReader):
                     f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
                     f"that does not hold every such value: correct the schema or the file"
                 )
-        return find_columns(found, self._columnar_spec.schema_read, given)
+        return find_columns(path, found, self._columnar_spec.schema_read, given)
 
     def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """Put rows with forbidden nulls aside; ``first`` is the place of the first row."""

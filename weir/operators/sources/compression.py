@@ -8,6 +8,8 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from weir.errors import InputError
+
 #: Endings of names, and the codecs of pyarrow that they stand for.
 SUFFIXES = {
     ".gz": "gzip",
@@ -17,6 +19,21 @@ SUFFIXES = {
     ".bz2": "bz2",
     ".lz4": "lz4",
 }
+#: Endings of what is packed in another way: nobody wants its bytes as lines.
+_UNREAD = (
+    ".xz",
+    ".zip",
+    ".br",
+    ".7z",
+    ".rar",
+    ".tar",
+    ".tgz",
+    ".tar.gz",
+    ".tar.bz2",
+    ".tar.zst",
+    ".snappy",
+    ".z",
+)
 #: Asked for at a time: what is lost of it when the stream breaks off is read again, byte by byte.
 _READ_BYTES = 256 << 10
 _SKIP_BYTES = 1 << 20
@@ -28,9 +45,17 @@ def codec_of(path: str, compression: str) -> str | None:
     Args:
         path: the file.
         compression: "auto": as its name ends; "none"; or the codec.
+
+    Raises:
+        InputError: by its name it is packed in a way that is not read.
     """
     if compression != "auto":
         return None if compression == "none" else compression
+    if path.lower().endswith(_UNREAD):
+        raise InputError(
+            f"cannot read input {path}: files that are packed in this way are not read; unpack it, or write it as "
+            ".gz, .zst, .bz2 or .lz4. With compression=None it is read as it is"
+        )
     return next((codec for suffix, codec in SUFFIXES.items() if path.lower().endswith(suffix)), None)
 
 

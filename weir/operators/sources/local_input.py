@@ -94,10 +94,7 @@ def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
     if may_be_empty and (target.is_dir() or _GLOB_CHARACTERS & set(path)):
         return files
     if not files:
-        raise InputError(
-            f"cannot read input {path}: {kind}; "
-            f"generate it (python workgen.py --out {path}) or correct the path"
-        )
+        raise InputError(f"cannot read input {path}: {kind}; correct the path, or put files there first")
     return files
 
 

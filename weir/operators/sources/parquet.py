@@ -57,7 +57,7 @@ class ParquetReader(ColumnarReader):
         self._file: pq.ParquetFile | None = None
         self._file_path = ""
         #: In the open file.
-        self._places = FilePlaces({}, {})
+        self._places = FilePlaces.nowhere()
         self._leaves = WantedLeaves({}, [])
         self._pending: list[RowGroup] = []
         #: What is left of the row group; decoded batch by batch.
@@ -180,6 +180,9 @@ class ParquetReader(ColumnarReader):
         ranges, null_counts = known_ranges(
             file.metadata.row_group(self._group_stops.index(group.stop_row)), self._leaves.single(names)
         )
+        for name, constant in self._places.constants.items():
+            if constant.is_valid:
+                ranges[name], null_counts[name] = (constant.as_py(), constant.as_py()), 0
         if any(null_counts.get(name) != 0 for name in self._required) or may_hold(condition, ranges):
             return False
         if time_column is not None:
