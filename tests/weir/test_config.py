@@ -219,7 +219,7 @@ GOLDEN = [
     ),
     (
         {"taskManager": {"cassandra": {"keyspace": "Weir"}}},
-        'taskManager.cassandra.keyspace = "Weir": must be text like ^[a-z][a-z0-9_]*$',
+        'taskManager.cassandra.keyspace = "Weir": must be text like ^[a-z][a-z0-9_]{0,47}$',
     ),
     ({"taskManager": {"rocksDBPath": ""}}, 'taskManager.rocksDBPath = "": must be text, not empty'),
     (

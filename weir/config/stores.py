@@ -73,7 +73,7 @@ class CassandraConfig(Section):
         ("127.0.0.1",), "Hosts through which the others are found.", min_length=1
     )
     port: Port = setting(9042, "Port of all hosts.")
-    keyspace: str = setting("weir", "Keyspace of the tables.", pattern="^[a-z][a-z0-9_]*$", max_length=48)
+    keyspace: str = setting("weir", "Keyspace of the tables.", pattern="^[a-z][a-z0-9_]{0,47}$")
     username: str = setting("", "User; empty: none.")
     password: str = setting("", "Its password.")
     local_datacenter: str = setting("", "The data centre whose nodes are asked; empty: of the first node.")

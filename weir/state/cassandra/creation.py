@@ -29,8 +29,8 @@ def create_tables(session: Session, tables: Sequence[StateTable], check_cancelle
     """
     settings = session.settings
     if not settings.creates_tables:
-        statements = [runs_statement(settings), *map(table_statement, tables)]
-        log.info("tables that must exist: %s", "; ".join(statements))
+        statements = [keyspace_statement(settings), runs_statement(settings), *map(table_statement, tables)]
+        log.info("what must exist: %s", "; ".join(statements))
     session.run(_create(session, tables), check_cancelled)
 
 
