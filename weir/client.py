@@ -42,11 +42,9 @@ class Connection:
 
     def __init__(self, address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) -> None:
         """See :func:`connect`."""
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            host, port = address, str(_PORT)
+        host, port = place_of(address)
         self._address = f"{host}:{port}"
-        self._connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=timeout_s)
+        self._connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
         self._patience_s = patience_s
         self._clock = SystemClock()
 
@@ -283,8 +281,27 @@ def connect(address: str, *, timeout_s: float = 10.0, patience_s: float = 10.0) 
         address: host and HTTP port (`/status` has those of task managers), such as "localhost:9008".
         timeout_s: for one answer.
         patience_s: how long a question is asked again while the answer is "try again".
+
+    Raises:
+        AskError: the address is none.
     """
     return Connection(address, timeout_s=timeout_s, patience_s=patience_s)
+
+
+def place_of(address: str) -> tuple[str, int]:
+    """Host and port of an address, which may be written as browsers have it; port 9008 unless it says another one.
+
+    Raises:
+        AskError: 400: it is none.
+    """
+    place = address.removeprefix("http://").removesuffix("/")
+    host, colon, port = place.rpartition(":")
+    if not colon or port.endswith("]"):
+        host, port = place, str(_PORT)
+    is_host = host and not any(sign in host for sign in "/?# ") and (":" not in host or host.startswith("["))
+    if not is_host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise AskError(400, f"address {address!r} must be HOST:PORT, as in localhost:{_PORT}")
+    return host, int(port)
 
 
 def _frame(streams: list[bytes]) -> pl.DataFrame:

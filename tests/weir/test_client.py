@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.client import place_of
 from weir.errors import ConnectionLostError
 from weir.questions.json_values import arrow_column
 
@@ -37,6 +38,29 @@ def test_a_process_that_does_not_answer_is_waited_for_once():
     assert len(accepted) == 1
     for connection in accepted:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("localhost:9018", ("localhost", 9018)),
+        ("localhost", ("localhost", 9008)),
+        ("http://localhost:9008/", ("localhost", 9008)),
+        ("[::1]:9008", ("[::1]", 9008)),
+        ("[::1]", ("[::1]", 9008)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port_or_what_browsers_have(address, place):
+    assert place_of(address) == place
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "localhost:http", "localhost:99999", "https://localhost:9008", "localhost:9008/state", "a:b:1"],
+)
+def test_what_is_no_address_is_told_at_once(address):
+    with pytest.raises(weir.WeirError, match="must be HOST:PORT, as in localhost:9008"):
+        weir.connect(address)
 
 
 def test_a_key_that_no_question_can_have_is_told():
