@@ -23,10 +23,21 @@ _PARAMETERS: list[dict[str, Any]] = [
         ("to", "string", "up to here; inclusive"),
         ("prefix", "string", "keys that begin so"),
         ("reverse", "boolean", "the last one first"),
-        ("limit", "integer", "rows of a page, at most 10000"),
+        (
+            "limit",
+            "integer",
+            "rows of a page, at most 10000 (100000 in Arrow); below a key its first entries",
+        ),
         ("as_of", "integer", "of a versioned state: the value that was in force at this time, ms"),
+        (
+            "time_from",
+            "integer",
+            "of versions, windows and sessions of all keys: from this time on, ms; inclusive",
+        ),
+        ("time_to", "integer", "up to this time, ms; inclusive"),
         ("count", "boolean", "only how many keys there are; reads all of them"),
         ("continuation", "string", "the next page of an answer that had this"),
+        ("min_checkpoint", "integer", "as of this checkpoint or a later one, which is waited for; else 503"),
     )
 ]
 _ANSWER: dict[int | str, dict[str, Any]] = {200: {"model": StateKeyView}}
@@ -34,7 +45,12 @@ _PAGE: dict[int | str, dict[str, Any]] = {200: {"model": StatePageView}}
 _REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorView, "description": "the question is malformed"},
     404: {"model": ErrorView, "description": "no such step, state or key"},
+    409: {"model": ErrorView, "description": "the job is over"},
     410: {"model": ErrorView, "description": "the checkpoint of the continuation is not open any more"},
+    413: {
+        "model": ErrorView,
+        "description": "there is more than an answer may have: ask for less, or give limit",
+    },
     429: {"model": ErrorView, "description": "too many questions are being answered"},
     503: {
         "model": ErrorView,

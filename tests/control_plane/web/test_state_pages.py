@@ -4,11 +4,12 @@ import asyncio
 from types import SimpleNamespace
 
 import httpx
+import pytest
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from control_plane.web import state_pages
-from weir.protocol.queries import QueryError
+from weir.protocol.queries import QueryError, parse_question
 from weir.questions.guard import Admission
 
 
@@ -91,7 +92,11 @@ def test_the_openapi_document_says_what_is_answered(monkeypatch):
     for path in ("/state/{step}/{state}", "/state/{step}/{state}/{key}"):
         operation = client.get("/openapi.json").json()["paths"][path]["get"]
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
-        assert {item["name"] for item in operation["parameters"]} >= {"step", "consistency", "continuation"}
+        names = {item["name"] for item in operation["parameters"]} - {"step", "state", "key"}
+        with pytest.raises(QueryError) as told:
+            parse_question("s", "s", None, {"other": "1"})
+        assert str(told.value).endswith(f"there are {', '.join(sorted(names))}")
+        assert {"400", "404", "409", "410", "413", "429", "503", "504"} <= operation["responses"].keys()
 
 
 def test_rows_in_arrow_come_with_the_rest_of_the_answer_in_a_header(monkeypatch):
