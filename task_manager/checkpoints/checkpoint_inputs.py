@@ -41,6 +41,11 @@ class CheckpointInputs:
         self._recorded_bytes = 0
 
     @property
+    def is_calm(self) -> bool:
+        """Whether nothing is put aside or recorded, and nothing is left of what was: elements come as they are."""
+        return self.aligner.checkpoint_id == 0 and not self._ready
+
+    @property
     def is_overdue(self) -> bool:
         """Whether the first barrier has waited too long."""
         return self.overdue_s != float("inf") and self._clock.monotonic_s() >= self.overdue_s

@@ -85,7 +85,8 @@ def take_rows(
         if not wanted.take(deliveries[0]):
             break
         taken.append(deliveries.popleft())
-    deliveries.extendleft(reversed(passed))
+    if passed:
+        deliveries.extendleft(reversed(passed))
     return taken
 
 
@@ -158,12 +159,17 @@ class Inbox:
 
     def put(self, delivery: Delivery) -> None:
         """Append; never blocks, because the producers' credits bound the inbox."""
-        with self._condition:
+        # ``with`` would be two calls of Python more, for every batch.
+        condition = self._condition
+        condition.acquire()
+        try:
             self._elements.append(delivery)
             if not isinstance(delivery.element, pa.RecordBatch):
                 self._hear(delivery)
             if len(self._elements) >= self._enough or (self._wave_inputs and self._is_wave_here()):
-                self._condition.notify()
+                condition.notify()
+        finally:
+            condition.release()
 
     def _hear(self, delivery: Delivery) -> None:
         watermarks, barriers = self._heard
@@ -305,31 +311,42 @@ class Inbox:
 
     def poll(self, timeout_s: float) -> Delivery | None:
         """The next element; None after ``timeout_s`` or :meth:`wake`."""
-        with self._condition:
+        condition = self._condition
+        condition.acquire()
+        try:
             if not self._elements and not self._woken and timeout_s > 0:
-                self._condition.wait(timeout_s)
+                condition.wait(timeout_s)
             self._woken = False
             self._gathered -= 1
             return self._elements.popleft() if self._elements else None
+        finally:
+            condition.release()
 
     def poll_rows(
         self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
     ) -> list[Delivery]:
         """The batches at the head that :func:`take_rows` takes; never waits."""
-        with self._condition:
-            first = self._elements[0] if self._elements else None
+        if not self._elements:
+            return []
+        condition = self._condition
+        condition.acquire()
+        try:
+            first = self._elements[0]
             taken = take_rows(self._elements, wanted, schema, edge_index)
             self._gathered -= len(taken)
-            if first is not None and taken and self._elements and self._elements[0] is first:
+            if taken and self._elements and self._elements[0] is first:
                 # What was passed by has gathered, too: nothing more is waited for.
                 self._gathered = max(self._gathered, 1)
             return taken
+        finally:
+            condition.release()
 
     def poll_watermark(self) -> Delivery | None:
         """The element at the head if it is a watermark; never waits."""
+        # Nobody else takes anything away.
+        if not self._elements or not isinstance(self._elements[0].element, Watermark):
+            return None
         with self._condition:
-            if not self._elements or not isinstance(self._elements[0].element, Watermark):
-                return None
             self._gathered -= 1
             return self._elements.popleft()
 

@@ -89,8 +89,9 @@ class Gathering:
         small_s = self._small_s if rows_mean < SMALL_ROWS else 0.0
         trickle_s = self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
         # A wave is not to wait between processes.
-        self._least_s = min(self._least_s, small_s)
-        return max(small_s, trickle_s)
+        if small_s < self._least_s:
+            self._least_s = small_s
+        return small_s if small_s > trickle_s else trickle_s
 
     def wave_s(self, rows_per_s: float) -> float:
         """How long a subtask with so many rows a second waits for the rest of a wave; 0: it has more than a trickle."""
@@ -101,8 +102,9 @@ class Gathering:
 
     def turn_us(self, rows_per_s: float) -> int:
         """The time between two moments at which a source with so many rows a second reads; 0: it reads at any time."""
-        longest_us = 2e6 * self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
-        return next((turn_us for turn_us in _TURNS_US if turn_us <= longest_us), 0)
+        if rows_per_s >= TRICKLE_ROWS_PER_S or not self._trickle_s:
+            return 0
+        return next((turn_us for turn_us in _TURNS_US if turn_us <= 2e6 * self._trickle_s), 0)
 
     def _look(self, now_s: float) -> None:
         used_s = self._cpu_s()

@@ -36,6 +36,8 @@ class Output:
         """
         self._edges = list(edges)
         self._main = [edge for edge in self._edges if not edge.edge.output]
+        #: Whether another stage takes what leaves the last step.
+        self.has_channels = bool(self._main)
         #: By side output (``step/output``).
         self._sides: dict[str, list[OutputEdge]] = {}
         for edge in self._edges:
@@ -52,11 +54,6 @@ class Output:
         self.batches = 0
         #: Seconds spent waiting for credit.
         self.waited_s = 0.0
-
-    @property
-    def has_channels(self) -> bool:
-        """Whether another stage takes what leaves the last step."""
-        return bool(self._main)
 
     def consumers(self, edge: Edge) -> list[int]:
         """Subtask indices to which an edge leads now."""
@@ -147,7 +144,7 @@ class Output:
 
     def pump(self) -> float:
         """Send what is due and has credit; returns the monotonic second of the next need (infinity: none)."""
-        if self._is_clear:
+        if self._is_clear or not self._edges:
             # Only once: a broken channel is to be seen.
             self._is_clear = False
             return float("inf")
@@ -221,4 +218,10 @@ class Output:
             self.waited_s += self._clock.monotonic_s() - now_s
 
     def _is_all_sent(self) -> bool:
-        return not self.is_held and all(writer.is_empty for edge in self._edges for writer in edge.writers)
+        if self.is_held:
+            return False
+        for edge in self._edges:
+            for writer in edge.writers:
+                if not writer.is_empty:
+                    return False
+        return True

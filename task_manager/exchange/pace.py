@@ -8,7 +8,7 @@ than ``batch_timeout_ms``; more only where the whole process is busy with small 
 
 from __future__ import annotations
 
-from task_manager.exchange.gathering import SMALL_ROWS, Gathering
+from task_manager.exchange.gathering import SMALL_ROWS, TRICKLE_ROWS_PER_S, Gathering
 
 #: A subtask with small batches works at most one part in this many.
 _REST_FACTOR = 3.0
@@ -74,6 +74,10 @@ class Pace:
         self.has_turns = False
         #: When the last round began, the mean time from one to the next, and rounds since one was looked at closely.
         self._began_s, self._period_s, self._rounds = 0.0, 1.0, 0
+        #: Whether what comes at a time comes so rarely that a row may wait a ms longer for the others.
+        self.has_long_rounds = True
+        #: How much later than expected, or than the first of it, all of a round may be there.
+        self.late_s = _LATE_S_MAX
 
     def round_s(self, now_s: float) -> float:
         """How long what comes first may wait for the others without a look, because all come at a time; 0: not at all.
@@ -94,16 +98,6 @@ class Pace:
             return 0.0
         return self._began_s + self._period_s + self.late_s - now_s
 
-    @property
-    def has_long_rounds(self) -> bool:
-        """Whether what comes at a time comes so rarely that a row may wait a ms longer for the others."""
-        return self._period_s > _LONG_ROUND_S
-
-    @property
-    def late_s(self) -> float:
-        """How much later than expected, or than the first of it, all of a round may be there."""
-        return min(max(_WINDOW_S, _ROUND_LATE * self._period_s), _LATE_S_MAX)
-
     def window_s(self, now_s: float) -> float:
         """How long the first small batch of some waits for the others; 0: not at all."""
         if now_s - self._ended_s > _WINDOW_PERIOD_S_MAX or self._rows_mean >= SMALL_ROWS:
@@ -117,8 +111,9 @@ class Pace:
     @property
     def wave_s(self) -> float:
         """How long whatever comes first waits for the rest of a wave (see ``gathering``); 0: rows are no trickle."""
-        wave_s = 0.0 if self._gathering is None else self._gathering.wave_s(self._rows_per_s)
-        return min(wave_s, self._wave_s_max)
+        if self._gathering is None or self._rows_per_s >= TRICKLE_ROWS_PER_S:
+            return 0.0
+        return min(self._gathering.wave_s(self._rows_per_s), self._wave_s_max)
 
     def saw_wave(self, *, whole: bool) -> None:
         """All of a wave came before :attr:`wave_s` was over, or not: then something may not come with each one."""
@@ -138,13 +133,14 @@ class Pace:
         """Note what the last rows took; ``waited_s``: for credit, besides."""
         # Sooner comes only the rest of a round that was torn: it would make the next one seem overdue.
         if began_s - self._began_s >= _ROUND_S_MIN or not self.has_long_rounds:
-            self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
-            self._began_s = began_s
+            self._note_round(began_s)
         taken_s = elapsed_s + waited_s
         ended_s = began_s + taken_s
         period_s = max(ended_s - self._ended_s, taken_s, 1e-9)
-        self.busy_share += min(1.0, period_s / _SHARE_S) * (taken_s / period_s - self.busy_share)
-        self._rows_per_s += min(1.0, period_s / _RATE_S) * (rows / period_s - self._rows_per_s)
+        share = period_s / _SHARE_S if period_s < _SHARE_S else 1.0
+        self.busy_share += share * (taken_s / period_s - self.busy_share)
+        share = period_s / _RATE_S if period_s < _RATE_S else 1.0
+        self._rows_per_s += share * (rows / period_s - self._rows_per_s)
         self._ended_s = ended_s
         if elapsed_s <= _TOGETHER_S:
             if rows * 2 >= self.rows_max:
@@ -156,7 +152,14 @@ class Pace:
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
         if self._gathering is not None:
             rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean, self._rows_per_s))
-        self.next_s = began_s + rest_s if rows < min(SMALL_ROWS, self.rows_max) else 0.0
+        is_small = rows < SMALL_ROWS and rows < self.rows_max
+        self.next_s = began_s + rest_s if is_small else 0.0
+
+    def _note_round(self, began_s: float) -> None:
+        self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
+        self._began_s = began_s
+        self.has_long_rounds = self._period_s > _LONG_ROUND_S
+        self.late_s = min(max(_WINDOW_S, _ROUND_LATE * self._period_s), _LATE_S_MAX)
 
     def looked(self, at_s: float) -> None:
         """Note that a control element was taken: in a busy process the next ones gather too, or come in waves."""

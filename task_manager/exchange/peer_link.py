@@ -76,7 +76,8 @@ class PeerLink:
         #: Why the link is of no use any more.
         self._error: str | None = None
         #: Guards all that follows; tells the link's thread that there is something to do.
-        self._condition = threading.Condition(threading.Lock())
+        self._guard = threading.Lock()
+        self._condition = threading.Condition(self._guard)
         self._pending: deque[bytes | pa.Buffer] = deque()
         self._pending_bytes = 0
         #: Something among them does not wait for others.
@@ -113,7 +114,7 @@ class PeerLink:
 
         ``is_urgent``: it does not wait for others; large frames never do.
         """
-        with self._condition:
+        with self._guard:
             if not self._is_closed:
                 self._pending.extend(frame)
                 self._pending_bytes += sum(map(len, frame))
@@ -124,7 +125,7 @@ class PeerLink:
         if not self._pending:
             return
         error: OSError | None = None
-        with self._condition:
+        with self._guard:
             # Who writes looks again when that is done, also the thread that connects.
             if self._socket is None or self._is_writing or not self._pending:
                 return

@@ -70,7 +70,8 @@ class ReceivingLink:
         #: Heads of batches whose schema is known, and the numbers of their channels: most frames have one of these.
         self._plain_heads: dict[bytes, int] = {}
         #: Guards all that follows; tells the thread that replies that there is something to do.
-        self._condition = threading.Condition(threading.Lock())
+        self._guard = threading.Lock()
+        self._condition = threading.Condition(self._guard)
         #: Finished batches by channel number that were not told yet, together, and their bytes.
         self._released: dict[int, int] = {}
         self._released_count = self._released_bytes = 0
@@ -186,7 +187,7 @@ class ReceivingLink:
 
     def _release(self, number: int, size_bytes: int) -> None:
         """A consumer has finished a batch; called by its thread."""
-        with self._condition:
+        with self._guard:
             batches = self._released[number] = self._released.get(number, 0) + 1
             self._released_count += 1
             self._released_bytes += size_bytes

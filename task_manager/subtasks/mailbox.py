@@ -86,7 +86,8 @@ class Mailbox:
 
     def run_commands(self) -> None:
         """Run everything that was posted; called between two batches."""
-        self._run_routing()
+        if self._cancelled or self._routing:
+            self._run_routing()
         while self._commands:
             _run(*self._commands.popleft())
 

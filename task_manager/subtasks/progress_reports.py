@@ -17,6 +17,8 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     progress = kept.copy()
     progress.rejected = rejects_of(running)
     kept.records_rejected = progress.records_rejected = sum(r.rejected for r in progress.rejected)
+    # It is a sum over channels, which a small batch would have to pay for.
+    kept.bytes_out = progress.bytes_out = running.chain.output.bytes_sent
     # Read here, because a subtask that is held back cannot write it.
     kept.backpressured_s = progress.backpressured_s = running.chain.output.waited_s
     kept.channels = progress.channels = (

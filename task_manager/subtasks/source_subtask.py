@@ -140,18 +140,18 @@ class SourceSubtask(Subtask):
                 self._idle = self.progress.is_idle = False
             # Rises without rows too, when a split that held it back has ended.
             self._watermark.follow(polled.event_time_ms_max)
-            self._watermark.raise_to(polled.watermark_ms)
+            if polled.watermark_ms is not None:
+                self._watermark.raise_to(polled.watermark_ms)
             self.progress.read_watermark_ms = self._watermark.time_ms
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
             # A barrier goes before the watermark, at which consumers look whether all of a wave is there.
             self.mailbox.run_commands()
-            self._make_watermark(is_calm=polled.next_poll_us > 0)
-            now_us = self._clock.now_us()
+            now_s, now_us = self._clock.monotonic_s(), self._clock.now_us()
+            self._make_watermark(now_s, now_us, is_calm=polled.next_poll_us > 0)
             wait_us = polled.next_poll_us - now_us if polled.next_poll_us else 0
             if wait_us > 0:
-                now_s = self._clock.monotonic_s()
                 turn_s = self._pace.turn_s(now_s, now_us)
                 until_s = max(now_s + wait_us / 1e6, turn_s)
                 # A machine that is busy with small batches gets fewer and larger ones.
@@ -168,13 +168,12 @@ class SourceSubtask(Subtask):
 
     def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
         """Rows are due that the first operators have seen before."""
+        self._account(part.stop - part.start, size_bytes, self._send_ahead, part)
 
-        def send() -> None:
-            first, end = self._chain.pass_ahead(*part)
-            if first < end:
-                self._chain.output.emit_ahead(part.rows.batch, first, end)
-
-        self._account(part.stop - part.start, size_bytes, send)
+    def _send_ahead(self, part: PartAhead) -> None:
+        first, end = self._chain.pass_ahead(*part)
+        if first < end:
+            self._chain.output.emit_ahead(part.rows.batch, first, end)
 
     def _process_late(self, batch: pa.RecordBatch, late: LateColumn, size_bytes: int) -> None:
         """Rows that go to another stage as they are, and of which a column is read on the way."""
@@ -204,13 +203,12 @@ class SourceSubtask(Subtask):
             # It has rows, so that it is not idle.
             self._last_data_s = self._clock.monotonic_s()
             deadline_s = self._housekeeping()
-            self._make_watermark()
+            self._make_watermark(self._clock.monotonic_s(), self._clock.now_us())
             self._poll(min(deadline_s, self._times.next_s))
         self.progress.is_held_back = False
 
-    def _make_watermark(self, *, is_calm: bool = False) -> None:
-        now_s = self._clock.monotonic_s()
-        if not self._times.take(now_s, self._clock.now_us(), self.progress.records_in, is_calm=is_calm):
+    def _make_watermark(self, now_s: float, now_us: int, *, is_calm: bool = False) -> None:
+        if not self._times.take(now_s, now_us, self.progress.records_in, is_calm=is_calm):
             return
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
         early, output = self._chain.early_sides, self._chain.output

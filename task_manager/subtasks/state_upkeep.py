@@ -56,7 +56,7 @@ class StateUpkeep:
         now_s = self._clock.monotonic_s()
         if now_s >= self._next_flush_s:
             self._flush_part(now_s)
-        if not self._chain.tables.sweeps:
+        if not self._chain.tables.sweeps.are_wanted:
             return self._next_flush_s
         if now_s >= self._next_sweep_s:
             self._sweep(now_s)

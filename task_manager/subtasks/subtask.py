@@ -242,17 +242,17 @@ class Subtask(ABC):
         that it came from, if the first step tells its inputs apart.
         """
         size_bytes = batch_bytes(batch) if size_bytes is None else size_bytes
-        self._account(batch.num_rows, size_bytes, lambda: self._chain.process(batch, input_index=input_index))
+        self._account(batch.num_rows, size_bytes, self._chain.process, batch, 0, input_index)
 
-    def _account(self, rows: int, size_bytes: int, process: Callable[[], None]) -> None:
-        """Process rows of so many bytes, and account for them."""
+    def _account(self, rows: int, size_bytes: int, process: Callable[..., None], *given: object) -> None:
+        """Process rows of so many bytes, by a call with what is given, and account for them."""
         progress, output = self.progress, self._chain.output
         progress.records_in += rows
         progress.batches_in += 1
         progress.bytes_in += size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
         began_s, waited_s = self._clock.monotonic_s(), output.waited_s
-        process()
+        process(*given)
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s
@@ -267,15 +267,15 @@ class Subtask(ABC):
         # A chain that ends in a sink has no channels: what the sink received counts.
         self.progress.records_out = output.rows if output.has_channels else self._chain.rows_into_last
         self.progress.batches_out = output.batches
-        self.progress.bytes_out = output.bytes_sent
 
     def _housekeeping(self) -> float:
         """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.
 
         That is a monotonic second.
         """
-        due_s = self._call_on_time()
-        sent_s = self._chain.output.pump()
+        chain = self._chain
+        due_s = self._call_on_time() if chain.is_timed else float("inf")
+        sent_s = chain.output.pump()
         return min(due_s, sent_s, self._upkeep.step())
 
     def _call_on_time(self) -> float:

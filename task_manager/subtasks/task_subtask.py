@@ -66,7 +66,9 @@ class TaskSubtask(Subtask):
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
         self._restored_rows = deque(restored_rows)
         self._state: PlacedStore | None = None
+        # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
+        self._assigns_times = self._chain.assigns_times
         self._channels = channels_by_edge(inputs)
         self._telling = Lock()
         #: Events of a rescale that wait in the mailbox.
@@ -141,7 +143,7 @@ class TaskSubtask(Subtask):
         while self._restored_rows:
             self._process_input(self._restored_rows.popleft())
             self.mailbox.run_commands()
-        while self._watermarks.open_inputs or not self._may_finish or not self._may_leave():
+        while self._watermarks.has_open_inputs or not self._may_finish or not self._may_leave():
             delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
@@ -158,23 +160,24 @@ class TaskSubtask(Subtask):
     def _next(self) -> Delivery | None:
         """What was put aside comes first, in order; else what arrives."""
         due_s = self._housekeeping()
-        if self._barriers.is_overdue:
-            self._overtake()
-        delivery = self._barriers.next_ready()
-        if delivery is None:
-            idle_s = float("inf") if self._idle_forwarded else self._chain.idle_at_s
-            until_s = min(
-                due_s, self._barriers.overdue_s, self._forward.due_s, self._early_forward.due_s, idle_s
-            )
-            polled = self._poll(until_s, self._pace.next_s, self._watermarks.active_count)
-            # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
-            return None if polled is None else self._barriers.in_turn(polled)
-        self.mailbox.run_commands()
-        return delivery
+        barriers = self._barriers
+        if not barriers.is_calm:
+            if barriers.is_overdue:
+                self._overtake()
+            delivery = barriers.next_ready()
+            if delivery is not None:
+                self.mailbox.run_commands()
+                return delivery
+        is_aware = self._assigns_times and not self._idle_forwarded
+        idle_s = self._chain.idle_at_s if is_aware else float("inf")
+        until_s = min(due_s, barriers.overdue_s, self._forward.due_s, self._early_forward.due_s, idle_s)
+        polled = self._poll(until_s, self._pace.next_s, self._watermarks.active_count)
+        # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
+        return None if polled is None else barriers.in_turn(polled)
 
     def _take(self, delivery: Delivery) -> None:
         element, channel = delivery.element, delivery.channel
-        if self._barriers.put_aside(delivery):
+        if not self._barriers.is_calm and self._barriers.put_aside(delivery):
             return
         if isinstance(element, pa.RecordBatch):
             self._take_rows(delivery, element)
@@ -229,18 +232,24 @@ class TaskSubtask(Subtask):
 
     def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
         """Process a batch, together with those right after it: many small ones cost as much as large ones."""
-        taken, rises = self._gather_rows(delivery, first)
-        batches = []
+        ownership = self._ownership
+        may_park = ownership is not None and ownership.may_park
+        taken, rises = self._gather_rows(delivery, first, may_park)
+        batches, size_bytes = [], 0
         for item in taken:
             assert isinstance(item.element, pa.RecordBatch)
             batches.append(item.element)
-        self._end_idleness()
+            size_bytes += item.size_bytes
+        if self._idle_forwarded:
+            self._end_idleness()
         batch = first if len(batches) == 1 else pa.concat_batches(batches)
         index = delivery.channel.edge_index
-        rows = batch if self._ownership is None else self._ownership.admit(InputRows(index, batch))
+        rows = batch
+        if ownership is not None and may_park:
+            rows = ownership.admit(InputRows(index, batch))
         if rows is not None:
-            self._process(rows, sum(item.size_bytes for item in taken) if rows is batch else None, index)
-        if self._ownership is not None and self._ownership.parked_bytes > _PARKED_BYTES_MAX:
+            self._process(rows, size_bytes if rows is batch else None, index)
+        if ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX:
             self._held_releases.extend(item.release for item in taken)
         else:
             for item in taken:
@@ -248,7 +257,9 @@ class TaskSubtask(Subtask):
         if rises:
             self._show_watermark()
 
-    def _gather_rows(self, delivery: Delivery, first: pa.RecordBatch) -> tuple[list[Delivery], bool]:
+    def _gather_rows(
+        self, delivery: Delivery, first: pa.RecordBatch, may_park: bool
+    ) -> tuple[list[Delivery], bool]:
         """A batch and those that wait after it, of any channel: each channel's rows stay in order.
 
         Of any input too, unless somebody must know the input of each row.
@@ -256,22 +267,22 @@ class TaskSubtask(Subtask):
         first that does is the last thing that is taken, and True tells of it.
         """
         taken = [delivery]
-        self._note_rows(delivery)
+        inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
+        self._note_rows(delivery, is_calm)
         # Large batches are not joined: that would only copy them.
         wanted = RowsWanted(self._pace.rows_max - first.num_rows, JOINED_BYTES - delivery.size_bytes)
-        is_apart = self._tells_inputs_apart or (self._ownership is not None and self._ownership.may_park)
-        edge = delivery.channel.edge_index if is_apart else None
+        edge = delivery.channel.edge_index if self._tells_inputs_apart or may_park else None
         while wanted.rows > 0 and wanted.bytes > 0:
-            ready = self._barriers.ready_rows(wanted, first.schema, edge)
-            more = self.mailbox.inbox.poll_rows(wanted, first.schema, edge) if ready is None else ready
+            ready = None if is_calm else self._barriers.ready_rows(wanted, first.schema, edge)
+            more = inbox.poll_rows(wanted, first.schema, edge) if ready is None else ready
             for item in more:
-                if not self._barriers.put_aside(item):
-                    self._note_rows(item)
+                if is_calm or not self._barriers.put_aside(item):
+                    self._note_rows(item, is_calm)
                     taken.append(item)
-            watermark = self.mailbox.inbox.poll_watermark() if ready is None else None
+            watermark = inbox.poll_watermark() if ready is None else None
             if watermark is None:
                 break
-            if not self._barriers.put_aside(watermark):
+            if is_calm or not self._barriers.put_aside(watermark):
                 assert isinstance(watermark.element, Watermark)
                 watermark.release()
                 is_open = self._watermarks.is_open(watermark.channel)
@@ -280,10 +291,11 @@ class TaskSubtask(Subtask):
                     return taken, True
         return taken, False
 
-    def _note_rows(self, delivery: Delivery) -> None:
+    def _note_rows(self, delivery: Delivery, is_calm: bool) -> None:
         """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
-        assert isinstance(delivery.element, pa.RecordBatch)
-        self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
+        if not is_calm:
+            assert isinstance(delivery.element, pa.RecordBatch)
+            self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
         self._watermarks.mark_active(delivery.channel)
 
     def _after_rescale_event(self) -> None:
@@ -308,25 +320,26 @@ class TaskSubtask(Subtask):
 
     def _end_idleness(self) -> None:
         """Something has come: consumers that think otherwise learn the watermark again."""
-        if self._idle_forwarded:
-            self._idle_forwarded = self.progress.is_idle = False
-            self._forward.again()
+        self._idle_forwarded = self.progress.is_idle = False
+        self._forward.again()
 
     def _forward_watermark(self) -> None:
         """Pass the watermark on when it has risen; idleness at once."""
         early = self._chain.early_sides
         if early:
             self._forward_early(early)
-        if self._watermarks.all_idle or self._clock.monotonic_s() >= self._chain.idle_at_s:
+        now_s = self._clock.monotonic_s()
+        if self._watermarks.all_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
             if not self._idle_forwarded:
                 self._idle_forwarded = self.progress.is_idle = True
                 self._chain.output.broadcast(Idle(), but=early)
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
-        self._end_idleness()
-        if self._chain.assigns_times:
+        if self._idle_forwarded:
+            self._end_idleness()
+        if self._assigns_times:
             self._forward_assigned()
-        elif self._forward.take(self._shown_ms, self._clock.monotonic_s(), self.progress.records_in):
+        elif self._forward.take(self._shown_ms, now_s, self.progress.records_in):
             self._chain.output.broadcast(Watermark(self._shown_ms))
 
     def _forward_early(self, sides: Collection[str]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -74,6 +73,8 @@ class OperatorChain(Generic[OutputT]):
             for index, (operator, _) in enumerate(self._operators)
             if isinstance(operator, TimedOperator)
         ]
+        #: Whether :meth:`due_us` may ever say when.
+        self.is_timed = bool(self._timed)
         #: Operators after which event time is another one, and the watermarks that those after them know.
         self._assigners = {
             index: operator
@@ -106,11 +107,6 @@ class OperatorChain(Generic[OutputT]):
         return self.rows_into[-1] if self.rows_into else 0
 
     @property
-    def is_timed(self) -> bool:
-        """Whether :meth:`due_us` may ever say when."""
-        return bool(self._timed)
-
-    @property
     def operators(self) -> list[Operator]:
         """In the order in which rows pass them."""
         return [operator for operator, _ in self._operators]
@@ -140,10 +136,12 @@ class OperatorChain(Generic[OutputT]):
         isolation = self.isolation
         if operator is self._last_filter and isolation is None and self._send_picked(batch):
             return
-        if isolation is None or not isolation.concerns(operator, context.operator_name):
-            self._send_on(start, lambda: process(operator, batch, input_index), batch)
+        if isolation is not None and isolation.concerns(operator, context.operator_name):
+            self._send_on(start, batch, isolation.process, operator, context, batch, input_index)
+        elif operator.tells_inputs_apart:
+            self._send_on(start, batch, operator.process_input, input_index, batch)
         else:
-            self._send_on(start, lambda: isolation.process(operator, context, batch, input_index), batch)
+            self._send_on(start, batch, operator.process, batch)
 
     def _send_picked(self, batch: pa.RecordBatch) -> bool:
         """Send what the last filter keeps without a copy of it; False: it is to make one."""
@@ -206,7 +204,7 @@ class OperatorChain(Generic[OutputT]):
 
     def _tell(self, start: int, time_ms: int) -> None:
         for index in range(start, len(self._operators)):
-            self._send_on(index, partial(self._operators[index][0].on_watermark, time_ms))
+            self._send_on(index, None, self._operators[index][0].on_watermark, time_ms)
             if index in self._assigners:
                 return
 
@@ -251,7 +249,7 @@ class OperatorChain(Generic[OutputT]):
         """A barrier is about to be passed on, or key groups may move: let operators emit what is under way."""
         for index, (operator, _) in enumerate(self._operators):
             if type(operator).drain is not Operator.drain:
-                self._send_on(index, operator.drain)
+                self._send_on(index, None, operator.drain)
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""
@@ -268,7 +266,7 @@ class OperatorChain(Generic[OutputT]):
         """Let operators do what is due by the clock, in order."""
         self._isolate_timers()
         for index, operator in self._timed:
-            self._send_on(index, operator.on_time)
+            self._send_on(index, None, operator.on_time)
 
     def _isolate_timers(self) -> None:
         if self.isolation is not None:
@@ -276,14 +274,25 @@ class OperatorChain(Generic[OutputT]):
                 operator.set_aside = self.isolation.timers_of(operator, self._operators[index][1])
 
     def _send_on(
-        self, index: int, call: Callable[[], Iterable[pa.RecordBatch]], batch: pa.RecordBatch | None = None
+        self,
+        index: int,
+        batch: pa.RecordBatch | None,
+        call: Callable[..., Iterable[pa.RecordBatch]],
+        *given: object,
     ) -> None:
-        """What an operator yields goes through those after it; only what it raises itself gets its name."""
+        """What an operator yields goes through those after it; only what it raises itself gets its name.
+
+        ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that.
+        """
         outputs: Iterator[Any] | None = None
         while True:
             # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
             try:
-                outputs = self._iterate(index, call()) if outputs is None else outputs
+                if outputs is None:
+                    made = call(*given)
+                    if type(made) is tuple and not made:
+                        return
+                    outputs = self._iterate(index, made)
                 out = next(outputs, _END)
                 if out is not _END and not isinstance(out, _OUTPUTS):
                     step, kind = self._operators[index][1].operator_name, type(out).__name__
@@ -377,7 +386,7 @@ class OperatorChain(Generic[OutputT]):
         """The input has ended: let operators emit what they hold, and flush."""
         self._isolate_timers()
         for index, (operator, _) in enumerate(self._operators):
-            self._send_on(index, operator.finish)
+            self._send_on(index, None, operator.finish)
         self.flush()
 
     @staticmethod

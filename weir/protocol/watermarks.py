@@ -27,6 +27,11 @@ class WatermarkTracker:
         """Inputs that have not ended."""
         return set(self._watermarks_ms)
 
+    @property
+    def has_open_inputs(self) -> bool:
+        """Whether there are any."""
+        return bool(self._watermarks_ms)
+
     def is_open(self, name: Hashable) -> bool:
         """Whether it is an input that has not ended."""
         return name in self._watermarks_ms

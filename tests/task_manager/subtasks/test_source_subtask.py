@@ -16,9 +16,10 @@ from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from weir.clock import SystemClock
-from weir.operators.base import NEVER_US, Poll
+from weir.operators.base import Poll
 from weir.operators.user_errors import UserErrors
 from weir.records import WATERMARK_MIN_MS
+from weir.state.tables.sweep import Sweeps
 from weir.types import SubtaskId
 from weir.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 
@@ -75,7 +76,7 @@ def source(request):
     )
     chain = SimpleNamespace(
         operators=[None],
-        tables=SimpleNamespace(sweeps=()),
+        tables=SimpleNamespace(sweeps=Sweeps()),
         drain=lambda: None,
         open=lambda: None,
         close=lambda: None,
@@ -87,7 +88,7 @@ def source(request):
         assigns_times=False,
         early_sides=frozenset(),
         idle_at_s=float("inf"),
-        due_us=lambda: NEVER_US,
+        is_timed=False,
         look_ahead=lambda block: None,
     )
     timers = SubtaskTimers(200, 0, 1000, 1000, 1000, 5, 100)

@@ -6,8 +6,7 @@ byte, never by hash alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 import numpy as np
 
@@ -48,6 +47,24 @@ def bytes_for_slots(slots: int, key_bytes: int, cell_count: int) -> int:
     return entries * 8 + slots * slot_bytes
 
 
+class _Change:
+    """See :meth:`SlotTable.change`. One for each table: to make one every time costs a small batch seven calls."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: SlotTable) -> None:
+        self._table = table
+
+    def __enter__(self) -> None:
+        self._table.changing += 1
+        self._table.changes += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._table.changing -= 1
+
+
 class SlotTable:
     """Starts small and doubles up to about ``bytes_max``; then :meth:`choose_victims` makes room.
 
@@ -73,6 +90,7 @@ class SlotTable:
         self._now = 0
         #: Calls under way that change which key has which slot; and how many there have been.
         self.changing = self.changes = 0
+        self._change = _Change(self)
         #: How often the owner has begun to take rows into cells.
         self.updates = 0
         self._resize(min(SLOTS_MIN, self._capacity_max()))
@@ -217,15 +235,9 @@ class SlotTable:
         """Number of the latest :meth:`probe`; slots that it met carry it. Begins anew after 4 billion."""
         return self._now
 
-    @contextmanager
-    def change(self) -> Iterator[None]:
+    def change(self) -> _Change:
         """Around everything that changes keys or cells, so that :meth:`peek` of another thread notices it."""
-        self.changing += 1
-        self.changes += 1
-        try:
-            yield
-        finally:
-            self.changing -= 1
+        return self._change
 
     def peek(self, value: np.uint64, key: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """Cells and presence of a key, copied, without noting that it was used; None: it has no slot.

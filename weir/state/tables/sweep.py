@@ -176,10 +176,13 @@ class Sweeps:
     def __init__(self) -> None:
         self._sweeps: list[SweepSteps] = []
         self._next = 0
+        #: Whether there are any; subtasks ask after every batch.
+        self.are_wanted = False
 
     def add(self, sweep: SweepSteps) -> None:
         """Drive this one, too."""
         self._sweeps.append(sweep)
+        self.are_wanted = True
 
     def __iter__(self) -> Iterator[SweepSteps]:
         return iter(self._sweeps)
