@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
+from weir.changes import refuse_changes
 from weir.row_aggregates import RowAggregates
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import ResultMode, Trigger
 from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
-from weir.stream_frame import Columns, checked_callable
+from weir.stream_frame import Columns, checked_arguments, checked_callable
 from weir.streams import Stream
 from weir.windowed_streams import (
     check_given_once,
@@ -61,6 +62,7 @@ class AllRowsWindowedStream:
             GraphError: there is no aggregate, or one cannot be computed.
         """
         stream, window, updates = self._stream, self._window, self._updates
+        refuse_changes(str(name), "window_all", (stream.schema,))
         early = updates.early
         others = () if early is None or early.where is None else (early.where,)
         listed, read_schema = read_by_aggregates(name, stream, (), aggregates, others)
@@ -96,7 +98,7 @@ class AllRowsWindowedStream:
         Raises:
             GraphError: the function, the schema or the kind of window cannot be used.
         """
-        return self._processed(name, checked_callable(name, function), schema, "rows")
+        return self._processed(name, checked_arguments(name, function, "window, rows"), schema, "rows")
 
     def aggregate_with(self, name: str | None, factory: Callable[[], Aggregator], schema: Columns) -> Stream:
         """Aggregate all rows of each window with a :class:`weir.Aggregator` of your own.
@@ -136,6 +138,7 @@ class AllRowsWindowedStream:
         """``read_schema``: what of the rows is sent, kept, and in the side output ``late``; None: all columns."""
         check_given_once(name, self._window, self._updates)
         stream, window = self._stream, self._window
+        refuse_changes(str(name), "window_all", (stream.schema,))
         given = stream.schema if read_schema is None else read_schema
         rows = (WindowAggregate("rows", "count"),)
         part = WindowPartSpec((), window, rows, given, passes_rows=True)

@@ -48,9 +48,19 @@ def check_takes_changes(step: str, spec: OperatorSpec, inputs: Sequence[pa.Schem
     Raises:
         GraphError: names the step and what to do.
     """
-    if not spec.takes_changes and any(is_changelog(schema) for schema in inputs):
+    if not spec.takes_changes:
+        refuse_changes(step, spec.kind, inputs)
+
+
+def refuse_changes(step: str, kind: str, inputs: Sequence[pa.Schema]) -> None:
+    """Refuse a changelog; ``kind``: what the step does.
+
+    Raises:
+        GraphError: names the step and what to do.
+    """
+    if any(is_changelog(schema) for schema in inputs):
         raise GraphError(
-            f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), and {spec.kind} takes only "
+            f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), and {kind} takes only "
             "rows that are never updated; put it before the step whose result is updated, or send the changes to a sink"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
@@ -118,6 +119,25 @@ def checked_callable(step: str | None, function: Any) -> Any:
     """
     if not callable(function):
         raise GraphError(f"step {step!r}: expected a function or a class, got {type_name(function)}")
+    return function
+
+
+def checked_arguments(step: str | None, function: Any, arguments: str) -> Any:
+    """The function, if it is one that can be called with these arguments, such as ``window, rows``.
+
+    Raises:
+        GraphError: it cannot.
+    """
+    try:
+        inspect.signature(checked_callable(step, function)).bind(*arguments.split(", "))
+    except TypeError as error:
+        name = getattr(function, "__qualname__", type_name(function))
+        raise GraphError(
+            f"step {step!r}: {name} is called as function({arguments}), and takes other arguments: {error}"
+        ) from error
+    except ValueError:
+        # What is not written in Python may not say what it takes.
+        pass
     return function
 
 

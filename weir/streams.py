@@ -36,7 +36,27 @@ if TYPE_CHECKING:
     from weir.windows import Duration
 
 #: Methods of keyed streams alone.
-_NEEDS_KEY = frozenset({"join", "join_as_of", "join_all", "deduplicate", "top", "connect_broadcast"})
+_NEEDS_KEY = frozenset(
+    {
+        "aggregate",
+        "connect_broadcast",
+        "count",
+        "count_window",
+        "deduplicate",
+        "join",
+        "join_all",
+        "join_as_of",
+        "process",
+        "top",
+        "triggered_window",
+        "window",
+    }
+)
+#: By how a name begins.
+_MENDS = {
+    "join": ", on both sides: a join is of rows with equal keys",
+    "window": ", or window_all(...) for windows of all rows",
+}
 
 
 class Stream(FunctionSteps):
@@ -49,12 +69,7 @@ class Stream(FunctionSteps):
             if name in _NEEDS_KEY:
                 raise GraphError(
                     f"step {self.node.name!r}: {name} goes by key, and this stream has none; call "
-                    f'key_by("column").{name}(...)'
-                    + (
-                        ", on both sides: a join is of rows with equal keys"
-                        if name.startswith("join")
-                        else ""
-                    )
+                    f'key_by("column").{name}(...)' + _MENDS.get(name.partition("_")[0], "")
                 )
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self

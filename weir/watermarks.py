@@ -19,8 +19,8 @@ from weir.ttl import duration_ms
 
 #: Event times further ahead of the clock are bad, unless said otherwise: seconds taken for milliseconds and the like.
 FUTURE_MS_MAX = 86_400_000
-#: Event times outside -2^62 to 2^62 ms are bad in any case: sums of times and durations must fit.
-EVENT_TIME_MS_MAX = 2**62
+#: Event times outside -2^61 to 2^61 ms are bad in any case: ends of windows and sums of durations must fit.
+EVENT_TIME_MS_MAX = 2**61
 
 
 class WatermarkGenerator(ABC):

@@ -32,7 +32,7 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.stream_frame import Columns, checked_callable, type_name
+from weir.stream_frame import Columns, checked_arguments, checked_callable, type_name
 from weir.streams import Stream
 from weir.windows import Duration, lateness_ms
 
@@ -138,7 +138,9 @@ class WindowedStream:
         Raises:
             GraphError: the function, the schema or the kind of window cannot be used.
         """
-        return self._processed(name, checked_callable(name, function), schema, "rows", parallelism)
+        return self._processed(
+            name, checked_arguments(name, function, "key, window, rows"), schema, "rows", parallelism
+        )
 
     def aggregate_with(
         self,

@@ -114,6 +114,10 @@ class Result:
         """
         return rows_of(self._collections, step)
 
+    def __iter__(self) -> Iterator[str]:
+        """Names of the steps, as of a dict."""
+        return iter(self.steps)
+
     def __repr__(self) -> str:
         rows = ", ".join(f"{step}: {found.rows} rows" for step, found in self._collections.items())
         return f"<weir Result, {rows or 'nothing collected'}, {len(self.dead_letters)} dead letters>"

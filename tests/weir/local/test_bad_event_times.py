@@ -19,7 +19,7 @@ IN_A_YEAR_MS = int(time.time() * 1e3) + 365 * 86_400_000
 BAD = {
     1: ({"k": "a", "at": None, "n": 100}, "null"),
     3: ({"k": "b", "at": IN_A_YEAR_MS, "n": 100}, "too far ahead of the clock"),
-    4: ({"k": "b", "at": -(2**62) - 1, "n": 100}, "is no time in ms since 1970"),
+    4: ({"k": "b", "at": -(2**61) - 1, "n": 100}, "is no time in ms since 1970"),
 }
 
 
@@ -68,3 +68,22 @@ def test_bad_times_are_dead_letters_and_the_results_are_those_without_them(tmp_p
     for letter, (row, reason) in zip(letters, BAD.values(), strict=True):
         assert reason in letter.reason
         assert json.loads(letter.raw) == row
+
+
+def test_the_top_of_windows_takes_any_time_that_rows_may_have():
+    """Timers of authors are between the years 1 and 9999."""
+    flow = weir.Dataflow("far")
+    watermark = weir.bounded_out_of_orderness("1s", future_max=None)
+    source = weir.JsonLines("none", schema={"k": str, "at": int})
+    rows = flow.source("rows", source, event_time="at", watermark=watermark)
+    counts = rows.key_by("k").window(weir.tumbling("1h")).aggregate("counts", n=weir.count())
+    counts.window_top("top", by="n").sink("out", weir.Collect())
+    times_ms = [-(2**61), -(2**50), 0, 2**50, 2**61]
+    with weir.testing.start(flow) as job:
+        for at_ms in times_ms:
+            job.push("rows", [{"k": "a", "at": at_ms}])
+            job.advance_watermark("rows", at_ms)
+        # The window of the last row is open.
+        assert len(job.rows("out")) == 4
+        found = job.finish()["out"]
+    assert [row["window_start"] for row in found] == [at_ms // 3_600_000 * 3_600_000 for at_ms in times_ms]

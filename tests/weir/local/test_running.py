@@ -47,7 +47,7 @@ def test_a_bounded_flow_runs_to_its_end_and_returns_rows(events, parallelism):
 
 def test_a_branch_without_a_sink_is_collected_and_others_on_request(events):
     result = weir.run(counting(events), collect="keep")
-    assert result.steps == ["keep", "count"]
+    assert result.steps == list(result) == ["keep", "count"]
     assert len(result["keep"]) == len(result["count"]) == 750
     with pytest.raises(weir.GraphError, match=r"rows of step 'events' were not collected.*collect='events'"):
         result["events"]

@@ -30,6 +30,7 @@ AGGREGATES = {
     "mean": weir.mean("v"),
     "last": weir.last("v"),
 }
+BY_20 = weir.tumbling(20)
 BY_TIME, BY_ROWS = weir.every("7ms", time="event"), weir.every(rows=3)
 ON_FIVE = weir.every(where=pl.col("v") == 5)
 WAYS = [
@@ -230,6 +231,11 @@ def test_a_job_of_before_keeps_its_fingerprint():
             r"step 'rows': results='discarding' goes only with early",
         ),
         (
+            lambda rows: rows.window(BY_20),
+            r"step 'rows': window goes by key, and .* key_by\(\"column\"\).window\(...\), or window_all\(...\)",
+        ),
+        (lambda rows: rows.count("n"), r"step 'rows': count goes by key, and .* key_by\(\"column\"\).count"),
+        (
             lambda rows: rows.window_all(weir.global_window()),
             r"step 'rows': a global window never ends",
         ),
@@ -242,6 +248,29 @@ def test_a_job_of_before_keeps_its_fingerprint():
                 "w", middle, {"rows": int}
             ),
             r"step 'w': code of your own gets each window once",
+        ),
+        (
+            lambda rows: (
+                rows.key_by("k").top("t", by="v", rows=1).window_all(BY_20).aggregate("w", n=weir.count())
+            ),
+            r"step 'w': its input is a changelog .*, and window_all takes only rows",
+        ),
+        (
+            lambda rows: (
+                rows.key_by("k")
+                .top("t", by="v", rows=1)
+                .window_all(BY_20)
+                .process("w", middle, {"rows": int})
+            ),
+            r"step 'w': its input is a changelog .*, and window_all takes only rows",
+        ),
+        (
+            lambda rows: rows.window_all(BY_20).process("w", lambda key, window, rows: None, {"rows": int}),
+            r"step 'w': .*<lambda> is called as function\(window, rows\), and takes other arguments: missing a",
+        ),
+        (
+            lambda rows: rows.key_by("k").window(BY_20).process("w", middle, {"rows": int}),
+            r"step 'w': middle is called as function\(key, window, rows\), and takes other arguments: too many",
         ),
         (
             lambda rows: rows.window_all(weir.tumbling(20)).process("w", 3, {"rows": int}),
