@@ -16,6 +16,7 @@ from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
+from weir.operators.sources.parquet_columns import FileState, file_state
 from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
@@ -59,6 +60,8 @@ class ParquetReader(ColumnarReader):
         #: In the open file.
         self._places = FilePlaces.nowhere()
         self._leaves = WantedLeaves({}, [])
+        #: Of a local file: what is open; None: not known.
+        self._opened: FileState | None = None
         self._pending: list[RowGroup] = []
         #: What is left of the row group; decoded batch by batch.
         self._batches: Iterator[pa.RecordBatch | LateRows] = iter(())
@@ -178,7 +181,7 @@ class ParquetReader(ColumnarReader):
             # What these rows would say of event time is not known.
             return False
         ranges, null_counts = known_ranges(
-            file.metadata.row_group(self._group_stops.index(group.stop_row)), self._leaves.single(names)
+            file.metadata.row_group(self._index_of(group)), self._leaves.single(names)
         )
         for name, constant in self._places.constants.items():
             if constant.is_valid:
@@ -199,7 +202,7 @@ class ParquetReader(ColumnarReader):
         """The group's rows, decoded batch by batch while they are taken."""
         file = self._open_file(group.path)
         places = self._places
-        index = self._group_stops.index(group.stop_row)
+        index = self._index_of(group)
         first = file.metadata.row_group(index).num_rows - group.rows
         # Both time columns are in a batch, too.
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
@@ -210,7 +213,8 @@ class ParquetReader(ColumnarReader):
             late_but = late_but.union(columns_with_nulls(file.metadata, index, self._required))
         names = self._spec.schema_read.names if places.are_plain else self._leaves.paths
         batches = read_group(
-            file, index, names, first, self.rows_decoded_max, bytes_max, local_path, late_but, places.taken
+            *(file, index, names, first, self.rows_decoded_max, bytes_max),
+            *(local_path, late_but, places.taken, self._opened),
         )
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
 
@@ -234,7 +238,9 @@ class ParquetReader(ColumnarReader):
 
         if self._file is None or self._file_path != path:
             self.close()
+            source = self._files.arrow_source(path)
             try:
+                self._opened = file_state(source) if isinstance(source, str) else None
                 self._file = open_parquet(partial(self._files.arrow_source, path), names)
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
@@ -243,6 +249,17 @@ class ParquetReader(ColumnarReader):
             counts = [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)]
             self._group_stops = np.cumsum(counts).tolist()
         return self._file
+
+    def _index_of(self, group: RowGroup) -> int:
+        """Number of a row group in the open file."""
+        stops = self._group_stops
+        index = stops.index(group.stop_row) if group.stop_row in stops else -1
+        if index < 0 or group.next_row < (stops[index - 1] if index else 0):
+            raise InputError(
+                f"{group.path}: it was replaced after it was found, and its row groups are others: start the job again, "
+                "and leave the files that it reads as they are"
+            )
+        return index
 
     def _told(self, place: int) -> tuple[str, int, str]:
         assert self._row_group is not None

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +35,8 @@ _TYPES: dict[str, dict[pa.DataType, np.dtype | None]] = {
 #: The last bytes of a file: bytes of its metadata, and what it is.
 _END = struct.Struct("<I4s")
 _NONE = np.empty(0, dtype=np.uint8)
+#: See :func:`file_state`.
+FileState: TypeAlias = tuple[int, int, int, int]
 #: A column comes late if its rows have so many bytes in the mean, and there are others.
 _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
 #: No batch needs 64-bit offsets.
@@ -378,6 +381,16 @@ def _shares(sizes: Sequence[int], total: int) -> list[int]:
     return [max(1, (total * size // whole + total // count) // 2) for size in sizes]
 
 
+def file_state(place: str | int) -> FileState:
+    """What tells a file from another one under the same name; ``place``: its path or a descriptor of it.
+
+    Raises:
+        OSError: it is not there.
+    """
+    status = os.stat(place)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
 def direct_batches(
     path: str,
     file: pq.ParquetFile,
@@ -387,8 +400,11 @@ def direct_batches(
     rows_max: int,
     bytes_max: int,
     late_but: Collection[str] | None = None,
+    opened: FileState | None = None,
 ) -> Iterator[pa.RecordBatch | LateRows]:
     """Rows of a row group of a local file; see :class:`DirectGroup`.
+
+    ``opened``: what pyarrow has open; None: not known, and only the size of the metadata is compared.
 
     Raises:
         UnsupportedPageError, DamagedPageError, OSError: see there.
@@ -402,7 +418,8 @@ def direct_batches(
         raise UnsupportedPageError(f"the file cannot be opened again: {error}") from error
     try:
         end = os.pread(descriptor, _END.size, max(0, os.fstat(descriptor).st_size - _END.size))
-        if end != _END.pack(file.metadata.serialized_size, b"PAR1"):
+        is_other = opened is not None and opened != file_state(descriptor)
+        if is_other or end != _END.pack(file.metadata.serialized_size, b"PAR1"):
             raise UnsupportedPageError("the file was replaced")
         group = DirectGroup(descriptor, file, index, names)
         yield from group.batches(first_row, rows_max, bytes_max, late_but)

@@ -57,6 +57,8 @@ _HEADER_BYTES_MAX = 16 << 20
 _WIDTH_MAX = 31
 _LEVEL_SIZE_BYTES = 4
 _WORD_BYTES = 8
+#: At the end of what gzip compressed: how many bytes it was.
+_GZIP_SIZE_BYTES = 4
 _no_bytes, _no_places = partial(np.empty, 0, np.uint8), partial(np.empty, 0, np.int32)
 
 
@@ -183,6 +185,8 @@ class PageReader:
         if header.kind not in (DATA_PAGE, DATA_PAGE_V2) or not header.values:
             self._at = begin
             return None
+        if self._may_be_null and header.definition_bytes < 0 and header.level_encoding != RLE:
+            raise UnsupportedPageError(f"levels with encoding {header.level_encoding}")
         if header.encoding == PLAIN:
             body_at = self._at
             self._at += header.compressed_bytes
@@ -198,8 +202,6 @@ class PageReader:
             or self._codec_name not in _WINDOWED
             or header.values > self._rows_max
         ):
-            return None
-        if self._may_be_null and header.level_encoding != RLE:
             return None
         form = IS_SNAPPY if self._codec_name == "snappy" else 0
         form |= HAS_LEVELS if self._may_be_null else 0
@@ -277,6 +279,9 @@ class PageReader:
             if not decompress_snappy(self._scratch, *sizes):
                 raise DamagedPageError("a page cannot be decompressed")
             return out[:size]
+        if self._codec_name == "gzip" and packed[-_GZIP_SIZE_BYTES:].tobytes() != _gzip_size(size - apart_bytes):
+            # pyarrow fills up what is not there with anything.
+            raise DamagedPageError("a page cannot be decompressed to what its header says")
         rest = self._codec.decompress(pa.py_buffer(packed[apart_bytes:]), size - apart_bytes)
         body = np.frombuffer(rest, dtype=np.uint8)
         return np.concatenate([packed[:apart_bytes], body]) if apart_bytes else body
@@ -368,6 +373,11 @@ class PageReader:
         if valid is not None:
             starts, lengths = _spread(starts, valid, rows), _spread(lengths, valid, rows)
         return Page(rows, valid, None, dictionary.data, -1, starts, lengths)
+
+
+def _gzip_size(size_bytes: int) -> bytes:
+    """The last bytes of so many bytes in gzip's form."""
+    return size_bytes.to_bytes(_GZIP_SIZE_BYTES, "little")
 
 
 def _numbers_at(dictionary: np.ndarray, indices: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.conditions import Range
-from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_columns import FileState, direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError
@@ -67,6 +67,7 @@ def read_group(
     local_path: str | None = None,
     late_but: Collection[str] | None = None,
     take: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None,
+    opened: FileState | None = None,
 ) -> Iterator[pa.RecordBatch | LateRows]:
     """The rows of a group from one on.
 
@@ -80,6 +81,7 @@ def read_group(
         local_path: of a local file, whose pages are then read without pyarrow's decoder where that can be.
         late_but: then long texts of another column than these may come late; None: no column.
         take: makes what is yielded of what was read of the columns; None: these columns, in this order.
+        opened: of a local file what ``file`` has open: it may have been replaced since; None: not known.
 
     Yields:
         Batches, see ``take``.
@@ -91,7 +93,7 @@ def read_group(
     if local_path is not None:
         try:
             for rows in direct_batches(
-                local_path, file, index, names, first_row, rows_max, bytes_max, late_but
+                local_path, file, index, names, first_row, rows_max, bytes_max, late_but, opened
             ):
                 given += rows.late.rows if isinstance(rows, LateRows) else rows.num_rows
                 yield rows

@@ -174,3 +174,35 @@ def test_long_rows_come_in_batches_of_about_the_same_size(tmp_path):
     assert ids(batches) == list(range(40_000))
     assert len(batches) == 2
     assert max(batch.nbytes for batch in batches) <= BATCH_BYTES_MAX
+
+
+def test_a_file_that_is_replaced_by_one_with_metadata_of_the_same_size_is_read_on(tmp_path):
+    """Rows of the new one are none of those that were begun."""
+    path, other = tmp_path / "a.parquet", tmp_path / "b"
+    for place, first in ((path, 1000), (other, 2000)):
+        table = pa.table({"id": range(first, first + 1000), "name": ["n"] * 1000})
+        pq.write_table(table, place, row_group_size=300, compression="none", use_dictionary=False)
+    reader = ParquetReader(ParquetSpec(schema=SCHEMA, path=str(path)))
+    with contextlib.closing(reader):
+        reader.open(OperatorContext("job", "source", 0, 0, 1))
+        batches = [reader.poll(300).batch]
+        sizes = [pq.read_metadata(file).serialized_size for file in (path, other)]
+        assert sizes[0] == sizes[1]
+        other.replace(path)
+        while not (poll := reader.poll(300)).finished:
+            batches.append(poll.batch)
+    assert ids(batches) == list(range(1000, 2000))
+
+
+@pytest.mark.parametrize("rows", [700, 1000, 1300])
+def test_a_file_that_is_replaced_before_it_is_read_is_refused(tmp_path, rows):
+    path, other = tmp_path / "a.parquet", tmp_path / "b"
+    write(path, list(range(1000)))
+    pq.write_table(pa.table({"id": range(rows), "name": ["n"] * rows}), other, row_group_size=1000)
+    reader = ParquetReader(ParquetSpec(schema=SCHEMA, path=str(path)))
+    with contextlib.closing(reader):
+        reader.open(OperatorContext("job", "source", 0, 0, 1))
+        other.replace(path)
+        with pytest.raises(InputError, match=r"a\.parquet: it was replaced after it was found"):
+            while not reader.poll(300).finished:
+                pass

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import random
 
 import pyarrow as pa
@@ -7,10 +8,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from weir.operators.sources.parquet_columns import direct_batches
-from weir.operators.sources.parquet_headers import DamagedPageError, read_header
+from weir.operators.sources.parquet_headers import PLAIN, RLE, DamagedPageError, read_header
 from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet, read_group
 
+#: Of levels; old writers use it.
+BIT_PACKED = 4
 NAMES = ["id", "name", "payload", "level", "day", "raw"]
 
 
@@ -150,3 +153,44 @@ def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_read_on(tmp_path
         pq.write_table(pa.table({"id": range(1000), "name": ["other"] * 1000, "more": [1] * 1000}), path)
     batches = [b for g in range(2) for b in read_group(file, g, ["id", "name"], 0, 500, 1 << 20, str(path))]
     assert pa.Table.from_batches(batches).combine_chunks() == table.combine_chunks()
+
+
+def test_a_page_of_gzip_that_has_fewer_bytes_than_it_says_is_damaged(tmp_path):
+    path = tmp_path / "a.parquet"
+    values = random.Random(1).sample(range(1 << 62), 1000)
+    pq.write_table(pa.table({"id": values}), path, compression="gzip", use_dictionary=False)
+    with pq.ParquetFile(path) as file:
+        at = file.metadata.row_group(0).column(0).data_page_offset
+    data = bytearray(path.read_bytes())
+    found = read_header(bytes(data), at)
+    assert found is not None
+    header, body_at = found
+    # Half of it, made as long by a name of a file in it.
+    whole = gzip.decompress(data[body_at : body_at + header.compressed_bytes])
+    half = bytearray(gzip.compress(whole[: len(whole) // 2], mtime=0))
+    half[3] |= 8
+    half[10:10] = b"n" * (header.compressed_bytes - len(half) - 1) + b"\0"
+    data[body_at : body_at + header.compressed_bytes] = half
+    path.write_bytes(data)
+    file = open_parquet(lambda: str(path), ["id"])
+    with pytest.raises(DamagedPageError, match="cannot be decompressed"):
+        next(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
+
+
+def test_late_texts_with_levels_of_the_old_form_are_left_to_pyarrow_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    options = {"use_dictionary": False, "compression": "none", "write_statistics": False}
+    options |= {"data_page_size": 20_000, "write_batch_size": 100}
+    pq.write_table(pa.table({"id": range(1000), "name": ["x" * 200] * 1000}), path, **options)
+    with pq.ParquetFile(path) as file:
+        at = file.metadata.row_group(0).column(1).data_page_offset
+    data = bytearray(path.read_bytes())
+    found = read_header(bytes(data), at)
+    assert found is not None
+    # How levels are encoded: the third field of the struct for data pages.
+    place = data.index(bytes([0x15, 2 * PLAIN, 0x15, 2 * RLE]), at, found[1]) + 3
+    data[place] = 2 * BIT_PACKED
+    path.write_bytes(data)
+    file = open_parquet(lambda: str(path), ["id", "name"])
+    with pytest.raises(UnsupportedPageError, match="levels with encoding 4"):
+        next(direct_batches(str(path), file, 0, ["id", "name"], 0, 500, 1 << 20, ["id"]))
