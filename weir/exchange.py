@@ -6,8 +6,10 @@ Used by the outputs of task managers and by jobs in one process (``weir.local``)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from math import ceil
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -55,8 +57,8 @@ class LateColumn(Protocol):
 
         Args:
             order: row numbers by consumer; uint32, shape (rows,).
-            ends: where the rows of each consumer end in ``order``, after a 0.
-            rooms: for each consumer what makes room for its texts; None, or none at all: they get memory of their own.
+            ends: where the rows of each consumer end in ``order``, after a 0; or of each part of them.
+            rooms: for each of these what makes room for its texts; None, or none at all: they get memory of their own.
         """
         ...
 
@@ -71,6 +73,15 @@ class LateColumn(Protocol):
     def put_into(self, batch: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
         """The batch with these values as the column that it lacks."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartLimits:
+    """What a batch may have that is sent to a consumer."""
+
+    rows_max: int
+    #: About so many; a row that has more is a part of its own.
+    bytes_max: int
 
 
 def sent_columns(batch: pa.RecordBatch, edge: Edge) -> pa.RecordBatch:
@@ -105,6 +116,7 @@ def split_by_owner(
     consumers: Iterable[int],
     late: LateColumn | None = None,
     make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None = None,
+    limits: PartLimits | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
     """The rows of each consumer, in their order; consumers without rows are left out.
 
@@ -116,6 +128,7 @@ def split_by_owner(
         late: a column that the batch lacks; the rows have it.
         make_room: makes room for texts of this column; it is told the subtask index, the rows without them, the place
             of their column, and how many bytes they have at most.
+        limits: with ``late`` a consumer gets several parts where one would have more; None: always one.
 
     Yields:
         Subtask index, rows, and about how many bytes they occupy; None: to be counted.
@@ -124,9 +137,11 @@ def split_by_owner(
     order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
     ends = offsets.tolist()
     if late is not None:
-        parts = _split_late(batch, order, ends, late, make_room)
+        row_bytes = (late.size_bytes + batch.get_total_buffer_size()) / max(1, batch.num_rows)
+        owners, part_ends = _cut_parts(ends, row_bytes, limits)
+        parts = _split_late(batch, order, owners, part_ends, late, make_room)
         if parts is not None:
-            yield from ((index, *parts[index]) for index in indices if parts[index][0].num_rows)
+            yield from (part for part in parts if part[1].num_rows)
             return
         batch = late.joined(batch)
     ordered = batch.take(plain_array(order))
@@ -137,14 +152,41 @@ def split_by_owner(
             yield index, ordered.slice(ends[index], rows), share
 
 
+def _cut_parts(
+    ends: Sequence[int], row_bytes: float, limits: PartLimits | None
+) -> tuple[list[int], list[int]]:
+    """Cut the rows of each consumer into parts of equal size.
+
+    Args:
+        ends: where the rows of each consumer end, after a 0.
+        row_bytes: of a row, in the mean.
+        limits: of a part; None: each consumer has one.
+
+    Returns:
+        The consumer of each part, and where the parts end, after a 0.
+    """
+    owners: list[int] = []
+    part_ends = [0]
+    for owner, (start, end) in enumerate(pairwise(ends)):
+        rows = end - start
+        parts = 1
+        if limits is not None and rows:
+            parts = max(-(-rows // limits.rows_max), ceil(rows * row_bytes / limits.bytes_max))
+            parts = max(1, min(parts, rows))
+        owners += [owner] * parts
+        part_ends += [start + rows * part // parts for part in range(1, parts + 1)]
+    return owners, part_ends
+
+
 def _split_late(
     batch: pa.RecordBatch,
     order: np.ndarray,
+    owners: Sequence[int],
     ends: Sequence[int],
     late: LateColumn,
     make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None,
-) -> list[tuple[pa.RecordBatch, int]] | None:
-    """The rows of each subtask up to the last one, with the column that they lack, and about how many bytes they have.
+) -> list[tuple[int, pa.RecordBatch, int]] | None:
+    """The parts of the rows with the column that they lack: their consumer, rows, and about how many bytes they have.
 
     None: the column is to be read first.
     """
@@ -157,8 +199,8 @@ def _split_late(
     ordered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
     parts = [ordered.slice(start, end - start) for start, end in pairwise(ends)]
     rooms = [
-        None if make_room is None else partial(make_room, index, part, late.place)
-        for index, part in enumerate(parts)
+        None if make_room is None else partial(make_room, owner, part, late.place)
+        for owner, part in zip(owners, parts, strict=True)
     ]
     values = late.divided(order, ends, rooms)
     if values is None:
@@ -167,10 +209,11 @@ def _split_late(
     others_bytes = ordered.get_total_buffer_size()
     return [
         (
+            owner,
             late.put_into(part, mine),
             mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, batch.num_rows),
         )
-        for part, mine in zip(parts, values, strict=True)
+        for owner, part, mine in zip(owners, parts, values, strict=True)
     ]
 
 

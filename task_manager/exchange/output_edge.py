@@ -12,7 +12,15 @@ from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
-from weir.exchange import LateColumn, TextRoom, sent_columns, split_by_owner, split_picked, with_key_hash
+from weir.exchange import (
+    LateColumn,
+    PartLimits,
+    TextRoom,
+    sent_columns,
+    split_by_owner,
+    split_picked,
+    with_key_hash,
+)
 from weir.graph import Edge, Exchange
 from weir.records import (
     KEY_HASH_COLUMN,
@@ -252,8 +260,12 @@ class OutputEdge:
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
+        limits = None
+        if late is not None:
+            bytes_max = min(writer.batch_bytes_max for writer in self.writers)
+            limits = PartLimits(self._policy.rows_max, bytes_max)
         for index, rows, size_bytes in split_by_owner(
-            batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts
+            batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts, limits
         ):
             self._writers[index].add(rows, size_bytes)
 

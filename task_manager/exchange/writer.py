@@ -104,6 +104,12 @@ class ChannelWriter:
         return self._rows > 0 and self.age_s(self._clock.monotonic_s()) * 1e3 > policy.age_ms_max
 
     @property
+    def batch_bytes_max(self) -> int:
+        """Rows of more bytes are cut before they leave."""
+        limit, credit = self.channel.batch_bytes_max, self.channel.gate.batch_bytes_max
+        return credit if limit is None else min(limit, credit)
+
+    @property
     def rows(self) -> int:
         """Rows that wait here."""
         return self._rows
@@ -215,9 +221,9 @@ class ChannelWriter:
         for batch in batches:
             self._append(batch, None)
         while self._rows:
-            item = self._gather(self._policy.rows_max, self._batch_bytes_max)
+            item = self._gather(self._policy.rows_max, self.batch_bytes_max)
             assert item is not None, "rows wait"
-            batch, size_bytes = self._cut(item, self._batch_bytes_max)
+            batch, size_bytes = self._cut(item, self.batch_bytes_max)
             self._check_size(size_bytes)
             self._send(batch, size_bytes)
 
@@ -254,10 +260,10 @@ class ChannelWriter:
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""
         gate = self.channel.gate
-        item = self._gather(min(gate.rows_free, self._policy.rows_max), self._batch_bytes_max)
+        item = self._gather(min(gate.rows_free, self._policy.rows_max), self.batch_bytes_max)
         if item is None:
             return False
-        batch, size_bytes = self._cut(item, self._batch_bytes_max)
+        batch, size_bytes = self._cut(item, self.batch_bytes_max)
         self._check_size(size_bytes)
         if not gate.has_room(size_bytes):
             self._put_back(_Waiting(batch, size_bytes, is_exact=True))
@@ -268,11 +274,6 @@ class ChannelWriter:
             self._clock.monotonic_s() + self._policy.timeout_ms / 1e3 if self._rows else float("inf")
         )
         return True
-
-    @property
-    def _batch_bytes_max(self) -> int:
-        limit, bytes_max = self.channel.batch_bytes_max, self.channel.gate.batch_bytes_max
-        return bytes_max if limit is None else min(limit, bytes_max)
 
     def _check_size(self, size_bytes: int) -> None:
         limit = self.channel.batch_bytes_max

@@ -300,7 +300,10 @@ class SourceReader(ABC):
 
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:
-        """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read."""
+        """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read.
+
+        Rows that lack a column may be some more, because an exchange divides them; see :attr:`Poll.late`.
+        """
 
     def snapshot(self) -> Json:
         """What it takes to read on from here: everything before it was given out by :meth:`poll`, nothing after it.

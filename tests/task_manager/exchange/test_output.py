@@ -186,6 +186,32 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
     assert output.late_columns_but() == (("key",) if is_of_use else None)
 
 
+@pytest.mark.parametrize("bytes_max", [1 << 30, 4000])
+def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut(bytes_max, monkeypatch):
+    """A batch that is cut is copied once more where memory is shared."""
+    added = []
+    add = ChannelWriter.add
+
+    def noted(self, element, size_bytes=None):
+        added.append(element)
+        add(self, element, size_bytes)
+
+    monkeypatch.setattr(ChannelWriter, "add", noted)
+    rows = batch([f"key-{number % 7}" for number in range(600)])
+    table = initial_table(1, 2, 128).group_to_subtask
+    links = {index: channel(index) for index in range(2)}
+    for link, _ in links.values():
+        link.batch_bytes_max = bytes_max
+    writers = {index: link for index, (link, _) in links.items()}
+    outputs = OutputEdge(edge_of(Exchange.HASH), writers, BatchPolicy(100, 0.0), table)
+    output = Output([outputs], never_waits, SystemClock())
+    output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+    output.finish()
+    parts = [element for element in added if isinstance(element, pa.RecordBatch)]
+    assert sum(part.num_rows for part in parts) == 600
+    assert all(part.num_rows <= 100 and part.nbytes <= bytes_max for part in parts)
+
+
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
 @pytest.mark.parametrize("consumers", [1, 3])
 @pytest.mark.parametrize("is_narrowed", [False, True])

@@ -374,6 +374,9 @@ class BatchSource(SourceReader):
             rows_max = min(rows_max, self._quota - self._emitted)
         rows: int = self._batch.num_rows
         left = rows - self._batch_offset
+        if self._late is not None and rows_max >= self.rows_decoded_max:
+            # Nothing may be cut off them, and who divides them makes batches of that size.
+            return left
         if self._batch_bytes > BATCH_BYTES_MAX:
             # In equal parts: a small rest would cost as much as they do.
             parts = -(-self._batch_bytes // BATCH_BYTES_MAX)

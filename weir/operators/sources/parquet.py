@@ -256,8 +256,8 @@ class ParquetReader(ColumnarReader):
         index = stops.index(group.stop_row) if group.stop_row in stops else -1
         if index < 0 or group.next_row < (stops[index - 1] if index else 0):
             raise InputError(
-                f"{group.path}: it was replaced after it was found, and its row groups are others: start the job again, "
-                "and leave the files that it reads as they are"
+                f"{group.path}: it was replaced after it was found, and its row groups are others: start the job "
+                "again, and leave the files that it reads as they are"
             )
         return index
 

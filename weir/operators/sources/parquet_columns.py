@@ -39,6 +39,9 @@ _NONE = np.empty(0, dtype=np.uint8)
 FileState: TypeAlias = tuple[int, int, int, int]
 #: A column comes late if its rows have so many bytes in the mean, and there are others.
 _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
+#: So many batches of late rows come as one: to halve what each batch costs takes an eighth off the CPU of a row. Who
+#: divides them makes batches again (``weir.exchange.PartLimits``).
+LATE_BATCHES = 2
 #: No batch needs 64-bit offsets.
 _SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
@@ -297,7 +300,8 @@ class DirectGroup:
     ) -> Iterator[pa.RecordBatch | LateRows]:
         """The rows from one on; batches have about ``bytes_max`` at most, unless it is one row.
 
-        ``late_but``: long texts of another column than these may come late; None: no column.
+        ``late_but``: long texts of another column than these may come late; None: no column. Rows that lack one may be
+        ``LATE_BATCHES`` times as many.
 
         Raises:
             UnsupportedPageError, DamagedPageError: pyarrow is to go on, from the first row that was not given.
@@ -317,14 +321,16 @@ class DirectGroup:
         limit_of = dict(zip(by_size, limits, strict=True))
         # Of late texts it is known how many bytes they have, so that they need no room to spare.
         late_bytes_max = 0 if late is None else max(limit_of[late], self._share_of(late, texts_max))
+        limit_beside = {column: LATE_BATCHES * limit for column, limit in limit_of.items()}
         while row < self.rows:
             rows = min(rows_max, self.rows - row)
             if late is not None:
-                texts = self._plan(late, row, rows, late_bytes_max)
-                rows = min(rows, late.rows_to_boundary()) if texts is None else texts.rows
-                found = None if texts is None else self._beside(late, texts, limit_of)
+                wanted = min(LATE_BATCHES * rows_max, self.rows - row)
+                texts = self._plan(late, row, wanted, LATE_BATCHES * late_bytes_max)
+                rows = min(rows, late.rows_to_boundary() if texts is None else texts.rows)
+                found = None if texts is None else self._beside(late, texts, limit_beside)
                 if found is not None:
-                    row += rows
+                    row += found.late.rows
                     yield found
                     continue
             arrays: dict[str, pa.Array] = {}

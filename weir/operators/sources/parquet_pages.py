@@ -279,7 +279,9 @@ class PageReader:
             if not decompress_snappy(self._scratch, *sizes):
                 raise DamagedPageError("a page cannot be decompressed")
             return out[:size]
-        if self._codec_name == "gzip" and packed[-_GZIP_SIZE_BYTES:].tobytes() != _gzip_size(size - apart_bytes):
+        if self._codec_name == "gzip" and packed[-_GZIP_SIZE_BYTES:].tobytes() != _gzip_size(
+            size - apart_bytes
+        ):
             # pyarrow fills up what is not there with anything.
             raise DamagedPageError("a page cannot be decompressed to what its header says")
         rest = self._codec.decompress(pa.py_buffer(packed[apart_bytes:]), size - apart_bytes)

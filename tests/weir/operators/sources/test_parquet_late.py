@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from weir.errors import InputError
-from weir.exchange import split_by_owner, with_key_hash
+from weir.exchange import PartLimits, split_by_owner, with_key_hash
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
@@ -72,6 +72,7 @@ def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
         parts: list[list[dict]] = [[], [], []]
         for rows in direct_batches(path, file, index, NAMES, first_row, 600, bytes_max, ["name"]):
             late_rows += rows.late.rows if isinstance(rows, LateRows) else 0
+            assert rows.late.rows <= 1200 if isinstance(rows, LateRows) else rows.num_rows <= 600
             for part, more in zip(parts, parts_of(rows), strict=True):
                 part.extend(more)
         whole = file.read_row_group(index, columns=NAMES).slice(first_row).combine_chunks()
@@ -96,7 +97,7 @@ def test_batches_of_late_texts_are_full_wherever_pages_end(tmp_path, compression
         whole = rows.late.joined(rows.batch).select(NAMES) if draw.random() < 0.3 else None
         for part, more in zip(parts, parts_of(rows if whole is None else whole), strict=True):
             part.extend(more)
-    assert counts == [700, 700, 700, 700, 200]
+    assert counts == [1400, 1400, 200]
     assert parts == parts_of(table.combine_chunks().to_batches()[0])
 
 
@@ -120,7 +121,7 @@ def test_pages_between_batches_are_read_once_where_they_are_not_divided(tmp_path
     assert len(set(places)) == len(places)
 
 
-def test_late_texts_have_no_more_bytes_than_a_batch_wherever_pages_end(tmp_path):
+def test_late_texts_have_no_more_bytes_than_two_batches_wherever_pages_end(tmp_path):
     path = str(tmp_path / "a.parquet")
     texts = ["x" * 996] * 1000 + ["y" * 9_996] * 300
     table = pa.table({"id": pa.array(range(1300), pa.int64()), "name": ["a"] * 1300, "payload": texts})
@@ -131,10 +132,36 @@ def test_late_texts_have_no_more_bytes_than_a_batch_wherever_pages_end(tmp_path)
     ):
         assert isinstance(batch, LateRows)
         # A page may have short texts and long ones.
-        assert batch.late.array().nbytes <= bytes_max + 10_000 * 25
+        assert batch.late.array().nbytes <= 2 * bytes_max + 10_000 * 25
         rows += batch.late.rows
         assert batch.late.array().to_pylist() == texts[rows - batch.late.rows : rows]
     assert rows == 1300
+
+
+@pytest.mark.parametrize("limits", [PartLimits(130, 1 << 30), PartLimits(1 << 30, 20_000), PartLimits(1, 1)])
+def test_parts_of_late_rows_are_within_their_limits(tmp_path, limits):
+    path = str(tmp_path / "a.parquet")
+    draw = random.Random(7)
+    texts = [f"{row}" + "x" * draw.randrange(100, 300) for row in range(900)]
+    names = [f"server-{draw.randrange(50)}" for _ in texts]
+    table = pa.table({"id": pa.array(range(900), pa.int64()), "name": names, "payload": texts})
+    pq.write_table(table, path, use_dictionary=["name"], data_page_size=20_000, write_batch_size=16)
+    batches = direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 900, 8 << 20, ["name"])
+    rows = next(batches)
+    assert isinstance(rows, LateRows)
+    hashed, hashes = with_key_hash(rows.batch, ["name"])
+    parts: list[list[dict]] = [[], [], []]
+    counts = [0, 0, 0]
+    for index, part, size_bytes in split_by_owner(hashed, hashes, GROUPS, range(3), rows.late, limits=limits):
+        part.validate(full=True)
+        assert size_bytes is not None
+        # Not all texts have the same length.
+        assert part.num_rows == 1 or size_bytes <= 1.2 * limits.bytes_max
+        assert part.num_rows <= limits.rows_max
+        counts[index] += 1
+        parts[index].extend(part.select(NAMES).to_pylist())
+    assert min(counts) > 1
+    assert parts == parts_of(table.combine_chunks().to_batches()[0])
 
 
 def test_texts_of_which_one_consumer_has_all_long_ones(tmp_path):
@@ -287,9 +314,10 @@ def test_a_reader_gives_whole_batches_late_and_goes_on_after_them(tmp_path, rows
     pq.write_table(table, path, use_dictionary=False, data_page_size=20_000, write_batch_size=16)
     expected = [row for row in table.to_pylist() if row["id"] is not None]
     with opened(path) as reader:
-        rows, late_rows = polled(reader, rows_max, 3)
+        rows, late_rows = polled(reader, rows_max, 1)
         position = reader.snapshot()
-    assert (late_rows > 0) == (rows_max == 600)
+    # An exchange makes two batches of them.
+    assert late_rows == (1200 if rows_max == 600 else 0)
     with opened(path, {0: position}) as reader:
         rest, _ = polled(reader, rows_max)
         assert reader.rejected == 1
