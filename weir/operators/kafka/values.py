@@ -15,6 +15,7 @@ from weir.specs.kafka import KafkaSinkSpec
 
 #: As a partition: the key chooses it, or without one chance. As the client library has it.
 PARTITION_UA = -1
+_PARTITION_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ def record_values(
 
 
 def _partitions(column: pa.Array, spec: KafkaSinkSpec) -> list[int]:
-    least = pc.min(column).as_py()
-    if least is not None and least < 0:
-        raise InputError(
-            f"topic {spec.topic} has no partition {least}, which is in column {spec.partition!r}; numbers begin "
-            "with 0, and null leaves the choice to the key"
-        )
+    for number in pc.min_max(column).as_py().values():
+        if number is not None and not 0 <= number <= _PARTITION_MAX:
+            raise InputError(
+                f"topic {spec.topic} has no partition {number}, which is in column {spec.partition!r}; numbers begin "
+                "with 0, and null leaves the choice to the key"
+            )
     found: list[int] = column.fill_null(PARTITION_UA).to_pylist()
     return found
 

@@ -153,9 +153,10 @@ def test_rows_become_records():
         assert (
             record_values(numbers, weir.KafkaSink("t", bootstrap="b:1", partition="p")).partitions == expected
         )
-    wrong = pa.RecordBatch.from_pydict({"p": [None, -1], "v": ["a", "b"]})
-    with pytest.raises(InputError, match="topic t has no partition -1, which is in column 'p'"):
-        record_values(wrong, weir.KafkaSink("t", bootstrap="b:1", partition="p"))
+    for number in (-1, 2**31):
+        wrong = pa.RecordBatch.from_pydict({"p": [None, number], "v": ["a", "b"]})
+        with pytest.raises(InputError, match=f"topic t has no partition {number}, which is in column 'p'"):
+            record_values(wrong, weir.KafkaSink("t", bootstrap="b:1", partition="p"))
     raw = record_values(rows, weir.KafkaSink("t", bootstrap="b:1", value="text"))
     assert (raw.values, raw.keys) == ([b"a\nb", None], None)
 
