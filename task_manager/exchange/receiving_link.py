@@ -114,7 +114,7 @@ class ReceivingLink:
             self._take(head, body)
             return
         try:
-            self._put_batch(number, receiving, receiving.decoder.decode_batch(body))
+            self._put_batch(number, receiving, receiving.decoder.decode_batch(body), body)
         except HandshakeError as error:
             self._refuse(number, error)
 
@@ -163,7 +163,7 @@ class ReceivingLink:
             return
         element = receiving.decoder.decode(frame, body)
         if isinstance(element, pa.RecordBatch):
-            self._put_batch(number, receiving, element)
+            self._put_batch(number, receiving, element, body)
             return
         release = no_release
         if isinstance(element, EndOfStream):
@@ -173,8 +173,11 @@ class ReceivingLink:
 
         receiving.inbox.put(Delivery(receiving.channel, element, release))
 
-    def _put_batch(self, number: int, receiving: _Receiving, batch: pa.RecordBatch) -> None:
-        size_bytes = batch.get_total_buffer_size()
+    def _put_batch(
+        self, number: int, receiving: _Receiving, batch: pa.RecordBatch, body: pa.Buffer | None
+    ) -> None:
+        # As good as the sum over its buffers, which takes 8 µs in the midst of other work.
+        size_bytes = 0 if body is None else body.size
         release = partial(self._release, number, size_bytes)
         receiving.inbox.put(Delivery(receiving.channel, batch, release, size_bytes))
 

@@ -84,6 +84,12 @@ def format_latencies(
     return at
 
 
+def _bucket(value_us: int) -> int:
+    """The bucket that the kernel counts a latency in."""
+    shift = max(value_us.bit_length() - _EXACT.bit_length() + 1, 0)
+    return value_us if not shift else _EXACT + (shift - 1) * _HALF + (value_us >> shift) - _HALF
+
+
 class LatencyText:
     """Formats batches of latencies and keeps their statistics."""
 
@@ -111,7 +117,8 @@ class LatencyText:
 
     def state(self) -> dict[str, object]:
         """The statistics as JSON values, for a snapshot; histogram buckets only where there is something."""
-        filled = np.flatnonzero(self._buckets)
+        # All of them are more than a processor keeps in its cache beside a job.
+        filled = np.flatnonzero(self._buckets[: _bucket(max(int(self._totals[2]), 0)) + 1])
         return {
             "events": self.events,
             "totals_us": self._totals.tolist(),

@@ -216,3 +216,12 @@ def test_a_machine_without_the_file_begins_a_new_one(tmp_path, caplog):
 def test_a_foreign_snapshot_is_refused(tmp_path):
     with pytest.raises(StateError, match="something else than a latency file of version 1"):
         opened(tmp_path, ManualClock(START_US), generation=2, restored={0: {"kind": "two_phase_sink"}})
+
+
+@pytest.mark.parametrize("latency_us", [-7, 0, 2047, 2048, 4095, 4096, 1_234_567, 2**50 + 1])
+def test_a_snapshot_has_the_greatest_latency_however_large_it_is(latency_us):
+    text, restored = LatencyText(), LatencyText()
+    text.add(START_US, np.array([START_US - 3, START_US - latency_us], dtype=np.int64))
+    restored.restore(text.state())
+    assert sum(text.state()["buckets"][1]) == 2
+    assert restored.percentile_ms(100) == text.percentile_ms(100)
