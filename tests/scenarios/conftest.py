@@ -7,6 +7,7 @@ import pytest
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.held_source import keep_back
 from experiments.soak import rescale
+from tests.scenarios.losses import lose_task_manager
 
 ROOT = Path(__file__).parents[2]
 FLOWS = Path(__file__).parent / "flows"
@@ -112,12 +113,7 @@ def run_disturbed(make_cluster, release):
         cluster.wait_for(lambda status: status["totals"]["events_out"] >= rows, "the first rows")
         rescale(cluster, stage, parallelisms[0])
         write_more()
-        place = cluster.status()["stages"][stage]["subtasks"][-1]["task_manager"]
-        victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-        victim.popen.kill()
-        cluster.wait_for(
-            lambda status: status["generation"] >= 2 and status["state"] == "RUNNING", "the restart"
-        )
+        lose_task_manager(cluster, stage, -1)
         write_more()
         rescale(cluster, stage, parallelisms[1])
         write_more()

@@ -8,6 +8,7 @@ import pytest
 import weir
 from experiments.cluster import FINAL_STATES
 from experiments.scaling import rescale
+from tests.scenarios.losses import task_manager_of
 from tests.scenarios.test_user_states import SETTINGS, STAGE, check
 
 pytestmark = [pytest.mark.service, pytest.mark.scenario]
@@ -48,10 +49,6 @@ def test_every_kind_of_state_in_a_database_that_restarts(
 
     later_checkpoint = partial(wait_for_later_checkpoint, cluster)
 
-    def worker():
-        place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]
-        return next(item for item in cluster.processes.values() if place.endswith(f":{item.port}"))
-
     def restarted(generation):
         cluster.wait_for(
             lambda status: status["generation"] > generation and status["state"] == "RUNNING", "a restart"
@@ -74,11 +71,12 @@ def test_every_kind_of_state_in_a_database_that_restarts(
         lambda _: "Cassandra at" in cluster.http("GET", "/state/states/count")[1].get("error", ""),
         "an answer that says what is away",
     )
-    worker().popen.kill()
+    generation = cluster.status()["generation"]
+    task_manager_of(cluster, STAGE).popen.kill()
     cassandra_node.start()
-    restarted(1)
+    restarted(generation)
     # This one is replaced while it sleeps, and applies late what it knows to be complete.
-    sleeper = worker()
+    sleeper = task_manager_of(cluster, STAGE)
     sleeper.popen.send_signal(signal.SIGSTOP)
     restarted(cluster.status()["generation"])
     later_checkpoint()

@@ -62,10 +62,14 @@ class Project:
             text=True,
         )
 
-    def run(self, *arguments, timeout_s=240):
+    def run(self, *arguments, timeout_s=600):
         """Run to the end; returns exit code, lines of standard output, and of standard error."""
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=timeout_s)
+        with self.start(*arguments) as process:
+            try:
+                out, err = process.communicate(timeout=timeout_s)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         return process.returncode, out.splitlines(), err.splitlines()
 
     def processes(self):

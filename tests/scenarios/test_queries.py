@@ -11,6 +11,7 @@ import pytest
 import weir
 from experiments.scaling import rescale
 from tests.scenarios.conftest import SERVERS
+from tests.scenarios.losses import task_manager_of
 from weir.client import AskError
 
 pytestmark = pytest.mark.scenario
@@ -358,9 +359,7 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
             lines = page.read().decode().splitlines()
         assert any(all(part in line for part in wanted) for line in lines), f"{instance} has answered"
 
-    place = cluster.status()["stages"][stage]["subtasks"][0]["task_manager"]
-    victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-    victim.popen.kill()
+    task_manager_of(cluster, stage).popen.kill()
     with patient(address) as job:
         # What is answered is right, or what the checkpoint had, which has everything.
         assert job.state("seen", "seen").get(KEYS[0]) == entries[0]["value"]

@@ -11,6 +11,7 @@ from experiments.cluster import FINAL_STATES, files_below
 from experiments.held_source import keep_back
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
+from tests.scenarios.losses import task_manager_of
 
 pytestmark = pytest.mark.scenario
 
@@ -60,9 +61,7 @@ def restarted(cluster, generation=2):
 
 def with_count(cluster):
     """The task manager that counts."""
-    status = cluster.status()
-    place = status["stages"][1]["subtasks"][0]["task_manager"]
-    return next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
+    return task_manager_of(cluster, 1)
 
 
 def test_checkpoints_follow_one_another(make_cluster, tmp_path):
@@ -90,8 +89,7 @@ def test_kill_a_task_manager_with_a_standby(make_cluster, tmp_path, useful):
     cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "the standby")
     victim = with_count(cluster)
     if useful == "reads":
-        place = cluster.status()["stages"][0]["subtasks"][0]["task_manager"]
-        victim = next(p for p in cluster.processes.values() if place.endswith(f":{p.port}"))
+        victim = task_manager_of(cluster, 0)
     victim.popen.kill()
     status = restarted(cluster)
     assert "no heartbeat" in status["restart_cause"] or "failed" in status["restart_cause"]

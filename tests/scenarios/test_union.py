@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from experiments.cluster import FINAL_STATES, files_below
+from tests.scenarios.losses import task_manager_of
 
 pytestmark = pytest.mark.scenario
 
@@ -61,10 +62,8 @@ def test_rows_of_both_inputs_come_back_from_an_unaligned_checkpoint(make_cluster
         lambda status: status["latest_checkpoint"] and saved_schemas(checkpoints) == {False, True},
         "a checkpoint with rows of both inputs",
     )
-    subtasks = next(s for s in cluster.status()["stages"] if "both" in s["name"])["subtasks"]
-    place = subtasks[-1]["task_manager"]
-    victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-    victim.popen.kill()
+    stage = next(s["stage"] for s in cluster.status()["stages"] if "both" in s["name"])
+    task_manager_of(cluster, stage, -1).popen.kill()
     cluster.wait_for(
         lambda status: status["generation"] >= 2 and status["state"] in ("RUNNING", "FINISHED"),
         "the restart",

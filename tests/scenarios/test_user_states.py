@@ -10,6 +10,7 @@ import pytest
 from experiments.cluster import FINAL_STATES, files_below
 from experiments.held_source import keep_back
 from experiments.scaling import rescale
+from tests.scenarios.losses import lose_task_manager
 
 pytestmark = pytest.mark.scenario
 
@@ -109,10 +110,7 @@ def test_every_kind_of_state(make_cluster, tmp_path, write_events):
     latest = cluster.status()["latest_checkpoint"]
     cluster.wait_for(lambda status: status["latest_checkpoint"] > latest, "a checkpoint of the new owners")
 
-    place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]
-    victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-    victim.popen.kill()
-    cluster.wait_for(lambda status: status["generation"] > 1 and status["state"] == "RUNNING", "the restart")
+    lose_task_manager(cluster, STAGE)
     status = cluster.wait_for(lambda status: status["totals"]["events_out"] > 0, "rows after the restart")
     # Rows wait for no flush, and nothing pretends to know how many keys there are.
     subtasks = status["stages"][STAGE]["subtasks"]

@@ -7,6 +7,7 @@ import pytest
 
 from experiments.cluster import FINAL_STATES
 from experiments.scaling import rescale
+from tests.scenarios.losses import lose_task_manager
 
 pytestmark = pytest.mark.scenario
 
@@ -67,17 +68,14 @@ def test_rows_and_states_of_16_mb(make_cluster, tmp_path, release):
     cluster.wait_for(
         lambda status: status["latest_checkpoint"] and status["totals"]["events_out"], "a checkpoint and rows"
     )
-    place = cluster.status()["stages"][STAGE]["subtasks"][0]["task_manager"]
-    victim = next(process for process in cluster.processes.values() if place.endswith(f":{process.port}"))
-    victim.popen.kill()
-    cluster.wait_for(lambda status: status["generation"] > 1 and status["state"] == "RUNNING", "the restart")
+    generation = lose_task_manager(cluster, STAGE)["generation"]
     for parallelism in (3, 1):
         rescale(cluster, STAGE, parallelism)
     savepoint = cluster.directory / "savepoints" / "wide"
     assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("STOPPED", "")
-    assert status["generation"] == 2
+    assert status["generation"] == generation
     cluster.stop()
     delivered = check(tmp_path / "out")
     # How many are left for the restored job is a matter of time.
