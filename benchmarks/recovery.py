@@ -153,7 +153,7 @@ def killed(
             before_ms = max(started_ms + 1e3 * load.steady_s, time.time() * 1e3)
             sleep_until_ms(before_ms)
             report(f"{label}: steady load before the kill", 0.4)
-            seen = cluster.status()["totals"]["events_out"]
+            seen = cluster.wait_for(lambda _: True, "an answer")["totals"]["events_out"]
             sleep_until_ms(before_ms + 1e3 * before_s)
             cluster.wait_for(lambda status: status["totals"]["events_out"] > seen, "events before the kill")
             report(f"{label}: killed", 0.6)
