@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.changes import CHANGE_FIELD
-from weir.errors import StateMismatchError
+from weir.errors import StateMismatchError, WeirError
 from weir.operators.aggregation.columns import array_of, numbers, rows_that_count
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.base import Json, Operator, OperatorContext
@@ -124,7 +124,7 @@ class ChangelogAggregateOperator(Operator):
         Raises:
             InputError: a value of ``_change`` is unknown.
             StateError: the store cannot be read or written.
-            WeirError: a value does not fit 64 bits.
+            WeirError: a value does not fit 64 bits, or a sum of integers passes them.
         """
         for index, aggregate in enumerate(self._spec.aggregates):
             if aggregate.column is not None:
@@ -160,7 +160,7 @@ class ChangelogAggregateOperator(Operator):
             elif self._sums_are_floats[index]:
                 self._add_floats(totals, index, keys, values, own)
             else:
-                np.add.at(totals.sums[:, index], keys, values * own)
+                _add_integers(aggregate, totals.sums[:, index], keys, values, own)
 
     @property
     def _float_sums(self) -> list[int]:
@@ -377,6 +377,31 @@ class ChangelogAggregateOperator(Operator):
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the state mean."""
         return keyed_snapshot(self._spec.kind, self._codec)
+
+
+def _add_integers(
+    aggregate: Aggregate, sums: np.ndarray, keys: np.ndarray, values: np.ndarray, signs: np.ndarray
+) -> None:
+    """Add to the sums of keys; int64.
+
+    Raises:
+        WeirError: one passes 64 bits.
+    """
+    if not len(values):
+        return
+    # Integers wrap around, floats tell whether they did.
+    about = values.astype(np.float64)
+    highest = np.abs(about).max() * len(values) + np.abs(sums.astype(np.float64)).max()
+    wanted = sums.astype(np.float64) if highest >= 2.0**62 else None
+    np.add.at(sums, keys, values * signs)
+    if wanted is None:
+        return
+    np.add.at(wanted, keys, about * signs)
+    if (np.abs(wanted - sums.astype(np.float64)) > 2.0**62).any():
+        raise WeirError(
+            f"aggregate {aggregate.output!r} ({aggregate.function} of {aggregate.column!r}): a key's sum passes 64 "
+            "bits; cast the column to float64 first"
+        )
 
 
 def _with_not_finite(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:

@@ -264,6 +264,20 @@ def test_golden_bytes_with_values_that_are_not_finite():
     assert value[0] == 1
 
 
+@pytest.mark.parametrize("first", [2**62, -(2**62) - 9])
+def test_a_sum_that_passes_64_bits_is_refused_and_one_that_comes_near_is_exact(first):
+    aggregates = (Aggregate("total", "sum", "n"), Aggregate("mean", "mean", "n"))
+    operator, _ = opened(MemoryBackend(), aggregates)
+    (told,) = operator.process(batch_of((1, first, 0.5, "insert"), (1, 5, 0.5, "insert")))
+    assert told.column("total").to_pylist() == [first + 5]
+    # More comes and goes within a batch.
+    rows = [(1, first, 0.5, change) for change in ("insert", "delete", "delete", "insert", "insert")]
+    with pytest.raises(weir.WeirError, match=r"aggregate 'total' .*: a key's sum passes 64 bits"):
+        list(operator.process(batch_of(*rows)))
+    (told,) = operator.process(batch_of(*rows[:3]))
+    assert told.column("total").to_pylist() == [first + 5, 5]
+
+
 def test_golden_bytes():
     aggregates = (Aggregate("rows", "count"), Aggregate("mean", "mean", "n"), Aggregate("high", "max", "x"))
     store = MemoryBackend()
