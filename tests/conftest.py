@@ -1,6 +1,8 @@
 import gc
 import os
+import shutil
 import sys
+import tempfile
 import time
 
 import pytest
@@ -10,6 +12,7 @@ from experiments import cluster
 from experiments.forked_processes import Forks
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
+from tests.memory_directory import make_memory_directory
 from tests.scheduling import LongestFilesFirst
 from tests.secure_listener import broker_properties, write_certificate
 from weir.errors import StateError
@@ -35,6 +38,10 @@ def pytest_configure(config):
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
+    elif "not scenario" in config.option.markexpr and (directory := make_memory_directory()):
+        # Workers inherit it. Of processes that are killed, what they keep stays on the disk.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
+        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
 
 
 @pytest.hookimpl(wrapper=True)

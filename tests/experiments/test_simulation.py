@@ -1,12 +1,14 @@
 """Both processes in virtual time: many random courses with faults, and broken rules are found."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
 
+from experiments.__main__ import app
 from experiments.simulation.seeds import Seeds, SimulationError, check_fences, outcome
 
 #: Broken rules, and seeds to begin with: those that found them last. When the courses of seeds change, others must,
@@ -60,30 +62,42 @@ def test_a_seed_always_gives_the_same_run():
     assert first == second
 
 
-def simulate(*arguments):
-    command = [sys.executable, "-m", "experiments", "simulate", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=250)
+@pytest.fixture
+def simulate(capsys):
+    """Calls the command in this process: another one would import for 3 s. Returns exit code, output and errors."""
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            app(["simulate", *arguments])
+        return ended.value.code, *capsys.readouterr()
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield call
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
-def test_the_command_tells_how_to_replay_what_it_found():
-    found = simulate("--seeds", "500", "--break-fence", FOUND_SOON, "--processes", "1")
-    assert found.returncode == 1
-    replay = found.stderr.split("replay: python -m experiments simulate ")[1].replace('"', "").split()
+def test_the_command_tells_how_to_replay_what_it_found(simulate):
+    code, _, errors = simulate("--seeds", "500", "--break-fence", FOUND_SOON, "--processes", "1")
+    assert code == 1
+    replay = errors.split("replay: python -m experiments simulate ")[1].replace('"', "").split()
     assert replay[0] == "--seed"
-    again = simulate(*replay)
-    assert again.returncode == 1
-    assert "begins generation 1" in again.stdout, "the whole course"
-    assert f"seed {replay[1]}:" in again.stderr
+    code, output, errors = simulate(*replay)
+    assert code == 1
+    assert "begins generation 1" in output, "the whole course"
+    assert f"seed {replay[1]}:" in errors
 
 
-def test_the_command_refuses_unknown_fences():
-    refused = simulate("--break-fence", "nothing")
-    assert refused.returncode == 2
-    assert "'names': names of pending files" in refused.stderr
+def test_the_command_refuses_unknown_fences(simulate):
+    code, _, errors = simulate("--break-fence", "nothing")
+    assert code == 2
+    assert "'names': names of pending files" in errors
 
 
 def test_the_command_breaks_fences_until_that_is_found():
-    found = simulate("--check-fences", "--break-fence", FOUND_SOON, "--processes", "2")
+    options = ["--check-fences", "--break-fence", FOUND_SOON, "--processes", "2"]
+    command = [sys.executable, "-m", "experiments", "simulate", *options]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=250)
     assert found.returncode == 0, found.stderr
     assert f"{FOUND_SOON}: seed " in found.stdout
     assert "1 of 1 broken fences found" in found.stdout
