@@ -16,7 +16,7 @@ from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
-from weir.operators.sources.parquet_columns import FileState, file_state
+from weir.operators.sources.parquet_groups import FileState, file_state
 from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest

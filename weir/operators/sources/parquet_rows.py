@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.conditions import Range
-from weir.operators.sources.parquet_columns import FileState, direct_batches
+from weir.operators.sources.parquet_groups import FileState, direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError

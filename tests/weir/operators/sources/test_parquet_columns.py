@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_headers import PLAIN, RLE, DamagedPageError, read_header
 from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet, read_group

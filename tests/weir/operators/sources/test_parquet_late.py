@@ -15,7 +15,7 @@ from weir.exchange import PartLimits, split_by_owner, with_key_hash
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
-from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader
 from weir.operators.sources.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError

@@ -16,7 +16,7 @@ import pytest
 
 from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
-from weir.operators.sources.parquet_columns import direct_batches
+from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows, divide_packed
 from weir.operators.sources.parquet_pages import Page
