@@ -7,6 +7,7 @@ senders' credits bound it; what is recorded is bounded here.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 import pyarrow as pa
 
@@ -62,10 +63,14 @@ class CheckpointInputs:
         return self._ready.popleft()
 
     def ready_rows(
-        self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
+        self,
+        wanted: RowsWanted,
+        schema: pa.Schema,
+        edge_index: int | None = None,
+        but: Collection[ChannelId] = (),
     ) -> list[Delivery] | None:
         """The batches that come next of what was put aside, see ``channels.take_rows``; None: none is left."""
-        return take_rows(self._ready, wanted, schema, edge_index) if self._ready else None
+        return take_rows(self._ready, wanted, schema, edge_index, but) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:
         """Keep an element that comes after the barrier of its input; False: take it now."""

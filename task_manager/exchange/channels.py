@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from task_manager.exchange.credits import CreditGate
 from weir import threads
+from weir.clock import Clock, SystemClock
 from weir.exchange import TextRoom
 from weir.records import JOINED_BYTES, Barrier, Element, Watermark, batch_bytes
 from weir.types import ChannelId
@@ -62,20 +63,24 @@ class RowsWanted:
 
 
 def take_rows(
-    deliveries: deque[Delivery], wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
+    deliveries: deque[Delivery],
+    wanted: RowsWanted,
+    schema: pa.Schema,
+    edge_index: int | None = None,
+    but: Collection[ChannelId] = (),
 ) -> list[Delivery]:
     """Take leading batches of one schema off a queue, as many as are wanted.
 
     Only batches of other inputs are passed by, and stay in their order: those of one input are one batch then, and not
     as many as arrived in turn with others.
 
-    ``edge_index``: the only input that they may come from; None: any.
+    ``edge_index``: the only input that they may come from; None: any. ``but``: channels that they may not come from.
     """
     taken: list[Delivery] = []
     passed: list[Delivery] = []
     while deliveries:
         element = deliveries[0].element
-        if not isinstance(element, pa.RecordBatch):
+        if not isinstance(element, pa.RecordBatch) or deliveries[0].channel in but:
             break
         if edge_index is not None and deliveries[0].channel.edge_index != edge_index:
             passed.append(deliveries.popleft())
@@ -122,7 +127,8 @@ class Lender(Protocol):
 class Inbox:
     """Input of one subtask: elements of all channels in arrival order. One consumer, many producers."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        """``clock`` tells what came together; None: the machine's."""
         self._elements: deque[Delivery] = deque()
         self._condition = threads.condition_of_one()
         self._woken = False
@@ -131,8 +137,10 @@ class Inbox:
         #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
         self._gathered = 0
         #: The channels whose watermark of this wave has come, and those with a barrier; the consumer waits for so many.
-        self._heard: tuple[set[ChannelId], set[ChannelId]] = set(), set()
-        self._wave_inputs = 0
+        #: With the monotonic second of their coming.
+        self._heard: tuple[dict[ChannelId, float], dict[ChannelId, float]] = {}, {}
+        self._wave_inputs, self._apart_s = 0, float("inf")
+        self._clock = clock or SystemClock()
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
         self.borrows = False
         self._lender: Lender | None = None
@@ -174,12 +182,18 @@ class Inbox:
     def _hear(self, delivery: Delivery) -> None:
         watermarks, barriers = self._heard
         if isinstance(delivery.element, Watermark):
-            watermarks.add(delivery.channel)
+            watermarks[delivery.channel] = self._clock.monotonic_s()
         elif isinstance(delivery.element, Barrier):
-            barriers.add(delivery.channel)
+            barriers[delivery.channel] = 0.0
 
     def _is_wave_here(self) -> bool:
-        return any(len(channels) >= self._wave_inputs for channels in self._heard)
+        watermarks, barriers = self._heard
+        if len(barriers) >= self._wave_inputs:
+            return True
+        if len(watermarks) < self._wave_inputs:
+            return False
+        first_s = max(watermarks.values()) - self._apart_s
+        return sum(heard_s >= first_s for heard_s in watermarks.values()) >= self._wave_inputs
 
     def wake(self) -> None:
         """Let :meth:`poll` or :meth:`wait` return."""
@@ -257,7 +271,9 @@ class Inbox:
         with self._condition:
             self._gather(wait_s, enough)
 
-    def await_wave(self, rest_s: float, timeout_s: float, wave_s: float, inputs: int) -> Wave:
+    def await_wave(
+        self, rest_s: float, timeout_s: float, wave_s: float, inputs: int, apart_s: float = float("inf")
+    ) -> Wave:
         """Sleep until so many channels have each brought a watermark, or each a barrier.
 
         Without all of them, what is there counts ``wave_s`` after the first of it came, but not before ``rest_s``.
@@ -267,13 +283,16 @@ class Inbox:
             timeout_s: and so long until something comes.
             wave_s: and so long for the others.
             inputs: how many channels there are to wait for.
+            apart_s: the first and the last watermark of a wave come within this time. One too many, between two
+                waves, is no part of the next: otherwise its channel would be a wave behind for as long as others
+                come sooner.
         """
         with self._condition:
             if self._elements and self._gathered > 0:
                 return Wave.WHOLE
             # Where all are idle, the first that is not makes a wave.
             inputs = max(1, inputs)
-            self._wave_inputs, self._enough = inputs, _MANY
+            self._wave_inputs, self._enough, self._apart_s = inputs, _MANY, apart_s
             self._wait_for_wave(rest_s)
             self._enough = 0
             if not self._elements:
@@ -323,7 +342,11 @@ class Inbox:
             condition.release()
 
     def poll_rows(
-        self, wanted: RowsWanted, schema: pa.Schema, edge_index: int | None = None
+        self,
+        wanted: RowsWanted,
+        schema: pa.Schema,
+        edge_index: int | None = None,
+        but: Collection[ChannelId] = (),
     ) -> list[Delivery]:
         """The batches at the head that :func:`take_rows` takes; never waits."""
         if not self._elements:
@@ -332,7 +355,7 @@ class Inbox:
         condition.acquire()
         try:
             first = self._elements[0]
-            taken = take_rows(self._elements, wanted, schema, edge_index)
+            taken = take_rows(self._elements, wanted, schema, edge_index, but)
             self._gathered -= len(taken)
             if taken and self._elements and self._elements[0] is first:
                 # What was passed by has gathered, too: nothing more is waited for.

@@ -7,10 +7,10 @@ two bounds. Where few rows come to many subtasks, they are to cost a small part 
 meets few threads, and is to be quick. Where many rows come, they are to be quick too, and are left alone until the
 process comes near the one core that its GIL gives it.
 
-A trickle travels in *waves*. Its sources read at the same moments of the wall clock, those at which they also make
-their watermarks, in all processes alike. The subtasks after them wait for the first thing that comes, and then until
-all inputs have brought their watermark. So each subtask works once in a wave, whatever the number of its inputs, and a
-row waits for long at its source only.
+Rows then travel in *waves*. Their sources read at the same moments of the wall clock, and make a watermark then, in all
+processes alike. The subtasks after them wait for the first thing that comes, and then until all inputs have brought
+their watermark. So each subtask works once in a wave, whatever the number of its inputs, and a row, or a watermark,
+waits for long at its source only: where each subtask let rows gather for itself, it waited once for each stage.
 """
 
 from __future__ import annotations
@@ -30,6 +30,15 @@ _WAIT_S_FIRST, _GROWTH, _DECLINE = 0.002, 3.0, 0.8
 _LOOK_INTERVAL_S = 0.2
 #: The moments at which sources of a trickle read are so far apart: each period has those of all longer ones.
 _TURNS_US = (200_000, 100_000, 50_000, 25_000)
+#: The same where many rows come, each about twice as far apart as the one before: so many batches fewer there are.
+_MANY_TURNS_US = (0, 6_250, 12_500, 25_000, 50_000)
+#: Only with many subtasks rows wait for the longest: elsewhere there are fewer batches, and what costs is their rows.
+_MANY_STEP_MAX, _MANY_STEP_MAX_WIDE = 3, 4
+#: Cores above which the moments get further apart, with few subtasks; with more a row passes more of them, so that it
+#: counts less what it waits at its source, and more what all of them cost: so the bound falls with their number.
+_MANY_MORE_ABOVE, _MANY_FALL = 0.7, 1.5
+#: They come nearer again below this part of it: with twice as many batches the process is to stay below the bound.
+_MANY_LESS_SHARE = 0.42
 #: So long a subtask waits for the rest of a wave, at most: where it comes with watermarks, and where it may not.
 _WAVE_S_MAX, _WAVE_S_SHORT = 0.05, 0.012
 
@@ -53,9 +62,6 @@ class Bound:
 
 
 _TRICKLE = Bound(less_below=0.05, more_above=0.075, wait_s_max=0.1)
-_SMALL = Bound(less_below=0.55, more_above=0.7, wait_s_max=0.05)
-#: Of a job of few stages rows are not to wait so long: there are fewer batches, and what it costs is their rows.
-_SMALL_S_FEW = 0.02
 
 
 class Gathering:
@@ -70,28 +76,22 @@ class Gathering:
         self._now_s = now_s
         self._cpu_s = cpu_s
         self._looked_s, self._used_s = now_s(), cpu_s()
-        self._trickle_s = self._small_s = 0.0
-        #: What every subtask waited lately: so long, what they share may wait too.
-        self.common_s = 0.0
-        self._least_s = float("inf")
+        self._trickle_s = 0.0
+        #: Index of the turns of many rows.
+        self._many = 0
         self._subtasks: weakref.WeakSet[object] = weakref.WeakSet()
 
     def join(self, subtask: object) -> None:
-        """Count a subtask that has inputs, for as long as this object of its own lives."""
+        """Count a subtask for as long as this object of its own lives."""
         self._subtasks.add(subtask)
 
-    def wait_s(self, rows_mean: float, rows_per_s: float) -> float:
-        """How long a subtask waits from the beginning of one batch to the next; its rows in a batch and a second."""
+    def wait_s(self, rows_per_s: float) -> float:
+        """How long a subtask waits from the beginning of one batch to the next, with so many rows a second."""
         now_s = self._now_s()
         # Two threads that look at once do no harm: the second one sees a short time, and the next look mends it.
         if now_s - self._looked_s >= _LOOK_INTERVAL_S:
             self._look(now_s)
-        small_s = self._small_s if rows_mean < SMALL_ROWS else 0.0
-        trickle_s = self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
-        # A wave is not to wait between processes.
-        if small_s < self._least_s:
-            self._least_s = small_s
-        return small_s if small_s > trickle_s else trickle_s
+        return self._trickle_s if rows_per_s < TRICKLE_ROWS_PER_S else 0.0
 
     def wave_s(self, rows_per_s: float) -> float:
         """How long a subtask with so many rows a second waits for the rest of a wave; 0: it has more than a trickle."""
@@ -106,6 +106,25 @@ class Gathering:
             return 0
         return next((turn_us for turn_us in _TURNS_US if turn_us <= 2e6 * self._trickle_s), 0)
 
+    @property
+    def has_marked_waves(self) -> bool:
+        """Whether many rows travel in waves."""
+        return self._many > 0
+
+    def marked_turn_us(self, rows_per_s: float) -> int:
+        """As :meth:`turn_us`, of moments at each of which sources make a watermark: the end of a wave.
+
+        Only as far apart as batches are small then.
+        """
+        turns_us = _MANY_TURNS_US[1 : self._many + 1]
+        return max((turn_us for turn_us in turns_us if rows_per_s * turn_us < SMALL_ROWS * 1e6), default=0)
+
+    def marked_wave_s(self, rows_mean: float, rows_per_s: float) -> float:
+        """How long a subtask with such batches waits for the rest of such a wave; 0: there are none."""
+        if not self._many or rows_mean >= SMALL_ROWS:
+            return 0.0
+        return max(self.marked_turn_us(rows_per_s), _MANY_TURNS_US[1]) / 1e6
+
     def _look(self, now_s: float) -> None:
         used_s = self._cpu_s()
         cores = (used_s - self._used_s) / (now_s - self._looked_s)
@@ -114,6 +133,13 @@ class Gathering:
         wideness = min(max(wideness, 0.0), 1.0)
         longest_s = _TRICKLE.wait_s_max * wideness
         self._trickle_s = min(_TRICKLE.next_wait_s(self._trickle_s, cores), longest_s)
-        longest_s = _SMALL_S_FEW + (_SMALL.wait_s_max - _SMALL_S_FEW) * wideness
-        self._small_s = min(_SMALL.next_wait_s(self._small_s, cores), longest_s)
-        self.common_s, self._least_s = self._least_s if self._least_s < float("inf") else 0.0, float("inf")
+        self._many = _next_many(self._many, cores, len(self._subtasks))
+
+
+def _next_many(many: int, cores: float, subtasks: int) -> int:
+    """Index of the turns of many rows from now on, if the process used so many cores with this one."""
+    is_few = subtasks <= _SUBTASKS_FEW
+    more_above = _MANY_MORE_ABOVE * (1.0 if is_few else (_SUBTASKS_FEW / subtasks) ** _MANY_FALL)
+    if cores > more_above:
+        return min(many + 1, _MANY_STEP_MAX_WIDE if subtasks >= _SUBTASKS_MANY else _MANY_STEP_MAX)
+    return max(many - 1, 0) if cores < _MANY_LESS_SHARE * more_above else many

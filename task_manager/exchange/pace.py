@@ -72,6 +72,8 @@ class Pace:
         self._wave_s_max = float("inf")
         #: Whether :meth:`turn_s` told a moment at which all sources read: what they read travels as a wave.
         self.has_turns = False
+        #: Whether each of these is to have a watermark, and the monotonic second of the next one.
+        self.marks_turns, self._turn_s = False, 0.0
         #: When the last round began, the mean time from one to the next, and rounds since one was looked at closely.
         self._began_s, self._period_s, self._rounds = 0.0, 1.0, 0
         #: Whether what comes at a time comes so rarely that a row may wait a ms longer for the others.
@@ -111,9 +113,26 @@ class Pace:
     @property
     def wave_s(self) -> float:
         """How long whatever comes first waits for the rest of a wave (see ``gathering``); 0: rows are no trickle."""
-        if self._gathering is None or self._rows_per_s >= TRICKLE_ROWS_PER_S:
+        gathering = self._gathering
+        if gathering is None:
             return 0.0
-        return min(self._gathering.wave_s(self._rows_per_s), self._wave_s_max)
+        if self._rows_per_s < TRICKLE_ROWS_PER_S:
+            wave_s = min(gathering.wave_s(self._rows_per_s), self._wave_s_max)
+            if wave_s > 0:
+                return wave_s
+        return self._marked_wave_s if gathering.has_marked_waves else 0.0
+
+    @property
+    def wave_apart_s(self) -> float:
+        """Within how long all watermarks of a wave come; infinity: what has come counts until it was waited for."""
+        return self._marked_wave_s / 2 or float("inf")
+
+    @property
+    def _marked_wave_s(self) -> float:
+        """As :attr:`wave_s`, of waves of many rows; 0: there are none, or rows are a trickle that has its own."""
+        if self._gathering is None or self._gathering.wave_s(self._rows_per_s) > 0:
+            return 0.0
+        return self._gathering.marked_wave_s(self._rows_mean, self._rows_per_s)
 
     def saw_wave(self, *, whole: bool) -> None:
         """All of a wave came before :attr:`wave_s` was over, or not: then something may not come with each one."""
@@ -121,9 +140,26 @@ class Pace:
 
     def turn_s(self, now_s: float, now_us: int) -> float:
         """The monotonic second at which a source reads next, now being that and epoch µs; the past: at any time."""
-        turn_us = 0 if self._gathering is None else self._gathering.turn_us(self._rows_per_s)
+        turn_us = marked_us = 0
+        if self._gathering is not None:
+            turn_us = self._gathering.turn_us(self._rows_per_s)
+            marked_us = 0 if turn_us else self._gathering.marked_turn_us(self._rows_per_s)
+        self.marks_turns, turn_us = marked_us > 0, turn_us or marked_us
         self.has_turns = turn_us > 0
-        return now_s + (turn_us - now_us % turn_us) / 1e6 if turn_us else self.next_s
+        self._turn_s = now_s + (turn_us - now_us % turn_us) / 1e6 if turn_us else self.next_s
+        return self._turn_s
+
+    def take_turn(self, now_s: float) -> bool:
+        """Whether a moment has come at which all sources read and make a watermark; True once for each of them."""
+        if not self.marks_turns or now_s < self._turn_s:
+            return False
+        self._turn_s = float("inf")
+        return True
+
+    @property
+    def has_marked_waves(self) -> bool:
+        """Whether what this subtask sends is to have a watermark each time: the waves of its process end with them."""
+        return self._gathering is not None and self._gathering.has_marked_waves and self._marked_wave_s > 0
 
     def gathered(self, elements: int) -> None:
         """So many were there after such a wait."""
@@ -151,7 +187,7 @@ class Pace:
         self._rows_mean += _MEAN_WEIGHT * (rows - self._rows_mean)
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)
         if self._gathering is not None:
-            rest_s = max(rest_s, self._gathering.wait_s(self._rows_mean, self._rows_per_s))
+            rest_s = max(rest_s, self._gathering.wait_s(self._rows_per_s))
         is_small = rows < SMALL_ROWS and rows < self.rows_max
         self.next_s = began_s + rest_s if is_small else 0.0
 
@@ -164,4 +200,4 @@ class Pace:
     def looked(self, at_s: float) -> None:
         """Note that a control element was taken: in a busy process the next ones gather too, or come in waves."""
         if self._gathering is not None and not self.wave_s:
-            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_mean, self._rows_per_s))
+            self.next_s = max(self.next_s, at_s + self._gathering.wait_s(self._rows_per_s))

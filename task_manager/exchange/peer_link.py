@@ -20,7 +20,6 @@ import pyarrow as pa
 from task_manager.exchange.connections import is_closed
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.frames import Frame, FrameEncoder, closed_frame, handshake_frame, read_replies
-from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.shared_memory import SentMemory, make_memory
 from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, send_all, send_some
 from weir.clock import Clock
@@ -52,7 +51,6 @@ class PeerLink:
         address: str,
         identity: JobIdentity,
         clock: Clock,
-        gathering: Gathering | None = None,
     ) -> None:
         """Connects in a thread of its own; channels can be opened meanwhile.
 
@@ -61,13 +59,11 @@ class PeerLink:
             address: ``host:port``.
             identity: of the job.
             clock: spaces messages.
-            gathering: how long frames wait for others while the process is busy; None: no longer than usual.
         """
         self.address = address
         self.identity = identity
         self._stub = data_pb2_grpc.ExchangeStub(connection)
         self._clock = clock
-        self._gathering = gathering
         #: Guards the channels and the error.
         self._lock = threading.Lock()
         #: By number; those that were closed are gone.
@@ -235,9 +231,7 @@ class PeerLink:
         """How long small frames wait for others."""
         if self._is_urgent:
             return 0.0
-        # Half of what all subtasks wait: a message has frames for several.
-        common_s = 0.0 if self._gathering is None else self._gathering.common_s / 2
-        return self._sent_s + max(_SPACING_S, common_s) - self._clock.monotonic_s()
+        return self._sent_s + _SPACING_S - self._clock.monotonic_s()
 
     # --- replies ---------------------------------------------------------------------------------------------
 

@@ -109,7 +109,7 @@ class PeerNetwork:
         """What all channels to another task manager go through."""
 
         def make(connection: grpc.Channel) -> PeerLink:
-            return PeerLink(connection, location, self._identity, self._clock, self.gathering)
+            return PeerLink(connection, location, self._identity, self._clock)
 
         with self._lock:
             if location not in self._links or self._links[location].is_broken:

@@ -43,7 +43,8 @@ class InputWait:
             inbox.stop_borrowing()
         if wave_s > 0:
             rest_s = min(gather_until_s - began_s, timeout_s)
-            wave = inbox.await_wave(rest_s, timeout_s - max(rest_s, 0.0), wave_s, inputs)
+            later_s, apart_s = timeout_s - max(rest_s, 0.0), self._pace.wave_apart_s
+            wave = inbox.await_wave(rest_s, later_s, wave_s, inputs, apart_s)
             if len(inbox):
                 self._pace.saw_wave(whole=wave is Wave.WHOLE)
             is_woken = wave is Wave.WOKEN

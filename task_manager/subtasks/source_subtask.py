@@ -157,6 +157,9 @@ class SourceSubtask(Subtask):
                 # A machine that is busy with small batches gets fewer and larger ones.
                 # An idle source has no watermark to tell before its next row.
                 watermark_s = float("inf") if self._idle else self._times.next_s
+                if self._pace.marks_turns:
+                    # Not just before the moment, without what is due at it.
+                    watermark_s = max(watermark_s, turn_s)
                 self.waits_for_turn = turn_s > now_s
                 self._poll(min(until_s, deadline_s, watermark_s))
                 # Rows of a wave and the watermark after them leave together, when it waits again. Others go at once,
@@ -208,7 +211,12 @@ class SourceSubtask(Subtask):
         self.progress.is_held_back = False
 
     def _make_watermark(self, now_s: float, now_us: int, *, is_calm: bool = False) -> None:
-        if not self._times.take(now_s, now_us, self.progress.records_in, is_calm=is_calm):
+        ends_wave = is_calm and self._pace.marks_turns and self._pace.take_turn(now_s)
+        if is_calm and self._pace.marks_turns and not ends_wave:
+            # It would tear the next wave.
+            return
+        rows = self.progress.records_in
+        if not self._times.take(now_s, now_us, rows, is_calm=is_calm, ends_wave=ends_wave):
             return
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
         early, output = self._chain.early_sides, self._chain.output

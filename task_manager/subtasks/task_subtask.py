@@ -263,18 +263,21 @@ class TaskSubtask(Subtask):
         """A batch and those that wait after it, of any channel: each channel's rows stay in order.
 
         Of any input too, unless somebody must know the input of each row.
-        Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way; the
-        first that does is the last thing that is taken, and True tells of it.
+        Watermarks of single inputs, which mostly do not make the combined one rise, are taken in on the way. After
+        the first that does, of which True tells, no rows are taken that came after a watermark of their own channel:
+        those of other channels belong to the same wave.
         """
         taken = [delivery]
         inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
         self._note_rows(delivery, is_calm)
+        rises, heard = False, set[ChannelId]()
         # Large batches are not joined: that would only copy them.
         wanted = RowsWanted(self._pace.rows_max - first.num_rows, JOINED_BYTES - delivery.size_bytes)
         edge = delivery.channel.edge_index if self._tells_inputs_apart or may_park else None
         while wanted.rows > 0 and wanted.bytes > 0:
-            ready = None if is_calm else self._barriers.ready_rows(wanted, first.schema, edge)
-            more = inbox.poll_rows(wanted, first.schema, edge) if ready is None else ready
+            but = heard if rises else ()
+            ready = None if is_calm else self._barriers.ready_rows(wanted, first.schema, edge, but)
+            more = inbox.poll_rows(wanted, first.schema, edge, but) if ready is None else ready
             for item in more:
                 if is_calm or not self._barriers.put_aside(item):
                     self._note_rows(item, is_calm)
@@ -285,11 +288,11 @@ class TaskSubtask(Subtask):
             if is_calm or not self._barriers.put_aside(watermark):
                 assert isinstance(watermark.element, Watermark)
                 watermark.release()
-                is_open = self._watermarks.is_open(watermark.channel)
-                time_ms = watermark.element.time_ms
-                if is_open and self._watermarks.advance(watermark.channel, time_ms) is not None:
-                    return taken, True
-        return taken, False
+                channel, time_ms = watermark.channel, watermark.element.time_ms
+                heard.add(channel)
+                if self._watermarks.is_open(channel):
+                    rises = self._watermarks.advance(channel, time_ms) is not None or rises
+        return taken, rises
 
     def _note_rows(self, delivery: Delivery, is_calm: bool) -> None:
         """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
@@ -339,8 +342,13 @@ class TaskSubtask(Subtask):
             self._end_idleness()
         if self._assigns_times:
             self._forward_assigned()
-        elif self._forward.take(self._shown_ms, now_s, self.progress.records_in):
+        elif self._is_due(self._forward, self._shown_ms, now_s):
             self._chain.output.broadcast(Watermark(self._shown_ms))
+
+    def _is_due(self, forward: WatermarkForward, time_ms: int, now_s: float) -> bool:
+        """Whether a watermark is to be passed on now: that of a wave with the last of what has gathered."""
+        ends_wave = self._pace.has_marked_waves and not self.mailbox.inbox.has_gathered
+        return forward.take(time_ms, now_s, self.progress.records_in, ends_wave=ends_wave)
 
     def _forward_early(self, sides: Collection[str]) -> None:
         """As :meth:`_forward_watermark`, to side outputs of steps before one that assigns event times."""
@@ -352,15 +360,14 @@ class TaskSubtask(Subtask):
         if self._early_idle:
             self._early_idle = False
             self._early_forward.again()
-        if self._early_forward.take(self._shown_ms, self._clock.monotonic_s(), self.progress.records_in):
+        if self._is_due(self._early_forward, self._shown_ms, self._clock.monotonic_s()):
             self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
 
     def _forward_assigned(self) -> None:
         """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
         is_held = self._ownership is not None and self._ownership.holds_watermark
-        if not is_held and self._forward.take(
-            self._chain.assigned_ms, self._clock.monotonic_s(), self.progress.records_in
-        ):
+        now_s = self._clock.monotonic_s()
+        if not is_held and self._is_due(self._forward, self._chain.assigned_ms, now_s):
             time_ms = self._chain.tell_assigned()
             self.progress.watermark_ms = time_ms
             self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)

@@ -28,8 +28,15 @@ class WatermarkForward:
         #: Monotonic second at which :meth:`take` has something; infinity: nothing waits.
         self.due_s = float("inf")
 
-    def take(self, visible_ms: int, now_s: float, rows: int = 0) -> bool:
-        """Whether ``visible_ms`` is to be sent now; the caller does so then. ``rows`` have passed so far."""
+    def take(self, visible_ms: int, now_s: float, rows: int = 0, *, ends_wave: bool = False) -> bool:
+        """Whether ``visible_ms`` is to be sent now; the caller does so then.
+
+        Args:
+            visible_ms: the watermark.
+            now_s: monotonic seconds.
+            rows: passed so far.
+            ends_wave: it ends what has just been sent, and consumers wait for it.
+        """
         if visible_ms <= self._sent_ms:
             self.due_s = float("inf")
             return False
@@ -37,7 +44,7 @@ class WatermarkForward:
         self.due_s = self._sent_s + self._interval_s / (
             _BUSY_PER_INTERVAL_MAX if is_busy else _PER_INTERVAL_MAX
         )
-        if now_s < self.due_s:
+        if now_s < self.due_s and not ends_wave:
             return False
         self._sent_ms, self._sent_s, self.due_s = visible_ms, now_s, float("inf")
         self._sent_rows = rows
@@ -66,7 +73,7 @@ class WatermarkTimes:
         self._soon_s = 0.0
         self._sent_rows = 0
 
-    def take(self, now_s: float, wall_us: int, rows: int, *, is_calm: bool) -> bool:
+    def take(self, now_s: float, wall_us: int, rows: int, *, is_calm: bool, ends_wave: bool = False) -> bool:
         """Whether it is time now; the caller sends it then.
 
         Args:
@@ -74,9 +81,10 @@ class WatermarkTimes:
             wall_us: the same moment by the wall clock, epoch µs.
             rows: read so far.
             is_calm: there is nothing to read for a moment.
+            ends_wave: it ends what all sources read at this moment.
         """
         is_soon = self._soon and is_calm and rows - self._sent_rows >= _BUSY_ROWS and now_s >= self._soon_s
-        if now_s < self.next_s and not is_soon:
+        if now_s < self.next_s and not is_soon and not ends_wave:
             return False
         self.next_s = now_s + (self._interval_us - wall_us % self._interval_us) / 1e6
         self._soon_s = now_s + (self._soon_us - wall_us % self._soon_us) / 1e6

@@ -342,6 +342,27 @@ def test_what_was_missing_in_a_wave_makes_it_whole_later():
     assert inbox.await_wave(10.0, 10.0, 10.0, 2) is Wave.WHOLE
 
 
+def test_a_watermark_between_two_waves_is_no_part_of_the_next():
+    clock = ManualClock()
+    inbox = Inbox(clock)
+    # One too many.
+    put(inbox, Watermark(7))
+    clock.advance_ms(20)
+    put(inbox, Watermark(8), OTHER)
+    assert inbox.await_wave(0.0, 0.0, 0.0, 2, apart_s=0.01) is Wave.TORN
+    put(inbox, Watermark(8))
+    assert inbox.await_wave(10.0, 10.0, 10.0, 2, apart_s=0.01) is Wave.WHOLE
+
+
+def test_rows_of_some_channels_are_left():
+    inbox = Inbox()
+    rows = batch(2)
+    for channel in (OTHER, OTHER, CHANNEL, OTHER):
+        put(inbox, rows, channel)
+    assert len(inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, but={CHANNEL})) == 2
+    assert inbox.poll_rows(RowsWanted(100, 1 << 20), rows.schema, but={CHANNEL}) == []
+
+
 def test_a_wake_up_ends_the_wait_for_a_wave_and_takes_nothing():
     inbox = Inbox()
     put(inbox, batch(1))

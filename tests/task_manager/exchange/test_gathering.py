@@ -16,68 +16,86 @@ class Process:
         self.gathering = Gathering(lambda: self.now_s, lambda: self.cpu_s)
         self.paces = [Pace(32_768, 10.0, self.gathering) for _ in range(subtasks)]
 
-    def run(self, seconds: float, cores: float, rows_mean: float, rows_per_s: float = 100) -> float:
-        """How long batches of so many rows wait in the end."""
+    def run(self, seconds: float, cores: float, rows_per_s: float = 100) -> float:
+        """How long batches of so many rows a second wait in the end."""
         for _ in range(round(seconds * 10)):
             self.now_s += 0.1
             self.cpu_s += 0.1 * cores
-            waited_s = self.gathering.wait_s(rows_mean, rows_per_s)
+            waited_s = self.gathering.wait_s(rows_per_s)
         return waited_s
 
 
-@pytest.mark.parametrize(
-    ("cores", "rows_mean", "rows_per_s", "waits"),
-    [
-        (0.04, 1, 100, False),
-        (0.5, 1, 100, True),
-        (0.5, 5, 5_000, False),
-        (0.9, 50, 5_000, True),
-        (0.9, 600, 500_000, False),
-    ],
-)
-def test_small_batches_wait_where_the_process_is_busy(cores, rows_mean, rows_per_s, waits):
-    assert (Process().run(10, cores, rows_mean, rows_per_s) > 0) == waits
+def test_a_trickle_waits_where_the_process_is_busy():
+    assert Process().run(10, 0.04) == 0
+    assert Process().run(10, 0.5) > 0
+    assert Process().run(10, 0.9, rows_per_s=5_000) == 0
 
 
-def test_what_subtasks_share_waits_only_as_long_as_all_of_them():
+def test_many_rows_travel_in_waves_where_they_keep_the_process_busy():
     process = Process()
-    process.run(60, 0.9, 50, rows_per_s=5_000)
-    assert process.gathering.common_s == 0.05
+    process.run(60, 0.1, rows_per_s=5_000)
+    assert process.gathering.marked_turn_us(5_000) == 0
+    assert process.gathering.marked_wave_s(50, 5_000) == 0
+    process.run(60, 0.9, rows_per_s=5_000)
+    assert process.gathering.marked_turn_us(5_000) == 50_000
+    assert process.gathering.marked_wave_s(50, 5_000) == 0.05
+    # Moments are as far apart as batches are small then.
+    assert process.gathering.marked_turn_us(30_000) == 12_500
+    assert process.gathering.marked_turn_us(500_000) == 0
+    assert process.gathering.marked_wave_s(50, 500_000) == 0.00625
+    assert process.gathering.marked_wave_s(600, 500_000) == 0
+
+
+def test_waves_come_nearer_only_where_the_process_has_time_for_twice_as_many():
+    process = Process()
+    process.run(60, 0.9, rows_per_s=5_000)
+    process.run(60, 0.06, rows_per_s=5_000)
+    assert process.gathering.marked_turn_us(5_000) == 50_000
+    turns_us = []
     for _ in range(20):
-        process.run(0.1, 0.9, 600, rows_per_s=500_000)
-        process.run(0.1, 0.9, 50, rows_per_s=5_000)
-    assert process.gathering.common_s == 0
+        process.run(0.1, 0.04, rows_per_s=5_000)
+        turns_us.append(process.gathering.marked_turn_us(5_000))
+    assert sorted(set(turns_us)) == [0, 6_250, 12_500, 25_000, 50_000]
 
 
 def test_rows_of_a_busy_job_wait_less_where_there_are_few_stages():
-    waits_s = [Process(subtasks).run(60, 0.9, 50, rows_per_s=5_000) for subtasks in (2, 3, 5, 8, 20)]
-    assert waits_s == pytest.approx([0.02, 0.02, 0.032, 0.05, 0.05])
+    turns_us = []
+    for subtasks in (2, 3, 5, 20):
+        process = Process(subtasks)
+        process.run(60, 0.9, rows_per_s=5_000)
+        turns_us.append(process.gathering.marked_turn_us(5_000))
+    assert turns_us == [25_000, 25_000, 25_000, 50_000]
 
 
-def test_a_wave_does_not_wait_between_processes():
+def test_sources_of_many_rows_make_a_watermark_at_moments_that_all_processes_share():
     process = Process()
-    process.run(60, 0.5, 1)
-    assert process.gathering.common_s == 0
+    process.run(60, 0.9, rows_per_s=5_000)
+    pace = process.paces[0]
+    for step in range(400):
+        pace.processed(25, began_s=step * 0.005, elapsed_s=0.0001)
+    assert pace.turn_s(7.0, 1_000_030_000) == pytest.approx(7.02)
+    assert (pace.has_turns, pace.marks_turns, pace.has_marked_waves) == (True, True, True)
+    assert [pace.take_turn(now_s) for now_s in (7.01, 7.021, 7.022)] == [False, True, False]
 
 
 def test_sources_of_a_trickle_read_at_moments_that_all_processes_share():
     process = Process()
     assert process.gathering.turn_us(100) == 0
-    process.run(60, 0.5, 1)
+    process.run(60, 0.5)
     assert process.gathering.turn_us(100) == 200_000
     assert process.gathering.turn_us(5_000) == 0
-    turns_us = {process.gathering.turn_us(100) for _ in range(40) if process.run(0.2, 0.01, 1) >= 0}
+    turns_us = {process.gathering.turn_us(100) for _ in range(40) if process.run(0.2, 0.01) >= 0}
     # Each period has the moments of all longer ones.
     assert turns_us == {100_000, 50_000, 25_000, 0}
     pace = process.paces[0]
-    process.run(60, 0.5, 1)
+    process.run(60, 0.5)
     assert pace.turn_s(7.0, 1_000_150_000) == pytest.approx(7.05)
 
 
 def test_a_subtask_waits_less_for_the_rest_of_waves_that_do_not_become_whole():
     process = Process()
     assert process.paces[0].wave_s == 0
-    process.run(60, 0.5, 1)
+    process.run(60, 0.5)
     pace = process.paces[0]
     assert pace.wave_s == 0.05
     for _ in range(5):
@@ -89,14 +107,14 @@ def test_a_subtask_waits_less_for_the_rest_of_waves_that_do_not_become_whole():
 
 def test_the_wait_is_bounded_and_ends_when_the_process_has_time():
     process = Process()
-    assert process.run(60, 1.0, 1) == 0.1
-    assert process.run(1, 0.04, 1) < 0.1
-    assert process.run(20, 0.04, 1) == 0
+    assert process.run(60, 1.0) == 0.1
+    assert process.run(1, 0.04) < 0.1
+    assert process.run(20, 0.04) == 0
 
 
 def test_a_subtask_with_tiny_batches_waits_so_long_and_one_with_large_ones_does_not():
     process = Process()
-    process.run(60, 1.0, 1)
+    process.run(60, 1.0)
     pace = Pace(32_768, 10.0, process.gathering)
     for step in range(200):
         pace.processed(1, began_s=5.0 + step * 0.02, elapsed_s=0.0001)
@@ -107,9 +125,9 @@ def test_a_subtask_with_tiny_batches_waits_so_long_and_one_with_large_ones_does_
 
 
 def test_a_row_of_a_job_of_few_stages_waits_for_no_others():
-    assert Process(subtasks=2).run(60, 0.5, 1) == 0
-    assert 0 < Process(subtasks=5).run(60, 0.5, 1) < 0.1
+    assert Process(subtasks=2).run(60, 0.5) == 0
+    assert 0 < Process(subtasks=5).run(60, 0.5) < 0.1
     process = Process()
-    process.run(60, 0.5, 1)
+    process.run(60, 0.5)
     del process.paces[2:]
-    assert process.run(1, 0.5, 1) == 0
+    assert process.run(1, 0.5) == 0

@@ -110,9 +110,9 @@ class Parts:
 class Setup:
     """A subtask that runs a script to its end."""
 
-    def __init__(self, *steps, error=None, alignment_timeout_ms=1000.0, before=()):
+    def __init__(self, *steps, error=None, alignment_timeout_ms=1000.0, before=(), script=Script):
         self.clock, self.parts, self.operator = ManualClock(), Parts(), Notes(error)
-        self.inbox = Script(steps)
+        self.inbox = script(steps)
         mailbox = Mailbox(self.inbox)
         self.inbox.mailbox = mailbox
         self.down = Inbox()
@@ -183,6 +183,40 @@ def test_the_watermark_is_the_lowest_of_the_inputs_and_idle_ones_do_not_count():
     shown = [call for call in setup.operator.calls if isinstance(call, str) and call.startswith("w")]
     assert shown == ["watermark 5", "watermark 10", "watermark 20"]
     assert setup.subtask.progress.watermark_ms == 20
+
+
+class Gathered(Script):
+    """What a test lists has gathered."""
+
+    def __init__(self, steps):
+        super().__init__(())
+        self.listed = steps
+
+    def poll(self, timeout_s, gather_s=0.0):
+        if self.listed:
+            for channel, element in self.listed:
+                self.put(Delivery(channel, element, self.release))
+            self.listed = ()
+        return Inbox.poll(self, 0.0) if len(self) else super().poll(timeout_s)
+
+
+def test_rows_of_one_wave_are_one_batch_although_one_of_its_watermarks_makes_the_combined_one_rise():
+    """Inputs whose watermarks differ by a little would make two batches of each wave, and two watermarks."""
+    setup = Setup(
+        (LEFT, rows(1)),
+        (RIGHT, rows(2)),
+        (LEFT, Watermark(11)),
+        (RIGHT, Watermark(10)),
+        (RIGHT, rows(3)),
+        (RIGHT, Watermark(20)),
+        (LEFT, rows(4)),
+        (LEFT, Watermark(21)),
+        (LEFT, rows(5)),
+        script=Gathered,
+    ).run()
+    # What follows a watermark on its own channel comes after it.
+    assert setup.operator.calls[:4] == [[1, 2], "watermark 10", [3, 4], "watermark 20"]
+    assert setup.operator.calls[4] == [5]
 
 
 def test_idleness_goes_on_and_ends_with_the_next_row():

@@ -70,3 +70,13 @@ def test_where_no_step_waits_for_event_time_nothing_is_sent_sooner():
     assert not forward.take(2, 1.05, 1_000)
     assert times.take(10.0, 1_003_000, 0, is_calm=False)
     assert not times.take(10.1, 1_103_000, 1_000, is_calm=True)
+
+
+def test_what_ends_a_wave_is_sent_at_once():
+    forward, times = WatermarkForward(300), WatermarkTimes(200, soon=False)
+    assert forward.take(1, 1.0, 0)
+    assert forward.take(2, 1.006, 10, ends_wave=True)
+    assert not forward.take(2, 1.012, 20, ends_wave=True)
+    assert times.take(10.0, 1_003_000, 0, is_calm=False)
+    assert times.take(10.003, 1_006_250, 10, is_calm=True, ends_wave=True)
+    assert not times.take(10.004, 1_007_250, 12, is_calm=True)
