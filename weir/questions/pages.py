@@ -7,7 +7,7 @@ paths of the demos of a state store of Kafka Streams, for those who come from th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
 
@@ -61,8 +61,7 @@ class StatePages:
                 # ``/state``, ``/state/STEP``: a list. With more there has to be a state.
                 is_state = parts[1] == b"state" and (len(parts) < 5 or parts[3])
                 if is_state or (parts[1] in _STORE_PATHS and len(parts) == _STORE_PATHS[parts[1]]):
-                    names = [unquote_to_bytes(part).decode(errors="replace") for part in parts[1:]]
-                    await self._answer(scope, receive, send, names)
+                    await self._answer(scope, receive, send, parts[1:])
                     return
             await app(scope, receive, send)
 
@@ -84,10 +83,8 @@ class StatePages:
             return None
         if not self._is_admitted(scope):
             return None
-        if b"%" in scope["raw_path"]:
-            parts = [unquote_to_bytes(part) for part in parts]
-        step, state, key = (part.decode(errors="replace") for part in parts[2:])
         try:
+            step, state, key = _names(parts[2:])
             question = parse_question(step, state, key, {})
         except QueryError:
             return None
@@ -111,10 +108,11 @@ class StatePages:
                 self._hosts.add(host)
         return True
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send, names: list[str]) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, parts: Sequence[bytes]) -> None:
         status: int
         answer: Any
         try:
+            names = _names(parts)
             given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
             if names[0] == "state" and not (len(names) > 2 and names[2]):
                 if given:
@@ -172,6 +170,13 @@ class StatePages:
                     f"there are more than {_STORE_ROWS_MAX:,} entries: ask /state/{step}/{state}, page by page",
                 )
             asked["continuation"] = answer["continuation"]
+
+
+def _names(parts: Sequence[bytes]) -> list[str]:
+    try:
+        return [unquote_to_bytes(part).decode() for part in parts]
+    except UnicodeDecodeError:
+        raise QueryError(400, "the path is no text in UTF-8; write a key of bytes as base64:...") from None
 
 
 def _wants_arrow(scope: Scope) -> bool:

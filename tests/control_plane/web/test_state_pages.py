@@ -65,6 +65,9 @@ def test_answers_and_refusals(monkeypatch):
     assert asked.questions[-1].key == "be/lux"
     client.get("/state/count/words?from=a&to=b&limit=5")
     assert (asked.questions[-1].key, asked.questions[-1].first, asked.questions[-1].limit) == (None, "a", 5)
+    # Not the key that its bytes would be with what cannot be read replaced.
+    reply = client.get("/state/count/words/%FF%FE")
+    assert (reply.status_code, reply.json()["error"][:28]) == (400, "the path is no text in UTF-8")
     reply = client.get("/state/count/words?form=a")
     assert reply.status_code == 400
     assert reply.json()["error"].startswith("'form' is no parameter")
