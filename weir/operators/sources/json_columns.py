@@ -13,7 +13,6 @@ from weir.kernel_bytes import PADDING_BYTES
 from weir.nested_paths import Path
 from weir.operators.sources.json_late import RawValues, put_late_numbers
 from weir.operators.sources.json_scan import (
-    ENTRIES_MAX,
     ENTRY_COLUMNS,
     ENTRY_KIND,
     ENTRY_NULLS,
@@ -26,11 +25,23 @@ from weir.operators.sources.json_scan import (
     KIND_RAW,
     KIND_STRING,
     LIST_END,
+    LISTED_ENTRIES_MAX,
     OBJECT_END,
+    OBJECT_ENDS,
+    OBJECT_FIRST,
+    OBJECT_MASK,
+    OBJECT_SLOTS,
+    OBJECT_STOP,
+    WORD_BITS,
+    fill_slots,
 )
 from weir.operators.sources.json_values import integer_range
 
 _INT64_MAX = 2**63 - 1
+#: Of more, the hash tables are not worth their memory.
+_ENTRIES_MAX = 4096
+#: Values of one call: of many columns it reads fewer lines, and fewer bytes.
+_CELLS_MAX, _TEXT_BYTES_MAX = 1 << 19, 256 << 20
 _KINDS = {
     pa.float64(): KIND_FLOAT,
     pa.bool_(): KIND_BOOL,
@@ -69,7 +80,7 @@ class ScanColumns:
             schema: the columns, in their order.
             required: names of columns that may not be null.
             paths: of columns that are not the line's own fields, what leads to them.
-            rows_max: lines that are scanned at a time.
+            rows_max: lines that are scanned at a time at most, see ``rows_max`` of the result.
         """
         root: dict[str | int, _Wanted] = {}
         try:
@@ -77,7 +88,7 @@ class ScanColumns:
             for item in schema:
                 path = tuple(paths.get(item.name, (item.name,)))
                 columns.append(_want(root, path, item.type, nullable=item.name not in required))
-            return cls(schema, root, columns, rows_max)
+            return cls(schema, root, columns, _rows(root, rows_max))
         except _Unscannable:
             return None
 
@@ -86,14 +97,18 @@ class ScanColumns:
     ) -> None:
         self.schema = schema
         self._columns = columns
-        self._rows_max = rows_max
+        #: Lines that are scanned at a time.
+        self.rows_max = self._rows_max = rows_max
         self._text_bytes = 0
         entries, self.objects = _numbered(root)
-        if len(entries) > ENTRIES_MAX:
+        if len(entries) > _ENTRIES_MAX:
             raise _Unscannable
         quoted = [b"" if isinstance(wanted.key, int) else f'{wanted.key}"'.encode() for wanted in entries]
         self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
         self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
+        self.slots = np.full(max(1, _with_slots(self.objects)), -1, dtype=np.int64)
+        fill_slots(self.keys, self.key_offsets, self.objects, self.slots)
+        self.marks = _marks(entries)
         self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
         strings = numbers = late = objects = 0
         for wanted in entries:
@@ -121,6 +136,16 @@ class ScanColumns:
             for wanted in entries
             if wanted.kind == KIND_RAW and wanted.type
         }
+
+    def fitting(self, data: np.ndarray, start: int, stop: int) -> int:
+        """Where to end with a region of whole lines, so that there is room for the strings: at least one line."""
+        limit = start + _TEXT_BYTES_MAX // max(1, self._string_count)
+        if stop <= limit:
+            return stop
+        last = data[start:limit].tobytes().rfind(b"\n")
+        if last < 0:
+            start, last = limit, data[limit:stop].tobytes().find(b"\n")
+        return start + last + 1
 
     def reserve(self, region_bytes: int) -> None:
         """Make room for the strings of a region."""
@@ -208,7 +233,7 @@ def _want(
 
 
 def _numbered(root: dict[str | int, _Wanted]) -> tuple[list[_Wanted], np.ndarray]:
-    """All entries, those of one object together; and the table of objects, int64, shape (objects, 6).
+    """All entries, those of one object together; and the table of objects, int64, shape (objects, 8).
 
     Objects are numbered in the order of their entries, from 1 on: 0 is the line.
     """
@@ -220,7 +245,7 @@ def _numbered(root: dict[str | int, _Wanted]) -> tuple[list[_Wanted], np.ndarray
         number = len(rows)
         is_list = any(isinstance(key, int) for key in children)
         end = LIST_END if is_list else OBJECT_END
-        rows.append([len(entries), len(entries) + len(children), parent, own_entry, end, 0])
+        rows.append([len(entries), len(entries) + len(children), parent, own_entry, end, 0, -1, 0])
         # The scanner passes a list once, so its places are in order.
         for wanted in sorted(children.values(), key=_place) if is_list else children.values():
             wanted.entry = len(entries)
@@ -232,3 +257,33 @@ def _numbered(root: dict[str | int, _Wanted]) -> tuple[list[_Wanted], np.ndarray
 
 def _place(wanted: _Wanted) -> int:
     return int(wanted.key)
+
+
+def _rows(root: dict[str | int, _Wanted], rows_max: int) -> int:
+    """Lines that are scanned at a time: of more columns than one set holds fewer, so that their cells stay small."""
+    count = len(_numbered(root)[0])
+    return rows_max if count <= WORD_BITS else max(1, min(rows_max, _CELLS_MAX // count))
+
+
+def _with_slots(objects: np.ndarray) -> int:
+    """Give the objects with many entries room for their hash tables; returns the length of all."""
+    total = 0
+    for row in objects:
+        count = int(row[OBJECT_STOP] - row[OBJECT_FIRST])
+        if count > LISTED_ENTRIES_MAX and row[OBJECT_ENDS] == OBJECT_END:
+            length = 1 << (2 * count).bit_length()
+            row[OBJECT_SLOTS], row[OBJECT_MASK] = total, length - 1
+            total += length
+    return total
+
+
+def _marks(entries: Sequence[_Wanted]) -> np.ndarray:
+    """Sets of entries, as ``scan_lines`` takes them."""
+    words = max(1, -(-len(entries) // WORD_BITS))
+    sets = np.zeros((4, words), dtype=np.uint64)
+    for wanted in entries:
+        bit = np.uint64(1 << wanted.entry % WORD_BITS)
+        sets[3, wanted.entry // WORD_BITS] |= bit
+        if not wanted.nullable:
+            sets[2, wanted.entry // WORD_BITS] |= bit
+    return sets.view(np.int64).reshape(-1)

@@ -72,13 +72,14 @@ class JsonDecoder:
             after, count = cut_lines(data, start, stop, lines_max, self._lines)
             slow = self._strict.decode(data, self._lines, count)
             return Decoded(slow.batch, slow.rejections, after)
+        stop = columns.fitting(data, start, stop)
         columns.reserve(stop - start)
         after, rows, unsure, late = scan_lines(
             data,
             start,
             stop,
-            self._lines_max,
-            lines_max,
+            columns.rows_max,
+            min(lines_max, columns.rows_max),
             self._line_bytes_max,
             columns.keys,
             columns.key_offsets,
@@ -92,6 +93,8 @@ class JsonDecoder:
             columns.late,
             self._lines,
             columns.starts,
+            columns.marks,
+            columns.slots,
         )
         fast, good = columns.batch(data, rows, late)
         if late and not good.all():

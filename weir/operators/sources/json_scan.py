@@ -34,8 +34,10 @@ from weir.operators.text_masks import line_end
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
-#: Entries that one 64-bit set of those seen can hold.
-ENTRIES_MAX = 62
+#: Of an object with more entries, those that do not come in order are found by the hashes of their keys.
+LISTED_ENTRIES_MAX = 16
+#: Entries of which one word of a set tells.
+WORD_BITS = 64
 #: Columns of the table of entries.
 (
     ENTRY_KIND,
@@ -59,9 +61,13 @@ ENTRY_COLUMNS = 9
 #: Columns of the table of objects: the entries that are its keys, the object that it is in, its own entry there, the
 #: byte that ends it, and of a list the place that comes next (filled).
 OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY, OBJECT_ENDS, OBJECT_PLACE = range(6)
+#: Further ones: where its hash table begins (-1: it has none), and the length of that less 1.
+OBJECT_SLOTS, OBJECT_MASK = 6, 7
+OBJECT_COLUMNS = 8
 #: Bytes that end objects and lists; each is two after that which begins them.
 OBJECT_END, LIST_END = 0x7D, 0x5D
 
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
@@ -82,16 +88,87 @@ def _matches(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int)
 
 
 @byte_kernel_part
+def _key_hash(data: np.ndarray, at: int, length: int) -> int:
+    """Of a key with its closing quote; 0 to 2**24 - 1."""
+    found = np.uint64(length) * _MIX
+    offset = 0
+    while offset < length:
+        word = load8(data, at + offset)
+        left = length - offset
+        if left < 8:
+            word &= (np.uint64(1) << np.uint64(8 * left)) - np.uint64(1)
+        found = (found ^ word) * _MIX
+        found ^= found >> np.uint64(29)
+        offset += 8
+    return int(np.int64(found >> np.uint64(40)))
+
+
+@byte_kernel(TYPES.void(BYTES, INTS, INTS_2D, INTS))
+def fill_slots(keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, slots: np.ndarray) -> None:
+    """Make the hash tables of the objects that have one.
+
+    Args:
+        keys: see :func:`scan_lines`, as the next two.
+        key_offsets: see there.
+        objects: see there.
+        slots: int64, all -1; filled with entries.
+    """
+    for number in range(len(objects)):
+        base = objects[number, OBJECT_SLOTS]
+        if base < 0:
+            continue
+        for entry in range(objects[number, OBJECT_FIRST], objects[number, OBJECT_STOP]):
+            length = key_offsets[entry + 1] - key_offsets[entry]
+            place = _key_hash(keys, key_offsets[entry], length) & objects[number, OBJECT_MASK]
+            while slots[base + place] >= 0:
+                place = (place + 1) & objects[number, OBJECT_MASK]
+            slots[base + place] = entry
+
+
+@byte_kernel_part
 def _find_entry(
-    data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, first: int, stop: int, guess: int
+    data: np.ndarray,
+    at: int,
+    keys: np.ndarray,
+    key_offsets: np.ndarray,
+    objects: np.ndarray,
+    number: int,
+    slots: np.ndarray,
+    guess: int,
 ) -> int:
-    """Of the entries ``first`` to ``stop`` the one whose key begins at ``at``; -1: none."""
+    """Of the entries of an object the one whose key begins at ``at``; -1: none."""
+    first = objects[number, OBJECT_FIRST]
+    stop = objects[number, OBJECT_STOP]
     if first <= guess < stop and _matches(data, at, keys, key_offsets[guess], key_offsets[guess + 1]):
         return guess
-    for entry in range(first, stop):
-        if _matches(data, at, keys, key_offsets[entry], key_offsets[entry + 1]):
-            return entry
+    base = objects[number, OBJECT_SLOTS]
+    if base < 0:
+        for entry in range(first, stop):
+            if _matches(data, at, keys, key_offsets[entry], key_offsets[entry + 1]):
+                return entry
+        return -1
+    length = skip_key(data, at) - at
+    if length < 0:
+        return -1
+    place = _key_hash(data, at, length) & objects[number, OBJECT_MASK]
+    while slots[base + place] >= 0:
+        entry = slots[base + place]
+        start = key_offsets[entry]
+        if key_offsets[entry + 1] - start == length and _matches(data, at, keys, start, start + length):
+            return int(entry)
+        place = (place + 1) & objects[number, OBJECT_MASK]
     return -1
+
+
+@byte_kernel_part
+def _is_marked(marks: np.ndarray, first: int, entry: int) -> bool:
+    """Whether an entry is in the set that begins at ``first``."""
+    return bool((marks[first + (entry >> 6)] >> (entry & 63)) & 1)
+
+
+@byte_kernel_part
+def _mark(marks: np.ndarray, first: int, entry: int) -> None:
+    marks[first + (entry >> 6)] |= np.int64(1) << (entry & 63)
 
 
 @byte_kernel_part
@@ -106,7 +183,7 @@ def _entry_at_place(table: np.ndarray, objects: np.ndarray, number: int, guess: 
 
 @byte_kernel_part
 def _put_nulls(
-    filled: int,
+    marks: np.ndarray,
     row: int,
     rows_max: int,
     table: np.ndarray,
@@ -114,9 +191,10 @@ def _put_nulls(
     offsets: np.ndarray,
     valid: np.ndarray,
 ) -> None:
-    """Make the entries null in a row that are not among the bits ``filled``."""
+    """Make the entries null in a row that have no value."""
+    filled = len(marks) >> 2
     for entry in range(len(table)):
-        if filled & (1 << entry):
+        if _is_marked(marks, filled, entry):
             continue
         valid[entry * rows_max + row] = 0
         table[entry, ENTRY_NULLS] += 1
@@ -205,21 +283,27 @@ def _scan_object(
     valid: np.ndarray,
     late: np.ndarray,
     late_count: int,
-) -> tuple[int, int, int]:
-    """Read the object that starts at ``at`` and its newline.
+    marks: np.ndarray,
+    slots: np.ndarray,
+) -> tuple[int, int]:
+    """Read the object that starts at ``at`` and its newline; the first two sets of ``marks`` are filled.
 
     Returns:
-        Position after it, -1: not certain; how many values are in ``late``; and the entries that have a value, as bits.
+        Position after it, -1: not certain; and how many values are in ``late``.
     """
-    # Entries that were there, and those of them with a value.
-    seen = 0
-    filled = 0
+    # Those of the first word stay in registers.
+    words = len(marks) >> 2
+    seen = np.int64(0)
+    filled = np.int64(0)
+    if words > 1:
+        for word in range(2 * words):
+            marks[word] = 0
     guess = 0
     current = 0
     end = OBJECT_END
     at = skip_space(data, at)
     if byte_at(data, at) != 0x7B:
-        return -1, late_count, 0
+        return -1, late_count
     at = skip_space(data, at + 1)
     is_empty = byte_at(data, at) == end
     while True:
@@ -230,44 +314,53 @@ def _scan_object(
                     guess = entry + 1
             else:
                 if byte_at(data, at) != 0x22:
-                    return -1, late_count, 0
+                    return -1, late_count
                 at += 1
                 entry = _find_entry(
                     data,
                     at,
                     keys,
                     key_offsets,
-                    objects[current, OBJECT_FIRST],
-                    objects[current, OBJECT_STOP],
+                    objects,
+                    current,
+                    slots,
                     guess,
                 )
                 if entry >= 0:
-                    if seen & (1 << entry):
-                        return -1, late_count, 0
-                    seen |= 1 << entry
+                    if entry < WORD_BITS:
+                        if (seen >> entry) & 1:
+                            return -1, late_count
+                        seen |= np.int64(1) << entry
+                    else:
+                        if _is_marked(marks, 0, entry):
+                            return -1, late_count
+                        _mark(marks, 0, entry)
                     at += key_offsets[entry + 1] - key_offsets[entry]
                     guess = entry + 1
                 else:
                     at = skip_key(data, at)
                     if at < 0:
-                        return -1, late_count, 0
+                        return -1, late_count
                 at = skip_space(data, at)
                 if byte_at(data, at) != 0x3A:
-                    return -1, late_count, 0
+                    return -1, late_count
                 at = skip_space(data, at + 1)
             if entry < 0:
                 at = skip_value(data, at)
             elif byte_at(data, at) == 0x6E:
                 at, truth = literal(data, at)
                 if truth != -1 or table[entry, ENTRY_NULLABLE] == 0:
-                    return -1, late_count, 0
+                    return -1, late_count
             else:
-                filled |= 1 << entry
+                if entry < WORD_BITS:
+                    filled |= np.int64(1) << entry
+                else:
+                    _mark(marks, words, entry)
                 if table[entry, ENTRY_KIND] == KIND_OBJECT:
                     current = table[entry, ENTRY_OBJECT]
                     end = objects[current, OBJECT_ENDS]
                     if byte_at(data, at) != end - 2:
-                        return -1, late_count, 0
+                        return -1, late_count
                     objects[current, OBJECT_PLACE] = 0
                     guess = objects[current, OBJECT_FIRST]
                     at = skip_space(data, at + 1)
@@ -277,7 +370,7 @@ def _scan_object(
                     data, at, entry, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
                 )
             if at < 0:
-                return -1, late_count, 0
+                return -1, late_count
             at = skip_space(data, at)
             if byte_at(data, at) == 0x2C:
                 at = skip_space(data, at + 1)
@@ -294,13 +387,14 @@ def _scan_object(
             continue
         break
     if byte_at(data, at) != 0x7D or current != 0:
-        return -1, late_count, 0
+        return -1, late_count
     at = skip_space(data, at + 1)
     if byte_at(data, at) == 0x0D:
         at += 1
     if byte_at(data, at) != 0x0A:
-        return -1, late_count, 0
-    return at + 1, late_count, filled
+        return -1, late_count
+    marks[words] = filled
+    return at + 1, late_count
 
 
 @byte_kernel(
@@ -323,6 +417,8 @@ def _scan_object(
         INTS_2D,
         INTS_2D,
         INTS,
+        INTS,
+        INTS,
     )
 )
 def scan_lines(
@@ -344,6 +440,8 @@ def scan_lines(
     late: np.ndarray,
     unsure: np.ndarray,
     starts: np.ndarray,
+    marks: np.ndarray,
+    slots: np.ndarray,
 ) -> tuple[int, int, int, int]:
     """Read whole lines into columns until ``stop`` or ``wanted`` lines.
 
@@ -359,7 +457,7 @@ def scan_lines(
         keys: uint8, the entries' keys with their closing quotes, concatenated and padded.
         key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
         table: int64, shape (entries, 9): ``ENTRY_KIND`` and so on.
-        objects: int64, shape (objects, 6): ``OBJECT_FIRST`` and so on.
+        objects: int64, shape (objects, 8): ``OBJECT_FIRST`` and so on.
         numbers: int64, shape (number columns * lines_max,): integers, and bools as 0 or 1.
         decimals: the same memory as float64.
         offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.
@@ -370,6 +468,9 @@ def scan_lines(
         unsure: int64, shape (lines_max, 3); filled with start, end (after the newline) and number of rows
             before it for each line that is not certain.
         starts: int64, shape (lines_max,); filled with the start of each row's line.
+        marks: int64, four sets of entries with a bit for each: those that were there, those with a value (both are
+            scratch), those that must have one, and all.
+        slots: int64, the hash tables of objects, see :func:`fill_slots`.
 
     Returns:
         Position after the last line read, rows, unsure lines, late values.
@@ -378,13 +479,9 @@ def scan_lines(
     row = 0
     unsure_count = 0
     late_count = 0
-    required = 0
-    everything = (1 << len(table)) - 1
-    for entry in range(len(table)):
-        if table[entry, ENTRY_NULLABLE] == 0:
-            required |= 1 << entry
+    words = len(marks) >> 2
     while at < stop and row + unsure_count < wanted:
-        after, late_after, filled = _scan_object(
+        after, late_after = _scan_object(
             data,
             at,
             row,
@@ -400,10 +497,18 @@ def scan_lines(
             valid,
             late,
             late_count,
+            marks,
+            slots,
         )
-        if after >= 0 and after - at <= line_bytes_max and filled & required == required:
-            if filled != everything:
-                _put_nulls(filled, row, lines_max, table, numbers, offsets, valid)
+        lacks = 0
+        is_whole = True
+        for word in range(words):
+            found = marks[words + word]
+            lacks |= marks[2 * words + word] & ~found
+            is_whole = is_whole and found == marks[3 * words + word]
+        if after >= 0 and after - at <= line_bytes_max and lacks == 0:
+            if not is_whole:
+                _put_nulls(marks, row, lines_max, table, numbers, offsets, valid)
             starts[row] = at
             row += 1
             at = after

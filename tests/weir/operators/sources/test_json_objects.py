@@ -234,3 +234,28 @@ def test_a_required_time_that_its_object_lacks_makes_a_bad_line():
         rows, rejected = decode(lines, schema, paths={"at": ("meta", "at")}, use_scanner=use_scanner)
         assert len(rows) == 1
         assert [reason for _, reason in rejected] == ["field meta.at is missing or null"] * 2
+
+
+@pytest.mark.parametrize("count", [63, 64, 65, 130, 1000])
+def test_many_columns_in_any_order_are_scanned(count):
+    rng = random.Random(count)
+    types = [pa.int64(), pa.string(), pa.float64(), pa.bool_()]
+    schema = pa.schema([pa.field(f"column {n}", types[n % 4], nullable=n % 8 != 0) for n in range(count)])
+    values = []
+    for row in range(12):
+        kinds = (row, f"é{row}", row / 4, row % 2 == 0)
+        value = {f"column {n}": kinds[n % 4] for n in range(count) if n % 8 == 0 or (n + row) % 3}
+        value |= {f"other {n}": n for n in range(row)}
+        names = list(value)
+        if row % 2:
+            rng.shuffle(names)
+        values.append({name: value[name] for name in names})
+    lines = [json.dumps(value).encode() for value in values]
+    decoder = JsonDecoder(schema)
+    decoder._strict = None
+    data, stop = padded(lines)
+    rows = decoder.decode(data, 0, stop).batch.to_pylist()
+    assert rows == [{name: value.get(name) for name in schema.names} for value in values]
+    last = f"column {count - 1}"
+    bad = [lines[0][:-1] + f', "{last}": null, "{last}": null}}'.encode(), b"{}"]
+    assert_paths_agree([*lines, *bad], schema)
