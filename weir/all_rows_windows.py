@@ -157,12 +157,16 @@ class AllRowsWindowedStream:
         return keyed.added_step(name, spec, parallelism=1)
 
 
-class _AllRowsAggregates(RowAggregates):
+class _AllRowsAggregates:
     """Aggregates of windows that have no key."""
 
-    def __call__(self, window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:  # type: ignore[override]
+    def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
+        """See :class:`RowAggregates`."""
+        self._of_rows = RowAggregates(aggregates, schema)
+
+    def __call__(self, window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
         """See ``weir.aggregator.AllRowsFunction``."""
-        return super().__call__({}, window, rows)
+        return self._of_rows({}, window, rows)
 
 
 def _part_name(name: str | None) -> str | None:

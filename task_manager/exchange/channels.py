@@ -136,9 +136,9 @@ class Inbox:
         self._enough = 0
         #: Elements that had gathered when the consumer looked last, and were not taken yet: it does not wait for these.
         self._gathered = 0
-        #: The channels whose watermark of this wave has come, and those with a barrier; the consumer waits for so many.
-        #: With the monotonic second of their coming.
-        self._heard: tuple[dict[ChannelId, float], dict[ChannelId, float]] = {}, {}
+        #: The channels whose watermark of this wave has come, with the monotonic second of that, and those with a
+        #: barrier; the consumer waits for so many.
+        self._heard: tuple[dict[ChannelId, float], set[ChannelId]] = {}, set()
         self._wave_inputs, self._apart_s = 0, float("inf")
         self._clock = clock or SystemClock()
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
@@ -184,7 +184,7 @@ class Inbox:
         if isinstance(delivery.element, Watermark):
             watermarks[delivery.channel] = self._clock.monotonic_s()
         elif isinstance(delivery.element, Barrier):
-            barriers[delivery.channel] = 0.0
+            barriers.add(delivery.channel)
 
     def _is_wave_here(self) -> bool:
         watermarks, barriers = self._heard

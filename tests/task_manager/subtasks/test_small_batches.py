@@ -6,21 +6,12 @@ import sys
 import pyarrow as pa
 
 from task_manager.exchange.channels import Delivery, Inbox, no_release
-from task_manager.exchange.output import Output
-from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
-from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
-from task_manager.subtasks.task_subtask import TaskSubtask
+from task_manager.subtasks.progress import SubtaskState
+from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
 from weir.clock import SystemClock
-from weir.operators.base import Operator, OperatorContext
-from weir.operators.chain import OperatorChain
-from weir.operators.user_errors import UserErrors
-from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import StateTables
-from weir.types import ChannelId, SubtaskId
+from weir.operators.base import Operator
 
-SUBTASK = SubtaskId(1, 0)
-INPUTS = [ChannelId(SubtaskId(0, index), SUBTASK, 0) for index in range(2)]
+INPUTS = input_channels(2)
 ROWS = pa.record_batch({"id": pa.array(range(5))})
 ROUNDS = 60
 #: Functions of Python from one round of two batches to the next: 58 when this was written, 108 before that.
@@ -74,25 +65,7 @@ class CountsCalls(Operator):
 
 def test_a_round_of_two_small_batches_is_one_batch_and_few_calls():
     counts, inbox, clock = CountsCalls(), Rounds(), SystemClock()
-    mailbox = Mailbox(inbox)
-    chain = OperatorChain(
-        [(counts, OperatorContext("job", "counts", 1, 0, 1))],
-        Output([], mailbox.wait_for_credit, clock),
-        mailbox.check_cancelled,
-        StateTables(MemoryBackend(), 1 << 20, 8),
-    )
-    parts = SubtaskParts(
-        SUBTASK,
-        chain,
-        mailbox,
-        SubtaskTimers(200, 0, 1000, 60_000, 1000, 5, 100),
-        clock,
-        lambda: None,
-        None,
-        SubtaskProgress(),
-        UserErrors(),
-    )
-    inbox.subtask = TaskSubtask(parts, INPUTS)
+    inbox.subtask = task_subtask("counts", counts, inbox, INPUTS, clock)
     inbox.subtask.begin(1)
     before = sys.getprofile()
     sys.setprofile(counts.profile)

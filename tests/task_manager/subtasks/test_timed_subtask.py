@@ -1,22 +1,11 @@
 """A subtask without rows sleeps until an operator has something to do, and not sooner."""
 
-from types import SimpleNamespace
-
 from task_manager.exchange.channels import Inbox
-from task_manager.exchange.output import Output
-from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress, SubtaskState
-from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
-from task_manager.subtasks.task_subtask import TaskSubtask
-from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
-from weir.operators.chain import OperatorChain
-from weir.operators.user_errors import UserErrors
-from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import StateTables
+from task_manager.subtasks.progress import SubtaskState
+from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
+from weir.operators.base import NEVER_US, TimedOperator
 from weir.testing import ManualClock
-from weir.types import ChannelId, SubtaskId
 
-SUBTASK = SubtaskId(1, 0)
 BEGINS_S = 0.2
 DUE_US = [150_000, 300_000]
 
@@ -71,27 +60,7 @@ def made(ends_s):
     """A subtask that runs in the test's thread, and its only operator."""
     clock = ManualClock()
     alarm, inbox = Alarm(clock), Quiet(clock, ends_s)
-    mailbox = Mailbox(inbox)
-    chain = OperatorChain(
-        [(alarm, OperatorContext("job", "alarm", 1, 0, 1))],
-        Output([], mailbox.wait_for_credit, clock),
-        mailbox.check_cancelled,
-        StateTables(MemoryBackend(), 1 << 20, 8),
-    )
-    inbox.subtask = TaskSubtask(
-        SubtaskParts(
-            SUBTASK,
-            chain,
-            mailbox,
-            SubtaskTimers(200, 0, 1000, 60_000, 1000, 5, 100),
-            clock,
-            lambda: None,
-            SimpleNamespace(),
-            SubtaskProgress(),
-            UserErrors(),
-        ),
-        [ChannelId(SubtaskId(0, 0), SUBTASK, 0)],
-    )
+    inbox.subtask = task_subtask("alarm", alarm, inbox, input_channels(1), clock)
     return inbox.subtask, alarm
 
 

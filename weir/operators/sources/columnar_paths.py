@@ -81,8 +81,9 @@ def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[
     Raises:
         NoSuchColumnError: there is none, or more than one.
     """
-    places = FilePlaces.nowhere()
-    types, paths, constants = dict(places.types), dict(places.paths), dict(places.constants)
+    types: dict[str, pa.DataType] = {}
+    paths: dict[str, Path] = {}
+    constants: dict[str, pa.Scalar] = {}
     folders = folder_values(file)
     for field in wanted:
         name = field.name

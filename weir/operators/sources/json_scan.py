@@ -63,7 +63,6 @@ ENTRY_COLUMNS = 9
 OBJECT_FIRST, OBJECT_STOP, OBJECT_PARENT, OBJECT_ENTRY, OBJECT_ENDS, OBJECT_PLACE = range(6)
 #: Further ones: where its hash table begins (-1: it has none), and the length of that less 1.
 OBJECT_SLOTS, OBJECT_MASK = 6, 7
-OBJECT_COLUMNS = 8
 #: Bytes that end objects and lists; each is two after that which begins them.
 OBJECT_END, LIST_END = 0x7D, 0x5D
 

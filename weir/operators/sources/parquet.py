@@ -213,8 +213,16 @@ class ParquetReader(ColumnarReader):
             late_but = late_but.union(columns_with_nulls(file.metadata, index, self._required))
         names = self._spec.schema_read.names if places.are_plain else self._leaves.paths
         batches = read_group(
-            *(file, index, names, first, self.rows_decoded_max, bytes_max),
-            *(local_path, late_but, places.taken, self._opened),
+            file,
+            index,
+            names,
+            first,
+            self.rows_decoded_max,
+            bytes_max,
+            local_path,
+            late_but,
+            take=places.taken,
+            opened=self._opened,
         )
         nullable = pa.schema([field.with_nullable(True) for field in self._spec.schema_read])
 

@@ -1,11 +1,15 @@
 """Windows without a key are told early, again, and in changes as those of one key that all rows have."""
 
+from functools import partial
+
 import hypothesis.strategies as st
 import polars as pl
 import pytest
 from hypothesis import given, settings
 
 import weir
+from tests.weir.operators.windows.pushed_rows import pushed
+from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.graph import physical_graph
 from weir.plan_texts import window_text
@@ -50,23 +54,13 @@ WAYS = [
 ]
 
 
-def source(flow):
-    events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
-    return flow.source("rows", events, parallelism=2, watermark=weir.bounded_out_of_orderness("5ms"))
+source = partial(of_schema, schema=SCHEMA)
 
 
 def told(flow, rows):
-    """What leaves: of rows that come in three parts to two subtasks, with a restart after the second part."""
-    with testing.start(flow) as job:
-        third = len(rows) // 3
-        for part in (rows[:third], rows[third : 2 * third]):
-            job.push("rows", part[::2], subtask=0)
-            job.push("rows", part[1::2], subtask=1)
-        job.checkpoint()
-        job.restart()
-        job.push("rows", rows[2 * third :], subtask=0)
-        result = job.finish()
-        return {name: result[name].to_dicts() for name in ("out", "late") if name in result.steps}
+    """What leaves."""
+    result = pushed(flow, rows)
+    return {name: result[name].to_dicts() for name in ("out", "late") if name in result.steps}
 
 
 @settings(max_examples=8, deadline=None)

@@ -1,5 +1,7 @@
 """Rows that are added up before the exchange: results are those of rows that go one by one."""
 
+from functools import partial
+
 import hypothesis.strategies as st
 import numpy as np
 import polars as pl
@@ -8,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import weir
+from tests.weir.operators.windows.pushed_rows import pushed
+from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.operators.base import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
@@ -42,22 +46,12 @@ AGGREGATES = {
 }
 
 
-def source(flow):
-    events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
-    return flow.source("rows", events, parallelism=2, watermark=weir.bounded_out_of_orderness("5ms"))
+source = partial(of_schema, schema=SCHEMA)
 
 
 def results(flow, rows):
-    """Of rows that come in three parts to two subtasks, some of them late, with a restart after the second part."""
-    with testing.start(flow) as job:
-        third = len(rows) // 3
-        for part in (rows[:third], rows[third : 2 * third]):
-            job.push("rows", part[::2], subtask=0)
-            job.push("rows", part[1::2], subtask=1)
-        job.checkpoint()
-        job.restart()
-        job.push("rows", rows[2 * third :], subtask=0)
-        return sorted(job.finish()["out"], key=str)
+    """Of rows some of which are late."""
+    return sorted(pushed(flow, rows)["out"], key=str)
 
 
 @given(rows=ROWS, window=WINDOWS)
