@@ -18,7 +18,7 @@ BEGIN, END = "<!-- tables: made by `python -m benchmarks report` -->", "<!-- end
 
 
 def update_page(page: Path, results: Path) -> int:
-    """Make the tables anew; gives the number of results.
+    """Make the tables anew; returns the number of results.
 
     Raises:
         InputError: there are no results, or the page has no markers.
@@ -38,22 +38,41 @@ def update_page(page: Path, results: Path) -> int:
 
 
 def tables(documents: Sequence[Mapping[str, Any]]) -> str:
-    """All bars, then how each result was made; the other figures stay in the JSON files."""
+    """All bars, then how each result was made; the other figures stay in the JSON files.
+
+    What must be 0 and is (``lost``) stands in one line for all benchmarks, and in a row where it is not.
+    """
     bars = ["| benchmark | figure | bar | measured | |", "| --- | --- | --- | ---: | --- |"]
     runs = ["| benchmark | command | runs | measured | load before |", "| --- | --- | ---: | --- | ---: |"]
+    zeros: dict[str, list[str]] = {}
     for document in documents:
         name, machine = document["name"], document["machine"]
         for label, value, verdict in figure_rows(document):
             # Those of queries stand in a table of their own.
             if verdict and "queries" not in document:
                 bound, _, met = verdict.rpartition(": ")
+                if (bound, value, met) == ("at most 0", "0", "met"):
+                    zeros.setdefault(name, []).append(f"`{label}`")
+                    continue
                 bars.append(f"| {name} | `{label}` | {bound} | {value} | {met} |")
         runs.append(
             f"| {name} | `{document['command']}` | {len(document['repeats'])} | {document['measured'][:10]} "
             f"| {machine['load_average_1_min']} |"
         )
     queries = [queries_section(document) for document in documents if "queries" in document]
-    return "\n\n".join(["\n".join(bars), *queries, _machines(documents), "\n".join(runs)]) + "\n"
+    parts = ["\n".join(bars), *_zero_lines(zeros), *queries, _machines(documents), "\n".join(runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _zero_lines(zeros: Mapping[str, Sequence[str]]) -> list[str]:
+    """A paragraph for each set of figures that must be 0, and are, with its benchmarks."""
+    benchmarks: dict[tuple[str, ...], list[str]] = {}
+    for name, labels in zeros.items():
+        benchmarks.setdefault(tuple(dict.fromkeys(labels)), []).append(name)
+    return [
+        f"0, as it must be: {', '.join(labels)} of {', '.join(names)}."
+        for labels, names in benchmarks.items()
+    ]
 
 
 def queries_section(document: Mapping[str, Any]) -> str:

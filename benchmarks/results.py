@@ -101,7 +101,7 @@ def _medians(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write what :meth:`BenchmarkResult.as_json` gave; a reader never sees half of it."""
+    """Write what :meth:`BenchmarkResult.as_json` returned; a reader never sees half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.unfinished")
     fresh.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
@@ -116,9 +116,9 @@ def format_figure(name: str, value: object) -> str:
         return str(value)
     if "_bytes" in name and "per_second" not in name:
         return f"{value / 2**20:,.0f} MiB"
-    if name.endswith("_ms"):
+    if name.endswith(("_ms", "_ms_max")):
         return f"{value:,.2f} ms"
-    if name.endswith("_s"):
+    if name.endswith(("_s", "_s_max")):
         return f"{value:,.2f} s"
     if abs(value) >= 1000 or float(value).is_integer():
         return f"{value:,.0f}"

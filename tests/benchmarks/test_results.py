@@ -67,6 +67,9 @@ def test_rows_have_units_and_verdicts():
         ("events_per_second", 1_234_567.8, "1,234,568"),
         ("ratio_to_reference", 0.41234, "0.412"),
         ("first_event_s", 1.5, "1.50 s"),
+        ("output_gap_ms_max", 76.216, "76.22 ms"),
+        ("watermark_lag_s_max", 1, "1.00 s"),
+        ("events_per_core_s_min", 100_000, "100,000"),
         ("lost", 0, "0"),
         ("lost", None, "-"),
         ("what", "Polars", "Polars"),
@@ -98,6 +101,21 @@ def test_the_page_is_made_anew_between_its_markers(tmp_path):
     assert "| some | `p99_ms` | at most 3.00 ms | 4.00 ms | MISSED |" in text
     update_page(page, tmp_path / "results")
     assert page.read_text() == text
+
+
+def test_figures_that_must_be_0_have_a_row_only_if_they_are_not():
+    bars = (Bar("lost", "at most", 0), Bar("duplicated", "at most", 0))
+    documents = [
+        BenchmarkResult(name, {}, [{"lost": lost, "duplicated": 0}], bars, "x").as_json()
+        for name, lost in (("first", 0), ("second", 0), ("third", 2))
+    ]
+    text = tables(documents)
+    bars_table, _, rest = text.partition("\n\n")
+    assert bars_table.endswith("| third | `lost` | at most 0 | 2 | MISSED |")
+    assert "first" not in bars_table
+    assert rest.startswith(
+        "0, as it must be: `lost`, `duplicated` of first, second.\n\n0, as it must be: `duplicated` of third.\n\n"
+    )
 
 
 def test_a_page_without_results_or_markers_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from weir.examples.nexmark_streams import Auction
 
 Query = Callable[[Auction], weir.Stream]
 
-#: By name; what is not here is said in docs/performance.md.
+#: By the name of the query.
 QUERIES: dict[str, Query] = {
     "q0": nexmark_rows.q0,
     "q1": nexmark_rows.q1,
