@@ -23,7 +23,7 @@ from pydantic_core import PydanticSerializationError
 from weir.builder import Dataflow
 from weir.errors import GraphError, WeirError
 from weir.graph import LogicalGraph
-from weir.job_traceback import job_code_error, place_in_job
+from weir.job_traceback import job_code_error, place_in_job, suggestion
 from weir.redaction import redacted
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean
@@ -176,7 +176,10 @@ def _load_build(module: str) -> Callable[..., object]:
         raise job_code_error(f"job {module} cannot be imported: {_one_line(error)}", error) from error
     build = getattr(loaded, "build", None)
     if not callable(build):
-        raise GraphError(f"job {module} has no function build(...); add one that returns a weir.Dataflow")
+        place = getattr(loaded, "__file__", None) or "a folder"
+        raise GraphError(
+            f"job {module} ({place}) has no function build(...); add one that returns a weir.Dataflow"
+        )
     return typing.cast("Callable[..., object]", build)
 
 
@@ -270,4 +273,4 @@ def _type_text(annotation: object) -> str:
 
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return f"{type(error).__name__}: {text}{suggestion(error)}" if text else type(error).__name__

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import builtins
 import sysconfig
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
 
 from weir.errors import JobCodeError
+from weir.spelling import did_you_mean
 
 _OURS = str(Path(__file__).parent)
 #: The standard library and installed packages: an error there is asked for by a line of the job.
@@ -35,6 +38,18 @@ def place_in_job(error: BaseException) -> str:
     own = [frame for frame in outside if not frame.filename.startswith(_INSTALLED)]
     found = own or outside
     return f" ({found[-1].filename}, line {found[-1].lineno})" if found else ""
+
+
+def suggestion(error: BaseException) -> str:
+    """``"; did you mean 'x'?"`` of a name or an attribute that is nearly right; empty if none is near."""
+    known: Iterable[str] = ()
+    if isinstance(error, AttributeError) and error.obj is not None:
+        known = (name for name in dir(error.obj) if not name.startswith("_"))
+    elif isinstance(error, NameError) and error.__traceback__ is not None:
+        frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
+        known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
+    near = did_you_mean(error.name, known) if known and error.name else ""
+    return near if near.endswith("?") else ""
 
 
 def _is_ours(filename: str) -> bool:

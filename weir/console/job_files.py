@@ -13,6 +13,19 @@ from pathlib import Path
 from weir.errors import GraphError
 
 _SUFFIX = ".py"
+#: What a job's processes import by these names: a file of the same name would be imported in its place.
+_TAKEN = sys.stdlib_module_names | {
+    "control_plane",
+    "grpc",
+    "numba",
+    "numpy",
+    "polars",
+    "pyarrow",
+    "pydantic",
+    "rocksdict",
+    "task_manager",
+    "weir",
+}
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,10 @@ def find_job(text: str) -> JobFile:
     A file below a package (a folder with ``__init__.py``) becomes a module of that package: its own imports work.
 
     Raises:
-        GraphError: there is no such file or module, or its name is none that Python can import.
+        GraphError: there is no such file or module, or its name is none that Python can import, or that of a
+            module which every process needs.
     """
-    if not text.endswith(_SUFFIX) and os.sep not in text:
+    if not text.endswith(_SUFFIX) and os.sep not in text and text not in (os.curdir, os.pardir):
         _check_module(text)
         return JobFile(text)
     path = Path(text)
@@ -61,6 +75,12 @@ def find_job(text: str) -> JobFile:
     while (directory / "__init__.py").is_file() and directory.name.isidentifier():
         names.insert(0, directory.name)
         directory = directory.parent
+    if names[0] in _TAKEN:
+        kind = "file" if len(names) == 1 else "folder"
+        raise GraphError(
+            f"job {text}: {names[0]} is also a module that Weir needs; rename the {kind}, for example to "
+            f"{names[0]}_job{_SUFFIX if kind == 'file' else ''}"
+        )
     return JobFile(".".join(names), directory)
 
 

@@ -60,6 +60,29 @@ def test_a_typo_is_one_line(folder, text, reason):
     assert text in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("types.py", "types is also a module that Weir needs; rename the file, for example to types_job.py"),
+        ("dir/polars.py", "polars is also a module that Weir needs; rename the file"),
+        ("calendar/counts.py", "calendar is also a module that Weir needs; rename the folder, .* calendar_job"),
+    ],
+)
+def test_a_job_does_not_take_the_place_of_a_module_that_weir_needs(folder, text, reason):
+    path = folder / text
+    path.parent.mkdir(exist_ok=True)
+    path.touch()
+    if path.parent.name == "calendar":
+        (path.parent / "__init__.py").touch()
+    with pytest.raises(GraphError, match=reason):
+        find_job(text)
+
+
+def test_a_folder_is_no_job(folder):
+    with pytest.raises(GraphError, match=r"job \. is no Python file; name a file such as counts.py"):
+        find_job(".")
+
+
 def test_the_jobs_folder_comes_before_the_working_directory(folder):
     path = find_job("dir/counts.py").python_path({"PYTHONPATH": os.pathsep.join(["/one", str(folder)])})
     assert path == [str(folder / "dir"), str(folder), "/one"]
