@@ -283,7 +283,9 @@ _LAZY = {name: f"weir.{module}" for module, names in _MODULES.items() for name i
 def __getattr__(name: str) -> object:
     """Load a name on first use; afterwards it is there like any other."""
     if name not in _LAZY:
-        raise AttributeError(f"module 'weir' has no attribute {name!r}", name=name, obj=import_module(__name__))
+        raise AttributeError(
+            f"module 'weir' has no attribute {name!r}", name=name, obj=import_module(__name__)
+        )
     value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value

@@ -204,7 +204,10 @@ def test_wrong_parameters(job, given, message):
         ("def build(): return 3", "job wj_bad: build returned int, not a weir.Dataflow"),
         ("def build(): raise OSError('disk')", "job wj_bad: build failed: OSError: disk"),
         ("import weir\ndef build(): return weir.Dataflow('x')", "job wj_bad: job 'x': it has no source"),
-        ("import weir\ndef build(): weir.tumblng('1s')", r"no attribute 'tumblng'; did you mean 'tumbling'\? \(/"),
+        (
+            "import weir\ndef build(): weir.tumblng('1s')",
+            r"no attribute 'tumblng'; did you mean 'tumbling'\? \(/",
+        ),
         ("import weir\ndef build(): weir.Dataflow('x').sorce()", r"'sorce'; did you mean 'source'\? \(/"),
         ("def build(): flow = 1; return flwo", r"'flwo' is not defined; did you mean 'flow'\? \(/"),
         ("def build(): return zzyzx", r"'zzyzx' is not defined \(/"),

@@ -53,8 +53,15 @@ def find_job(text: str) -> JobFile:
 
     Raises:
         GraphError: there is no such file or module, or its name is none that Python can import, or that of a
-            module which every process needs.
+            module which every process needs; or another file beside it or in the working directory has such a name.
     """
+    found = _find_job(text)
+    for folder in {found.directory or Path.cwd(), Path.cwd()}:
+        _check_folder(folder)
+    return found
+
+
+def _find_job(text: str) -> JobFile:
     if not text.endswith(_SUFFIX) and os.sep not in text and text not in (os.curdir, os.pardir):
         _check_module(text)
         return JobFile(text)
@@ -82,6 +89,18 @@ def find_job(text: str) -> JobFile:
             f"{names[0]}_job{_SUFFIX if kind == 'file' else ''}"
         )
     return JobFile(".".join(names), directory)
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuse files that processes would import in place of Python's own modules: none of them would even start."""
+    # What this process has imported, the others need, too.
+    needed = sys.stdlib_module_names & sys.modules.keys()
+    for name in sorted(path.stem for path in folder.glob(f"*{_SUFFIX}")):
+        if name in needed:
+            raise GraphError(
+                f"{folder / (name + _SUFFIX)}: processes of the job would import this file in place of Python's own "
+                f"module {name}; rename it"
+            )
 
 
 def _check_module(name: str) -> None:

@@ -65,7 +65,10 @@ def test_a_typo_is_one_line(folder, text, reason):
     [
         ("types.py", "types is also a module that Weir needs; rename the file, for example to types_job.py"),
         ("dir/polars.py", "polars is also a module that Weir needs; rename the file"),
-        ("calendar/counts.py", "calendar is also a module that Weir needs; rename the folder, .* calendar_job"),
+        (
+            "calendar/counts.py",
+            "calendar is also a module that Weir needs; rename the folder, .* calendar_job",
+        ),
     ],
 )
 def test_a_job_does_not_take_the_place_of_a_module_that_weir_needs(folder, text, reason):
@@ -76,6 +79,15 @@ def test_a_job_does_not_take_the_place_of_a_module_that_weir_needs(folder, text,
         (path.parent / "__init__.py").touch()
     with pytest.raises(GraphError, match=reason):
         find_job(text)
+
+
+@pytest.mark.parametrize("neighbour", ["queue.py", "dir/queue.py"])
+def test_no_other_file_takes_the_place_of_a_module_that_weir_needs(folder, neighbour):
+    (folder / neighbour).touch()
+    with pytest.raises(
+        GraphError, match=rf"/{neighbour}: .* in place of Python's own module queue; rename it"
+    ):
+        find_job("dir/counts.py")
 
 
 def test_a_folder_is_no_job(folder):
