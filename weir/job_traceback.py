@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import sysconfig
 import traceback
-from collections.abc import Iterable
 from pathlib import Path
 
 from weir.errors import JobCodeError
@@ -42,13 +41,14 @@ def place_in_job(error: BaseException) -> str:
 
 def suggestion(error: BaseException) -> str:
     """``"; did you mean 'x'?"`` of a name or an attribute that is nearly right; empty if none is near."""
-    known: Iterable[str] = ()
-    if isinstance(error, AttributeError) and error.obj is not None:
-        known = (name for name in dir(error.obj) if not name.startswith("_"))
-    elif isinstance(error, NameError) and error.__traceback__ is not None:
-        frame = list(traceback.walk_tb(error.__traceback__))[-1][0]
+    if not isinstance(error, AttributeError | NameError) or not error.name:
+        return ""
+    if isinstance(error, AttributeError):
+        known = {name for name in dir(error.obj) if not name.startswith("_")}
+    else:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
         known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
-    near = did_you_mean(error.name, known) if known and error.name else ""
+    near = did_you_mean(error.name, known)
     return near if near.endswith("?") else ""
 
 

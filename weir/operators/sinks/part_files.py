@@ -197,7 +197,8 @@ class PartFilesSink(TwoPhaseSink):
             part = next(self._visible_parts(), None)
             if part is not None:
                 raise InputError(
-                    f"sink: {self._place.at(part)} exists already; remove it or choose another directory"
+                    f"sink {context.operator_name!r}: {self._place.at(part)} exists already, from an earlier run; "
+                    "remove all results there or choose another directory"
                 )
         # One run at a time writes to a directory, so pending files of this index are of an earlier one.
         self.remove_pending(lambda of_subtask, _: of_subtask == index, ())

@@ -205,7 +205,9 @@ def test_a_fresh_start_refuses_visible_parts_and_drops_pending_ones(tmp_path):
     sink.process(batch(2))
     sink.snapshot(0)
     sink.commit(0)
-    with pytest.raises(InputError, match=r"part-00000-.*\.jsonl exists already; remove it or choose another"):
+    with pytest.raises(
+        InputError, match=r"sink '.*': .*part-00000-.*\.jsonl exists already, from an earlier run; remove all"
+    ):
         opened(tmp_path)
     # A subtask that joins the running job finds parts of this run.
     opened(tmp_path, 5)
