@@ -39,6 +39,7 @@ _FEW_DECADES_RATIO = 500.0
 #: Smallest latency on a logarithmic axis; smaller ones, also negative ones of skewed clocks, are drawn there.
 _LOG_FLOOR_MS = 1e-3
 _STYLE: dict[Any, Any] = {
+    "figure.dpi": _DOTS_PER_INCH,
     "font.size": 12,
     "axes.titlesize": 12,
     "axes.grid": True,
@@ -48,7 +49,6 @@ _STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.facecolor": "white",
-    "savefig.facecolor": "white",
 }
 
 
@@ -91,9 +91,11 @@ def _style() -> Iterator[None]:
 
 def _save(figure: Figure, path: Path) -> None:
     from matplotlib import pyplot
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=_DOTS_PER_INCH, format="png")
+    # Not savefig, which lays figures out and draws them twice.
+    FigureCanvasAgg(figure).print_png(partial)  # type: ignore[no-untyped-call]
     pyplot.close(figure)
     os.replace(partial, path)
 

@@ -47,8 +47,9 @@ class Seeds:
         self._processes = processes
         self._pool: ProcessPoolExecutor | None = None
         if processes > 1:
-            # Not forked: a process that has run a seed has threads.
-            context = multiprocessing.get_context("spawn")
+            # Forked from one that has only imported: a process that has run a seed has threads.
+            context = multiprocessing.get_context("forkserver")
+            context.set_forkserver_preload([__name__])
             cpus = context.SimpleQueue()
             for number in range(processes):
                 cpus.put(number)

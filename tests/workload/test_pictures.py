@@ -40,7 +40,7 @@ CASES = {
     "all zero": [analysis("a", [0.0, 0.0])],
     "gap and marks": [analysis("a", [2.0] * 9, gap=True, marks_ms=(1_700_000_003_000.0, 0.0, 9e15))],
     "formula and long label": [analysis(r"$\frac{ " + "x" * 200, [1.0, 2.0])],
-    "many files": [analysis(f"run {i}", [1.0 + i, 500.0, 2.0]) for i in range(40)],
+    "many files": [analysis(f"run {i}", [1.0 + i, 500.0, 2.0]) for i in range(30)],
 }
 
 
