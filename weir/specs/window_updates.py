@@ -87,15 +87,10 @@ def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> N
 
 
 def _check_session(step: str | None, updates: WindowUpdates) -> None:
-    if updates.lateness_ms:
+    if updates.results == "changelog" and updates.early is not None:
         raise GraphError(
-            f"step {step!r}: a session takes rows until the watermark has passed its end, and is complete then; leave "
-            "allowed_lateness out, or let the watermark of the source be later"
-        )
-    if updates.results == "changelog":
-        raise GraphError(
-            f"step {step!r}: sessions that were told may become one, so results='changelog' does not go with them; "
-            "use results='accumulating' or 'discarding'"
+            f"step {step!r}: sessions that were told early may become one, so results='changelog' does not go with "
+            "early of sessions; use results='accumulating' or 'discarding', or leave early out"
         )
     if updates.early is not None and updates.early.interval_ms is None:
         raise GraphError(

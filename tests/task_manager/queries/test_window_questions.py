@@ -302,6 +302,8 @@ def test_windows_that_take_late_rows_or_tell_early():
         (WINDOWS["sliding"], {"allowed_lateness": "20ms"}),
         (WINDOWS["sliding"], {"early": weir.every("1ms", time="event")}),
         (WINDOWS["session"], {"early": weir.every("1ms", time="event")}),
+        (WINDOWS["session"], {"allowed_lateness": "20ms"}),
+        (WINDOWS["session"], {"allowed_lateness": "20ms", "results": "changelog"}),
     ):
         job = Job(window, {"n": weir.count(), "total": weir.sum("v")}, **updates)
         for time_ms, key in ((1_000, "a"), (1_005, "a"), (1_014, "b"), (1_030, "a")):

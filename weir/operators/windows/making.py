@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from weir.operators.windows.early_sessions import EarlySessionOperator
+from weir.operators.windows.late_sessions import LateSessionOperator
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
 from weir.operators.windows.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
@@ -13,6 +14,8 @@ from weir.specs.windows import WindowAggregateSpec
 def make_window_operator(spec: WindowAggregateSpec) -> WindowAggregateOperator:
     """That of sessions, or that of windows which are made of panes."""
     if spec.window.kind == "session":
+        if spec.updates.lateness_ms:
+            return LateSessionOperator(spec)
         return SessionAggregateOperator(spec) if spec.updates.early is None else EarlySessionOperator(spec)
     if spec.updates != WindowUpdates():
         return UpdatedWindowOperator(spec)

@@ -21,6 +21,7 @@ from weir.operators.base import NEVER_US, OperatorContext
 from weir.operators.windows import fold_kernels
 from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds
+from weir.operators.windows.session_entries import live_entries
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.side_outputs import SideRows
@@ -258,14 +259,7 @@ class Sessions:
         """
         first, last = folds.cell_count - 2, folds.cell_count - 1
         self._folds = folds
-        #: Neither emptied, nor of panes that a former owner has dropped.
-        live = entries.presence[:, last // 8] & (1 << last % 8) != 0
-        open_ms = np.maximum(places_ms, -(2**62)) - gap_ms
-        has_none = places_ms == NOTHING_MS
-        live &= has_none | (entries.ends_ms > open_ms)
-        if by_time is not None:
-            live &= has_none | ~by_time | (entries.cells[:, last] >= open_ms)
-        chosen = np.flatnonzero(live)
+        chosen = np.flatnonzero(live_entries(entries, places_ms, gap_ms, by_time))
         self.entries = entries
         keys = weir_keys.select_keys(entries.keys, chosen)
         _, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)

@@ -40,6 +40,8 @@ class ToldCells:
         self._is_changelog = updates.results == "changelog"
         self.has_hits = early is not None and early.where is not None
         shown = (*spec.aggregates, *(_TIMES if self.is_global else ()))
+        # As for sessions with one result, these come last.
+        times = _TIMES if is_session else ()
         added: list[WindowAggregate] = []
         if self.is_kept:
             added += [WindowAggregate("rows", "count"), WindowAggregate("told", "count", None, _NO_ROWS)]
@@ -48,17 +50,20 @@ class ToldCells:
             added.append(WindowAggregate("hits", "count", None, early.where))
         copies = []
         if self._is_changelog:
-            copies = [WindowAggregate(a.output, a.function, a.column, _NO_ROWS, a.parameters) for a in shown]
+            copies = [
+                WindowAggregate(a.output, a.function, a.column, _NO_ROWS, a.parameters)
+                for a in (*shown, *times)
+            ]
         schema = spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
-        # As for sessions with one result, these come last.
-        self.folds = Folds((*shown, *added, *copies, *(_TIMES if is_session else ())), schema)
+        self.folds = Folds((*shown, *added, *copies, *times), schema)
         folds, count = self.folds.folds, len(shown)
-        self._shown, self._copies = folds[:count], folds[count + len(added) :][: len(copies)]
+        timed = folds[len(folds) - len(times) :]
+        self._shown, self._copies = [*folds[:count], *timed], folds[count + len(added) :][: len(copies)]
         #: Cells from here on are kept when results are discarded.
-        self._kept = self.folds.cell_count - (len(_TIMES) if is_session else 0)
+        self._kept = self.folds.cell_count - len(times)
         #: Cells.
-        self.first = folds[count - 2].cell
-        self.last = folds[count - 1].cell
+        self.first = (timed[0] if timed else folds[count - 2]).cell
+        self.last = (timed[1] if timed else folds[count - 1]).cell
         self.rows, self.told = (folds[count + number].cell for number in (0, 1)) if self.is_kept else (-1, -1)
         self.hits = folds[count + 2].cell if self.has_hits else -1
 
@@ -80,6 +85,32 @@ class ToldCells:
             integers[:, self.hits] = 0
         for shown, copy in zip(self._shown, self._copies, strict=False):
             _copy(cells, cells, shown, copy)
+
+    def shows(self, cells: Cells) -> np.ndarray:
+        """Of sessions whose results are changes: which entries have what was told of their session; bool."""
+        copy = self._copies[-1].cell
+        shows: np.ndarray = cells.presence[:, copy // 8] & (1 << copy % 8) != 0
+        return shows
+
+    def note_session_told(self, cells: Cells, showing: np.ndarray, sessions: Cells) -> None:
+        """Sessions that have these entries have been told; one entry of each has what was; changes ``cells``.
+
+        Args:
+            cells: of all entries.
+            showing: numbers of those that have it; int64.
+            sessions: of their sessions.
+        """
+        integers, presence = cells
+        integers[:, self.told] = integers[:, self.rows]
+        first = self._copies[0].cell
+        stop = self._copies[-1].cell + self._copies[-1].width
+        integers[:, first:stop] = 0
+        others = [not first <= number < stop for number in range(8 * presence.shape[1])]
+        presence &= np.packbits(others, bitorder="little")
+        chosen = Cells(integers[showing], presence[showing])
+        for shown, copy in zip(self._shown, self._copies, strict=True):
+            _copy(sessions, chosen, shown, copy)
+        integers[showing], presence[showing] = chosen
 
     def before(self, cells: Cells) -> Cells:
         """Cells as they were told; copies."""

@@ -9,7 +9,7 @@ The snapshot is::
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
 panes (``weir.state.tables.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
 whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell sessions
-twice, refuse that.
+twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``.
 """
 
 from __future__ import annotations
@@ -48,6 +48,9 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         codec["panes"] = VERSION
     if spec.window.kind == "session" and not aggregate_parts(spec.aggregates):
         codec["sessions"] = _SESSIONS_VERSION
+    if spec.window.kind == "session" and spec.updates.lateness_ms:
+        # Places are so much before the watermark.
+        codec["allowed_lateness_ms"] = spec.updates.lateness_ms
     if isinstance(spec, WindowProcessSpec):
         codec["kept"] = spec.kept_form
     if spec.window.kind == "global" or spec.updates.keeps_told:

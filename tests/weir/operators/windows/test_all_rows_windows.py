@@ -46,6 +46,8 @@ WAYS = [
     (weir.tumbling(20), {"early": ON_FIVE, "results": "discarding"}),
     (weir.sliding(30, 10), {"early": BY_TIME, "allowed_lateness": 10}),
     (weir.cumulative(20, 5), {"allowed_lateness": 15}),
+    (weir.session(5), {"allowed_lateness": 12}),
+    (weir.session(5), {"allowed_lateness": 12, "results": "changelog"}),
     (weir.session(5), {"early": BY_TIME}),
     (weir.session(5), {"early": BY_TIME, "results": "discarding"}),
     (weir.global_window(), {"early": BY_ROWS, "results": "discarding"}),

@@ -7,9 +7,16 @@ from hypothesis.stateful import initialize, rule
 
 import weir
 from tests.weir.model_tests import model_test
-from tests.weir.operators.windows.window_machine import AGGREGATES, GROUPS, PLAIN, TIMES, WindowMachine
+from tests.weir.operators.windows.window_machine import (
+    AGGREGATES,
+    GROUP_OF,
+    GROUPS,
+    PLAIN,
+    TIMES,
+    WindowMachine,
+)
 from weir.operators.windows import closing_sessions, early_sessions
-from weir.records import WATERMARK_MAX_MS
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger, WindowUpdates
 
 
@@ -143,5 +150,98 @@ class EarlySessionMachine(SessionMachine):
                 self.check(told, expected + (self.told_early(subtask.groups) if passes else []))
 
 
+class LateSessionMachine(EarlySessionMachine):
+    """Sessions that take late rows: places are so much before the watermark."""
+
+    @initialize(
+        gap=st.sampled_from([1, 7, 30]),
+        large_slots=st.sampled_from([0, 1 << 20]),
+        cache_bytes=st.sampled_from([400, 1 << 20]),
+        kind=st.sampled_from(["memory", "rocksdb"]),
+        results=st.sampled_from(["accumulating", "discarding", "changelog"]),
+        lateness=st.sampled_from([1, 10, 35, 100]),
+        is_early=st.booleans(),
+        aggregates=st.sampled_from([AGGREGATES, PLAIN]),
+    )
+    def begin(self, gap, cache_bytes, kind, large_slots, results, lateness, is_early, aggregates):
+        self.results, self.lateness = results, lateness
+        self.is_early = is_early and results != "changelog"
+        early_sessions.LARGE_SLOTS = large_slots
+        aggregates = aggregates if results == "accumulating" else PLAIN
+        SessionMachine.begin(self, gap, cache_bytes, kind, large_slots, aggregates)
+        self.model["told"] = {group: Counter() for group in range(GROUPS)}
+        #: By group: results that are in the table that changes lead to.
+        self.model["shown"] = {group: [] for group in range(GROUPS)}
+
+    def updates(self):
+        return WindowUpdates(self.lateness, Trigger(10, "event") if self.is_early else None, self.results)
+
+    def told_until(self, group):
+        place = self.model[group][1]
+        return place if place == WATERMARK_MIN_MS else place + self.lateness
+
+    def end_of(self, rows):
+        return rows[-1][1] + self.window.size_ms
+
+    def tell(self, group, rows):
+        counted = self.counted(group, rows)
+        new = self.untold(group, rows)
+        self.model["told"][group] += Counter(new)
+        if self.results != "changelog":
+            return [self.session_result(rows, counted)] if counted else []
+        if not new:
+            return []
+        now, shown = self.session_result(rows, rows), self.model["shown"][group]
+        before = sorted(row for row in shown if row[0] == now[0] and now[1] <= row[1] and row[2] <= now[2])
+        self.model["shown"][group] = [row for row in shown if row not in before] + [now]
+        kinds = ["delete"] * (len(before) - 1) + ["update_before"]
+        changes = [(*row, kind) for row, kind in zip(before, kinds, strict=bool(before))]
+        return [*changes, (*now, "update_after" if before else "insert")]
+
+    def counted(self, group, rows):
+        return self.untold(group, rows) if self.results == "discarding" else rows
+
+    def expected(self, groups, watermark):
+        found = []
+        for group in groups:
+            told_until, (_, place) = self.told_until(group), self.model[group]
+            if watermark != WATERMARK_MAX_MS:
+                place = max(place, watermark - self.lateness)
+            left = []
+            for rows in self.sessions_of(group):
+                if told_until <= self.end_of(rows) < watermark:
+                    found += self.tell(group, rows)
+                if watermark == WATERMARK_MAX_MS or self.end_of(rows) < place:
+                    self.model["told"][group] -= Counter(rows)
+                else:
+                    left += rows
+            self.model[group] = (left, place)
+        return found
+
+    def expected_at_once(self, rows):
+        found = []
+        for group in range(GROUPS):
+            told_until, (_, place) = self.told_until(group), self.model[group]
+            late = {
+                row
+                for row in rows
+                if GROUP_OF[row[0]] == group
+                and row[1] + self.window.size_ms < told_until
+                and not self.is_late(row[1], place)
+            }
+            for session in self.sessions_of(group):
+                if late.intersection(session) and self.end_of(session) < told_until:
+                    found += self.tell(group, session)
+        return found
+
+    def told_early(self, groups):
+        return super().told_early(groups) if self.is_early else []
+
+    def check(self, batches, expected, *, may_repeat=False):
+        # However a batch is cut, its late rows are told of together.
+        super().check(batches, expected)
+
+
+TestLateSessions = model_test(LateSessionMachine, max_examples=18, steps=15)
 TestSessions = model_test(SessionMachine, max_examples=18, steps=15)
 TestEarlySessions = model_test(EarlySessionMachine, max_examples=18, steps=15)

@@ -103,6 +103,79 @@ def test_values_that_are_kept_apart_are_told_again(window):
         assert row[4] == pytest.approx(5, rel=0.05)
 
 
+@pytest.mark.parametrize("state", ["memory", "rocksdb"])
+def test_late_rows_prolong_and_join_sessions_that_have_left(state):
+    flow = flow_of(weir.session(10), allowed_lateness=30, results="changelog")
+    with testing.start(flow, {"events": []}, state=state) as job:
+        job.push("events", [event("ann", 1), event("ann", 20), event("bob", 2), event("ann", 39)])
+        job.advance_watermark("events", 31)
+        both = [("ann", 1, 11, 1, 1, "insert"), ("ann", 20, 30, 1, 1, "insert")]
+        assert sorted(told(job)) == [*both, ("bob", 2, 12, 1, 1, "insert")]
+        # Two that have left become one that is complete: told at once.
+        job.push("events", [event("ann", 10, 5)])
+        assert told(job)[3:] == [
+            ("ann", 1, 11, 1, 1, "delete"),
+            ("ann", 20, 30, 1, 1, "update_before"),
+            ("ann", 1, 30, 3, 7, "update_after"),
+        ]
+        # Now it goes on to one that is open: told at its end.
+        job.push("events", [event("ann", 30, 9)])
+        assert len(told(job)) == 6
+        savepoint = job.savepoint()
+    with testing.start(flow, {"events": []}, state=state, from_savepoint=savepoint) as job:
+        job.advance_watermark("events", 43)
+        # A row is late by itself, also if its session is still open.
+        job.push("events", [event("ann", 2)])
+        assert [row["at"] for row in job.rows("late")] == [2]
+        job.advance_watermark("events", 50)
+        changes = [("ann", 1, 30, 3, 7, "update_before"), ("ann", 1, 49, 5, 17, "update_after")]
+        assert told(job) == changes
+        job.push("events", [event("ann", 15)])
+        assert told(job)[2:] == [
+            ("ann", 1, 49, 5, 17, "update_before"),
+            ("ann", 1, 49, 6, 18, "update_after"),
+        ]
+        job.finish()
+        assert len(told(job)) == 4
+
+
+@pytest.mark.parametrize("results", ["accumulating", "discarding"])
+def test_sessions_tell_what_late_rows_add(results):
+    flow = flow_of(weir.session(10), allowed_lateness=20, results=results)
+    with testing.start(flow, {"events": []}) as job:
+        new = Told(job)
+        job.push("events", [event("ann", 1), event("ann", 8, 2)])
+        job.advance_watermark("events", 19)
+        assert new() == [("ann", 1, 18, 2, 3)]
+        job.push("events", [event("ann", 5, 4), event("ann", 0, 8)])
+        assert new() == [("ann", 0, 18, 4, 15) if results == "accumulating" else ("ann", 0, 18, 2, 12)]
+        job.advance_watermark("events", 39)
+        job.push("events", [event("ann", 8)])
+        assert (len(new()), [row["at"] for row in job.rows("late")]) == (0, [8])
+
+
+def test_values_of_sessions_that_are_kept_apart_are_told_again():
+    flow = flow_of(weir.session(10), allowed_lateness=20, aggregates={"users": weir.count_distinct("n")})
+    with testing.start(flow, {"events": []}) as job:
+        new = Told(job)
+        job.push("events", [event("ann", 1, 1), event("ann", 8, 2)])
+        job.advance_watermark("events", 19)
+        job.push("events", [event("ann", 5, 1), event("ann", 6, 4)])
+        assert new() == [("ann", 1, 18, 2), ("ann", 1, 18, 3)]
+
+
+def test_sessions_with_another_lateness_do_not_read_the_state():
+    window = weir.session(10)
+    with testing.start(
+        flow_of(window, allowed_lateness=5), {"events": [event("ann", 1)]}, state="memory"
+    ) as job:
+        savepoint = job.savepoint()
+    with pytest.raises(WeirError, match="has allowed_lateness_ms 5; the job now needs 7"):
+        testing.start(flow_of(window, allowed_lateness=7), {"events": []}, from_savepoint=savepoint)
+    with testing.start(flow_of(window, allowed_lateness=5), {"events": []}, from_savepoint=savepoint) as job:
+        assert [tuple(row.values()) for row in job.finish()["out"]] == [("ann", 1, 11, 1, 1)]
+
+
 def test_early_results_by_the_clock_only_of_what_has_changed():
     flow = flow_of(weir.tumbling(10_000), early=weir.every("1s"))
     with testing.start(flow, {"events": []}) as job:
@@ -273,8 +346,12 @@ def test_a_job_with_other_results_does_not_read_the_state():
         (lambda: flow_of(weir.tumbling(10), results="discarding"), "one result"),
         (lambda: flow_of(weir.sliding(20, 10), allowed_lateness=1, results="changelog"), "share their rows"),
         (lambda: flow_of(weir.sliding(20, 10), early=weir.every(rows=3)), "by time"),
-        (lambda: flow_of(weir.session(10), allowed_lateness=3), "leave allowed_lateness out"),
-        (lambda: flow_of(weir.session(10), early=weir.every("1s"), results="changelog"), "may become one"),
+        (
+            lambda: flow_of(
+                weir.session(10), early=weir.every("1s"), allowed_lateness=3, results="changelog"
+            ),
+            "may become one",
+        ),
         (lambda: flow_of(weir.session(10), early=weir.every(rows=3)), "by time"),
         (lambda: flow_of(weir.global_window()), "never ends"),
         (lambda: flow_of(weir.global_window(), early=weir.every("1s"), allowed_lateness=1), "no row is late"),

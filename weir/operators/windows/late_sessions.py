@@ -1,0 +1,232 @@
+"""The operator of session windows that take late rows for a while.
+
+Its table goes by a watermark that is behind by the allowed lateness, so that places, and with them what is late and
+which entries are over, are those of sessions whose input is so much later. Nothing leaves when a session is over by
+that; results leave when the watermark itself has passed the end of a session, and with the batch that brings a late row
+for one that it has passed. A row that joins sessions some of which have left to one that is still open says nothing at
+once: what leaves at its end takes their place.
+
+A session has an entry for each pane until these are over, so the entries of one are found by going from pane to pane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from weir.operators.aggregation.rows import Cells
+from weir.operators.base import OperatorContext
+from weir.operators.windows.early_sessions import EarlySessionOperator
+from weir.operators.windows.session_aggregates import Sessions
+from weir.operators.windows.session_entries import SessionEntries
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.side_outputs import SideRows
+from weir.specs.windows import WindowAggregateSpec
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
+
+_KINDS = (DELETE, UPDATE_BEFORE, INSERT, UPDATE_AFTER)
+
+
+class LateSessionOperator(EarlySessionOperator):
+    """Sessions that are told when they are complete, again with late rows, and early if a trigger says so."""
+
+    def __init__(self, spec: WindowAggregateSpec) -> None:
+        super().__init__(spec)
+        self._updates = spec.updates
+        self._lateness_ms = spec.updates.lateness_ms
+        #: Of the rows that are being taken, which are late, each by itself; bool.
+        self._is_closed = np.empty(0, dtype=np.bool_)
+        #: Entries that late rows have changed.
+        self._changed: list[WindowEntries] = []
+        #: Sessions are over by the later watermark; they have been told.
+        self._is_silent = False
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`WindowAggregateOperator`."""
+        super().open(context)
+        self._entries = SessionEntries(
+            self.table, self._folds.cell_count, self._gap_ms, goes_by_time=self._goes_by_time
+        )
+
+    # --- rows come in ---
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """See :class:`WindowAggregateOperator`; also tells what late rows change."""
+        yield from super().process(batch)
+        if self._changed:
+            changed = concatenated(self._changed)
+            self._changed.clear()
+            entries = self._entries.gathered(changed)
+            if entries is not None:
+                yield from self._tell_again(entries)
+
+    def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
+        late = super()._find_ends(times_ms, hashes, ends_ms)
+        taken = slice(None) if not late else ends_ms != NOTHING_MS
+        groups = weir_keys.key_groups(hashes[taken], len(self.table.places_ms))
+        self._is_closed = times_ms[taken] + self._gap_ms < self._told_until(groups)
+        return late
+
+    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterator[pa.RecordBatch]:
+        closed = slots[self._is_closed[start:stop]]
+        if len(closed):
+            self._changed.append(self.table.entries_at(np.unique(closed)))
+        yield from ()
+
+    def _told_until(self, groups: np.ndarray) -> np.ndarray:
+        """Of these key groups: sessions that end before this time have been told; int64."""
+        places_ms = self.table.places_ms[groups]
+        told: np.ndarray = np.where(places_ms == NOTHING_MS, NOTHING_MS, places_ms + self._lateness_ms)
+        return told
+
+    # --- sessions fire ---
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        yield from self._tell_complete(until_ms)
+        if until_ms != WATERMARK_MAX_MS:
+            until_ms = max(until_ms - self._lateness_ms, WATERMARK_MIN_MS)
+        self._is_silent = True
+        yield from super()._fire(until_ms)
+        self._is_silent = False
+
+    def _tell_complete(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        """Sessions whose end is before a watermark, and was not before the one of before."""
+        table, gap_ms = self.table, self._gap_ms
+        table.look()
+        fired_ms = table.fired_ms()
+        if fired_ms == NEVER_MS:
+            # No key group is owned.
+            return
+        after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms + self._lateness_ms - gap_ms
+        stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else until_ms
+        due = []
+        for entries in table.entries(after_ms, stop_ms):
+            rows = np.flatnonzero(self._entries.live(entries))
+            rows = rows[
+                self._are_due(entries.cells[rows, self._folds.cell_count - 1], entries.groups[rows], until_ms)
+            ]
+            if len(rows):
+                due.append(entries.part(rows))
+        if not due:
+            return
+        latest = self._entries.without_following(concatenated(due))
+        whole = self._entries.gathered(latest) if len(latest) else None
+        if whole is not None:
+            block = self._sessions(whole)
+            are_due = self._are_due(block.lasts_ms, whole.groups[block.an_entry], until_ms)
+            yield from self._tell_sessions(block, np.flatnonzero(are_due))
+
+    def _are_due(self, lasts_ms: np.ndarray, groups: np.ndarray, until_ms: int) -> np.ndarray:
+        """Which sessions with these last times are complete at a watermark, and have not been told; bool."""
+        due: np.ndarray = lasts_ms + self._gap_ms >= self._told_until(groups)
+        if until_ms != WATERMARK_MAX_MS:
+            due &= lasts_ms + self._gap_ms < until_ms
+        return due
+
+    def _tell_again(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
+        """Those sessions that are complete, of which all entries are given and late rows have come."""
+        block = self._sessions(entries)
+        told_until_ms = self._told_until(entries.groups[block.an_entry])
+        yield from self._tell_sessions(block, np.flatnonzero(block.lasts_ms + self._gap_ms < told_until_ms))
+
+    def _sessions(self, entries: WindowEntries) -> Sessions:
+        groups = entries.groups
+        places_ms, by_time = self.table.places_ms[groups], self._entries.by_time(groups)
+        block = Sessions(entries, places_ms, self._folds, self._gap_ms, by_time)
+        self._parts.fill(self._parts.load(entries), block.number, Cells(block.cells, block.presence))
+        return block
+
+    # --- results ---
+
+    def _tell_sessions(self, block: Sessions, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """Results of these sessions, which are complete; notes in their entries that they have been told."""
+        if self._updates.results == "changelog":
+            yield from self._changes(block, rows)
+            return
+        yield from self._results(block, rows)
+        if self._told.is_kept and len(rows):
+            told = np.zeros(len(block.firsts_ms) + 1, dtype=np.bool_)
+            told[rows] = True
+            entries = block.entries.part(np.flatnonzero(told[block.number]))
+            self._told.note_told(Cells(entries.cells, entries.presence))
+            self._rewrite(entries)
+
+    def _changes(self, block: Sessions, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
+        """What becomes of the results of these sessions: what was told of their parts leaves."""
+        rows = rows[self._told.has_more(block.cells[rows])]
+        if not len(rows):
+            return
+        place = np.full(len(block.firsts_ms) + 1, -1, dtype=np.int64)
+        place[rows] = np.arange(len(rows))
+        changed = np.flatnonzero(place[block.number] >= 0)
+        entries = block.entries.part(changed)
+        place = place[block.number[changed]]
+        cells, sessions = (
+            Cells(entries.cells, entries.presence),
+            Cells(block.cells[rows], block.presence[rows]),
+        )
+        showed = np.flatnonzero(self._told.shows(cells))
+        yield from self._changed_results(block, rows, changed[showed], place[showed])
+        # The last one stays for as long as any.
+        order = np.lexsort((entries.ends_ms, place))
+        is_last = np.append(place[order][1:] != place[order][:-1], True)
+        self._told.note_session_told(cells, order[is_last], sessions)
+        self._rewrite(entries)
+
+    def _changed_results(
+        self, block: Sessions, rows: np.ndarray, showed: np.ndarray, session_of: np.ndarray
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of changes.
+
+        Args:
+            block: all sessions,
+            rows: and which of them are told.
+            showed: entries that have what was told of parts of these,
+            session_of: and the place of each in ``rows``.
+        """
+        entries, told, gap_ms = block.entries, self._told, self._gap_ms
+        before = told.before(Cells(entries.cells[showed], entries.presence[showed]))
+        order = np.lexsort((before.integers[:, told.first], session_of))
+        before = Cells(before.integers[order], before.presence[order])
+        showed, session_of = showed[order], session_of[order]
+        # One result is replaced, the others go.
+        is_replaced = np.append(session_of[1:] != session_of[:-1], True)[: len(session_of)]
+        has_before = np.zeros(len(rows), dtype=np.bool_)
+        has_before[session_of] = True
+        kinds = np.concatenate([np.where(is_replaced, 1, 0), np.where(has_before, 3, 2)])
+        order = np.lexsort((kinds, np.concatenate([session_of, np.arange(len(rows))])))
+        cells = np.concatenate([before.integers, block.cells[rows]])[order]
+        presence = np.concatenate([before.presence, block.presence[rows]])[order]
+        an_entry = np.concatenate([showed, block.an_entry[rows]])[order]
+        ends_ms = cells[:, told.last] + gap_ms
+        yield from self._made(
+            weir_keys.decode_keys(weir_keys.select_keys(entries.keys, an_entry), self._key_types),
+            cells[:, told.first].copy(),
+            ends_ms,
+            cells,
+            presence,
+            times_ms=ends_ms,
+            changes=pa.array(_KINDS, pa.string()).take(pa.array(kinds[order])),
+        )
+
+    def _rewrite(self, entries: WindowEntries) -> None:
+        self.table.put(entries.ends_ms, entries.keys, entries.cells, entries.presence)
+        self._closing.note_entries(entries)
+
+    def _made(
+        self,
+        keys: list[pa.Array],
+        starts_ms: np.ndarray,
+        ends_ms: np.ndarray,
+        cells: np.ndarray,
+        presence: np.ndarray,
+        times_ms: np.ndarray | None = None,
+        changes: pa.Array | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See :class:`EarlySessionOperator`; a session that is over was told before."""
+        if not self._is_silent:
+            yield from super()._made(keys, starts_ms, ends_ms, cells, presence, times_ms, changes)

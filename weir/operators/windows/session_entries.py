@@ -1,0 +1,116 @@
+"""Entries of whole sessions: from some of them, pane by pane, to those before and after of the same session."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from weir import keys as weir_keys
+from weir.state.tables.window_entries import NOTHING_MS, WindowEntries, concatenated
+from weir.state.tables.window_table import WindowTable
+
+
+class SessionEntries:
+    """Finds them in the table of one operator, whose last two cells are the first and last time of an entry."""
+
+    def __init__(self, table: WindowTable, cell_count: int, gap_ms: int, *, goes_by_time: bool) -> None:
+        """``goes_by_time``: an entry whose last row is more than a gap before its group's place is over."""
+        self._table, self._gap_ms, self._goes_by_time = table, gap_ms, goes_by_time
+        self._first, self._last = cell_count - 2, cell_count - 1
+
+    def by_time(self, groups: np.ndarray) -> np.ndarray | None:
+        """Of entries of these groups, which may be over by their time alone; bool. None: none."""
+        return ~self._table.unmarked[groups] if self._goes_by_time else None
+
+    def live(self, entries: WindowEntries) -> np.ndarray:
+        """Which entries are neither empty nor over; bool."""
+        places_ms = self._table.places_ms[entries.groups]
+        return live_entries(entries, places_ms, self._gap_ms, self.by_time(entries.groups))
+
+    def without_following(self, entries: WindowEntries) -> WindowEntries:
+        """Those entries whose session does not go on in the next pane."""
+        goes_on = np.zeros(len(entries), dtype=np.bool_)
+        for end_ms in np.unique(entries.ends_ms).tolist():
+            rows = np.flatnonzero(entries.ends_ms == end_ms)
+            following = self._peek(end_ms + self._gap_ms, weir_keys.select_keys(entries.keys, rows))
+            near = following.cells[:, self._first] - entries.cells[rows, self._last] <= self._gap_ms
+            goes_on[rows] = self.live(following) & near
+        return entries.part(np.flatnonzero(~goes_on))
+
+    def gathered(self, entries: WindowEntries) -> WindowEntries | None:
+        """All entries of the sessions that have these, of which there is one at least; None: none of them is live."""
+        firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
+        keys = weir_keys.select_keys(entries.keys, firsts)
+        given: dict[int, np.ndarray] = {}
+        for end_ms in np.unique(entries.ends_ms).tolist():
+            given[end_ms] = np.zeros(len(keys), dtype=np.bool_)
+            given[end_ms][position[entries.ends_ms == end_ms]] = True
+        found: dict[int, np.ndarray] = {}
+        parts = [
+            part for forward in (False, True) for part in self._walked(keys, given, found, forward=forward)
+        ]
+        return concatenated(parts) if parts else None
+
+    def _walked(
+        self,
+        keys: weir_keys.KeyColumn,
+        given: dict[int, np.ndarray],
+        found: dict[int, np.ndarray],
+        *,
+        forward: bool,
+    ) -> list[WindowEntries]:
+        """Entries that are met on the way from those given, in one direction; adds them to ``found``, by end."""
+        step_ms = self._gap_ms if forward else -self._gap_ms
+        waiting = sorted(given, reverse=forward)
+        chained, edge_ms = np.zeros(len(keys), dtype=np.bool_), np.zeros(len(keys), dtype=np.int64)
+        parts, end_ms = [], waiting[-1]
+        while waiting or chained.any():
+            if not chained.any():
+                end_ms = waiting[-1]
+            is_given = np.zeros(len(keys), dtype=np.bool_)
+            if waiting and waiting[-1] == end_ms:
+                is_given = given[waiting.pop()]
+            rows = np.flatnonzero(chained | is_given)
+            block = self._peek(end_ms, weir_keys.select_keys(keys, rows))
+            firsts_ms, lasts_ms = block.cells[:, self._first], block.cells[:, self._last]
+            reached = firsts_ms - edge_ms[rows] if forward else edge_ms[rows] - lasts_ms
+            connected = chained[rows] & (reached <= self._gap_ms)
+            taken = self.live(block) & (connected | is_given[rows])
+            outer_ms = lasts_ms if forward else firsts_ms
+            further_ms = (np.maximum if forward else np.minimum)(outer_ms, edge_ms[rows])
+            edge_ms[rows] = np.where(connected, further_ms, outer_ms)
+            chained[:] = False
+            chained[rows[taken]] = True
+            known = found.setdefault(end_ms, np.zeros(len(keys), dtype=np.bool_))
+            new = taken & ~known[rows]
+            if new.any():
+                parts.append(block.part(np.flatnonzero(new)))
+                known[rows[new]] = True
+            end_ms += step_ms
+        return parts
+
+    def _peek(self, end_ms: int, keys: weir_keys.KeyColumn) -> WindowEntries:
+        hashes = weir_keys.hash_keys(keys)
+        groups = weir_keys.key_groups(hashes, len(self._table.places_ms))
+        ends_ms = np.full(len(keys), end_ms, dtype=np.int64)
+        return WindowEntries(ends_ms, keys, groups, *self._table.peek(end_ms, keys, hashes))
+
+
+def live_entries(
+    entries: WindowEntries, places_ms: np.ndarray, gap_ms: int, by_time: np.ndarray | None
+) -> np.ndarray:
+    """Which entries are neither emptied, nor over, nor of panes that a former owner has dropped; bool.
+
+    Args:
+        entries: of sessions, whose last cell is their last time.
+        places_ms: of the entries' groups.
+        gap_ms: between sessions.
+        by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
+    """
+    last = entries.cells.shape[1] - 1
+    live: np.ndarray = entries.presence[:, last // 8] & (1 << last % 8) != 0
+    open_ms = np.maximum(places_ms, -(2**62)) - gap_ms
+    has_none = places_ms == NOTHING_MS
+    live &= has_none | (entries.ends_ms > open_ms)
+    if by_time is not None:
+        live &= has_none | ~by_time | (entries.cells[:, last] >= open_ms)
+    return live
