@@ -40,22 +40,22 @@ def count(column: str | None = None) -> AggregateCall:
 
 
 def sum(column: str) -> AggregateCall:
-    """Running sum; int64 over integers, float64 over floats."""
+    """Running sum; int64 over integers, float64 over floats, of 38 digits over decimals."""
     return AggregateCall("sum", column)
 
 
 def min(column: str) -> AggregateCall:
-    """Smallest value so far; int64 over integers, float64 over floats. Of windows also of texts and bytes."""
+    """Smallest value so far; int64 over integers, float64 over floats, decimals. Of windows also of texts and bytes."""
     return AggregateCall("min", column)
 
 
 def max(column: str) -> AggregateCall:
-    """Largest value so far; int64 over integers, float64 over floats. Of windows also of texts and bytes."""
+    """Largest value so far; int64 over integers, float64 over floats, decimals. Of windows also of texts and bytes."""
     return AggregateCall("max", column)
 
 
 def mean(column: str) -> AggregateCall:
-    """Mean so far; float64."""
+    """Mean so far; float64, over decimals a decimal with six digits after the point at least."""
     return AggregateCall("mean", column)
 
 

@@ -60,6 +60,7 @@ KERNEL_MODULES = (
     "weir.operators.windows.fold_kernels",
     "weir.operators.windows.running_kernels",
     "weir.operators.aggregation.value_kernels",
+    "weir.operators.aggregation.decimal_kernels",
     "weir.operators.aggregation.part_kernels",
 )
 #: Of these, modules without a kernel of their own: no cache is written for them.

@@ -99,4 +99,5 @@ def _adds_up(aggregate: WindowAggregate, schema: pa.Schema) -> bool:
         return True
     if aggregate.function not in ("sum", "min", "max"):
         return False
-    return bool(pa.types.is_integer(schema.field(str(aggregate.column)).type))
+    dtype = schema.field(str(aggregate.column)).type
+    return bool(pa.types.is_integer(dtype) or pa.types.is_decimal(dtype))

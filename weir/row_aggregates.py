@@ -5,6 +5,7 @@ Used where no cell of fixed length can hold a value: by aggregates of texts, and
 
 from __future__ import annotations
 
+import decimal
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ class RowAggregates:
     def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
         """``schema`` has the type of each aggregate's values."""
         self._sums = [each.output for each in aggregates if each.function == "sum"]
+        self._decimals = {
+            each.output: schema.field(each.output).type
+            for each in aggregates
+            if each.function in ("sum", "mean") and pa.types.is_decimal(schema.field(each.output).type)
+        }
         self.expressions = [
             _value_of(each, schema.field(each.output).type).alias(each.output) for each in aggregates
         ]
@@ -35,11 +41,14 @@ class RowAggregates:
         return self.checked(ordered.group_by(window_of).agg(self.expressions).drop("_window"))
 
     def checked(self, made: pl.DataFrame) -> pl.DataFrame:
-        """Results of :attr:`expressions`, with integer sums as int64.
+        """Results of :attr:`expressions`, with integer sums as int64 and decimals of the type that they have.
 
         Raises:
-            WeirError: a sum passes 64 bits.
+            WeirError: a sum of integers passes 64 bits, or a result of decimals 38 digits.
         """
+        for name, dtype in self._decimals.items():
+            found = [_decimal_of(name, dtype, **each) for each in made[name].to_list()]
+            made = made.with_columns(pl.Series(name, found, pl.Decimal(38, dtype.scale)))
         for name in self._sums:
             if made[name].dtype == pl.Int128:
                 try:
@@ -86,6 +95,12 @@ def _ordered_or_summed(
         values = values.cast(pl.Int64)
     elif pa.types.is_floating(of):
         values = values.cast(pl.Float64)
+    elif pa.types.is_decimal(of) and function in ("sum", "mean"):
+        # A total that passes 128 bits begins anew at the other end; what floats have about says whether it did.
+        about = values.cast(pl.Float64).sum()
+        return pl.struct(
+            total=values.sum(), about=about, count=values.len(), is_mean=pl.lit(function == "mean")
+        )
     if function == "sum":
         total = (values.cast(pl.Int128) if pa.types.is_integer(of) else values).sum()
         return pl.when(values.len() > 0).then(total)
@@ -97,3 +112,27 @@ def _ordered_or_summed(
         real = values.filter(values.is_not_nan()) if pa.types.is_floating(of) else values
         return real.sort(descending=True).head(int(parameters[0]))
     return values.min() if function == "min" else values.max()
+
+
+def _decimal_of(
+    name: str, dtype: pa.DataType, total: decimal.Decimal, about: float, count: int, *, is_mean: bool
+) -> decimal.Decimal | None:
+    """A sum or mean of decimals, of type ``dtype``.
+
+    Raises:
+        WeirError: it does not fit the type.
+    """
+    if not count:
+        return None
+    exact = decimal.Context(prec=100, rounding=decimal.ROUND_HALF_UP)
+    # The total itself has 38 digits, with those after the point of its column.
+    unit = 10.0 ** int(total.as_tuple().exponent)
+    fits = abs(about) < 1.3e38 * unit
+    value = exact.divide(total, decimal.Decimal(count)) if is_mean else total
+    value = value.quantize(decimal.Decimal(1).scaleb(-dtype.scale), context=exact)
+    if not fits or abs(value) >= decimal.Decimal(10).scaleb(37 - dtype.scale):
+        raise WeirError(
+            f"aggregate {name!r}: the {'mean' if is_mean else 'sum'} of a window passes the 38 digits of a decimal; "
+            "cast the column to float64 first"
+        )
+    return value

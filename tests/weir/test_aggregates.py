@@ -46,7 +46,7 @@ def test_count_of_a_column_is_of_its_values(form):
             r"first over 'text'.*dates and times; of texts and bytes it goes with windows",
         ),
         (weir.sum("text"), r"sum over 'text': the column is string, not a number$"),
-        (weir.sum("price"), r"sum over 'price'.*cast it in a step before, pl.col\('price'\).cast"),
+        (weir.variance("price"), r"variance over 'price'.*cast it in a step before, pl.col\('price'\).cast"),
     ],
 )
 def test_types_that_an_aggregate_does_not_take_are_told_with_the_mend(aggregate, message):

@@ -33,6 +33,9 @@ _BY_TIME = ("first", "last")
 _COMPARING = ("min", "max", "first", "last", "largest")
 _FLOATS = ("mean", "variance", "stddev", "quantile")
 _DISTINCT = ("count_distinct", "approx_distinct")
+_OF_DECIMALS = ("sum", "min", "max", "mean")
+#: Digits after the point that a mean of decimals has at least, as in SQL.
+_MEAN_SCALE = 6
 #: Values that ``largest`` keeps, at most.
 LARGEST_MAX = 100
 #: Aggregates over the different values of one column, at most: each has a bit of the value's entry.
@@ -97,6 +100,8 @@ def aggregate_type(
         return pa.int64()
     if takes_texts and compares_texts(function, column, schema):
         return pa.list_(dtype) if function == "largest" else dtype
+    if pat.is_decimal128(dtype) and function in _OF_DECIMALS:
+        return decimal_type(function, dtype)
     is_number = pat.is_integer(dtype) or pat.is_floating(dtype)
     mend = ""
     if compares_texts(function, column, schema):
@@ -116,6 +121,13 @@ def aggregate_type(
         )
     number = pa.int64() if pat.is_integer(dtype) and function not in _FLOATS else pa.float64()
     return pa.list_(number) if function == "largest" else number
+
+
+def decimal_type(function: AggregateFunction, dtype: pa.DataType) -> pa.DataType:
+    """Of a sum, an extreme or a mean of decimals, as in SQL: exact, and of up to 38 digits."""
+    if function in ("min", "max"):
+        return dtype
+    return pa.decimal128(38, max(dtype.scale, _MEAN_SCALE) if function == "mean" else dtype.scale)
 
 
 def compares_texts(function: AggregateFunction, column: str | None, schema: pa.Schema) -> bool:
@@ -203,11 +215,16 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     """The type of the numbers in its state; part of snapshots. None: it is not known yet."""
     if aggregate.function == "count":
         return "int64"
-    if aggregate.function in _FLOATS:
+    if aggregate.function in _FLOATS and aggregate.function not in _OF_DECIMALS:
         return "float64"
     if schema is None or aggregate.column is None:
         return None
     dtype = schema.field(aggregate.column).type
+    if pat.is_decimal(dtype):
+        # Its digits after the point say what the bytes mean, whatever the type's number of digits.
+        return f"decimal of scale {dtype.scale}"
+    if aggregate.function in _FLOATS:
+        return "float64"
     if aggregate.function == "count_distinct" and pat.is_integer(dtype):
         return "int64 in blocks"
     if pat.is_integer(dtype) or pat.is_floating(dtype):

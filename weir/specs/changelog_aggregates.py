@@ -41,6 +41,7 @@ class ChangelogAggregateSpec(KeyedSpec):
                     f"step {step!r}: {aggregate.output}: {aggregate.function} cannot take rows back, and the input is "
                     f"a changelog (it has column {CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
                 )
+            _refuse_decimals(step, aggregate, schema)
         keys = [schema.field(name) for name in self.key_columns]
         # Of the input's columns only the keys are in the result: names of the others may be taken.
         found = [
@@ -55,3 +56,14 @@ class ChangelogAggregateSpec(KeyedSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated, and how rows change the input's table; see :class:`OperatorSpec`."""
         return frozenset({*self.key_columns, CHANGE_COLUMN}) | aggregated_columns(self.aggregates, schema)
+
+
+def _refuse_decimals(step: str, aggregate: Aggregate, schema: pa.Schema) -> None:
+    """Sums and values of a key are kept in 8 bytes each."""
+    column = aggregate.column
+    is_known = column is not None and column in schema.names
+    if aggregate.function != "count" and is_known and pa.types.is_decimal(schema.field(column).type):
+        raise GraphError(
+            f"step {step!r}: {aggregate.function} over {column!r}: the column is {schema.field(column).type}, and the "
+            f"input is a changelog; cast it in a step before, pl.col({column!r}).cast(pl.Float64)"
+        )

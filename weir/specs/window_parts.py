@@ -95,6 +95,6 @@ def part_conflict(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) ->
             return f"{aggregate.output} is a {aggregate.function}, whose last digits depend on the order of additions"
         if aggregate.function in ("sum", "mean"):
             dtype = schema.field(str(aggregate.column)).type
-            if not pa.types.is_integer(dtype):
+            if not (pa.types.is_integer(dtype) or pa.types.is_decimal(dtype)):
                 return f"{aggregate.output} adds {dtype}, whose sum depends on the order of additions"
     return None

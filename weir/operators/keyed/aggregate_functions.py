@@ -6,9 +6,6 @@ order of a spec's aggregates and their functions must not change while a store i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import ClassVar
-
 import numpy as np
 import pyarrow as pa
 
@@ -19,51 +16,17 @@ from weir.operators.aggregation.columns import (
     from_words,
     lists_of,
     name_of,
-    numbers,
     rows_that_count,
     words,
 )
 from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed import aggregate_kernels as kernels
+from weir.operators.keyed.accumulator import Accumulator
+from weir.operators.keyed.decimal_accumulators import DECIMAL_ACCUMULATORS
 from weir.records import plain_array
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import hyperloglog_precision
 from weir.state.tables.cells import CellTable
-
-
-class Accumulator(ABC):
-    """One aggregate's cells; ``cell`` is the first of them."""
-
-    #: Whether it looks at the event times of rows.
-    needs_times: ClassVar[bool] = False
-
-    def __init__(self, aggregate: Aggregate, dtype: pa.DataType | None, cell: int) -> None:
-        self.aggregate = aggregate
-        self.cell = cell
-        self._dtype = dtype
-        self._byte, self._bit = cell // 8, 1 << (cell % 8)
-
-    @property
-    def width(self) -> int:
-        """Cells of a key."""
-        return 1
-
-    @abstractmethod
-    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """Take in one value per slot and return the running values, as long as ``slots``.
-
-        Args:
-            state: owner of the cells.
-            slots: int32, shape (rows,).
-            rows: as many as ``slots``.
-
-        Raises:
-            WeirError: an integer does not fit 64 bits, or a sum passes them.
-        """
-
-    def _values(self, rows: FoldRows, target: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
-        """Values and validity (empty: no nulls) of the column as int64 or float64."""
-        return numbers(self.aggregate, rows.column, rows.mask, target)
 
 
 class CountAccumulator(Accumulator):
@@ -242,9 +205,10 @@ _CLASSES: dict[str, type[Accumulator]] = {
 }
 
 
-def cell_count(aggregates: tuple[Aggregate, ...]) -> int:
-    """Cells that a key needs for all aggregates."""
-    return sum(_CLASSES[aggregate.function](aggregate, None, 0).width for aggregate in aggregates)
+def cell_count(aggregates: tuple[Aggregate, ...], schema: pa.Schema | None = None) -> int:
+    """Cells that a key needs for all aggregates; columns that ``schema`` does not have are of no decimals."""
+    types = {} if schema is None else dict(zip(schema.names, schema.types, strict=True))
+    return sum(_made(each, types.get(str(each.column)), 0).width for each in aggregates)
 
 
 def make_accumulators(aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> list[Accumulator]:
@@ -253,7 +217,13 @@ def make_accumulators(aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> l
     cell = 0
     for aggregate in aggregates:
         dtype = None if aggregate.column is None else schema.field(aggregate.column).type
-        accumulator = _CLASSES[aggregate.function](aggregate, dtype, cell)
+        accumulator = _made(aggregate, dtype, cell)
         made.append(accumulator)
         cell += accumulator.width
     return made
+
+
+def _made(aggregate: Aggregate, dtype: pa.DataType | None, cell: int) -> Accumulator:
+    is_decimal = dtype is not None and pa.types.is_decimal(dtype)
+    made_by = (is_decimal and DECIMAL_ACCUMULATORS.get(aggregate.function)) or _CLASSES[aggregate.function]
+    return made_by(aggregate, dtype, cell)

@@ -13,7 +13,8 @@ from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.rows import NO_TIMES, FoldRows, event_times
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
-from weir.operators.keyed.aggregate_functions import Accumulator, cell_count, make_accumulators
+from weir.operators.keyed.accumulator import Accumulator
+from weir.operators.keyed.aggregate_functions import cell_count, make_accumulators
 from weir.operators.keyed.keyed_parts import KeyedParts
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.state_codec import (
@@ -78,7 +79,7 @@ class KeyedAggregateOperator(Operator):
             if index == context.subtask_index or (lowest and index not in indices)
         )
         tables = declared_tables(context)
-        self._state = tables.cells(cell_count(self._spec.aggregates))
+        self._state = tables.cells(cell_count(self._spec.aggregates, context.schema))
         self._parts = KeyedParts(self._spec.aggregates, tables)
 
     @property
@@ -106,7 +107,7 @@ class KeyedAggregateOperator(Operator):
 
         Raises:
             StateError: the store cannot be read or written.
-            WeirError: an integer sum passes 64 bits.
+            WeirError: a sum of integers passes 64 bits, or one of decimals 38 digits.
         """
         state = self.state
         if self._input_schema is None or not self._input_schema.equals(batch.schema):

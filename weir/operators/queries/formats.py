@@ -219,7 +219,8 @@ def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -
         return plain(fold.results(Cells(*decode_one(data, folds.cell_count)))[0].as_py())
 
     function = spec.aggregates[index].function
-    if function not in (*_COUNTS, *_EXTREMES_AND_SUMS):
+    # Decimals have two cells.
+    if function not in (*_COUNTS, *_EXTREMES_AND_SUMS) or fold.width > 1:
         return EntryFormat(decode, decode_many=decode_many)
     whole = WholeCell(fold.cell, counts=function in _COUNTS)
     return EntryFormat(

@@ -16,6 +16,7 @@ from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.parts import make_parts
 from weir.operators.aggregation.rows import Cells, FoldRows, event_times
 from weir.operators.windows import fold_kernels as kernels
+from weir.operators.windows.decimal_folds import DECIMAL_FOLDS
 from weir.operators.windows.fold import Fold
 from weir.operators.windows.part_folds import DistinctFold, QuantileFold, RegistersFold
 from weir.operators.windows.value_folds import ByTimeFold, LargestFold, MomentsFold
@@ -151,6 +152,11 @@ _CLASSES: dict[str, type[Fold]] = {
 }
 
 
+def _class_of(aggregate: WindowAggregate, dtype: pa.DataType | None) -> type[Fold]:
+    is_decimal = dtype is not None and pa.types.is_decimal(dtype)
+    return (is_decimal and DECIMAL_FOLDS.get(aggregate.function)) or _CLASSES[aggregate.function]
+
+
 class Folds:
     """All aggregates of a step, side by side in the order given."""
 
@@ -160,7 +166,7 @@ class Folds:
         self.cell_count = 0
         for aggregate in aggregates:
             dtype = None if aggregate.column is None else schema.field(aggregate.column).type
-            fold = _CLASSES[aggregate.function](aggregate, dtype, self.cell_count)
+            fold = _class_of(aggregate, dtype)(aggregate, dtype, self.cell_count)
             self.folds.append(fold)
             self.cell_count += fold.width
         self._conditions = Conditions(aggregates)

@@ -59,12 +59,12 @@ class Everything(weir.KeyedProcess):
 
 def build():
     flow = weir.Dataflow("asked", max_parallelism=GROUPS)
-    source = weir.JsonLines("none", schema={"k": str, "v": int, "f": float})
+    source = weir.JsonLines("none", schema={"k": str, "v": int, "f": float, "d": pl.Decimal(9, 2)})
     keyed = flow.source("rows", source).key_by("k")
     keyed.process("all", Everything, {"k": str}).sink("all_out", weir.Blackhole())
-    keyed.aggregate(
-        "sums", n=weir.count(), total=weir.sum("v"), least=weir.min("f"), mean=weir.mean("v")
-    ).sink("sums_out", weir.Blackhole())
+    numbers = {"total": weir.sum("v"), "least": weir.min("f"), "mean": weir.mean("v")}
+    decimals = {"paid": weir.sum("d"), "most": weir.max("d"), "mean_paid": weir.mean("d")}
+    keyed.aggregate("sums", n=weir.count(), **numbers, **decimals).sink("sums_out", weir.Blackhole())
     return flow.build()
 
 
@@ -381,11 +381,16 @@ def test_aggregates(graph):
     node = next(node for node in graph.nodes if node.name == "sums")
     operator = KeyedAggregateOperator(node.spec)
     tables = StateTables(backend, 1 << 20, GROUPS)
-    operator.open(
-        OperatorContext("asked", "sums", 1, 0, 1, max_parallelism=GROUPS, tables=tables.of("sums", {"": 9}))
-    )
+    of_step = {"tables": tables.of("sums", {"": 9}), "schema": node.schema}
+    operator.open(OperatorContext("asked", "sums", 1, 0, 1, max_parallelism=GROUPS, **of_step))
+    prices = [decimal.Decimal(text) for text in ("-0.25", "1", "3.50")]
     batch = pa.RecordBatch.from_pydict(
-        {"k": ["a", "a", "b"], "v": pa.array([1, 4, None], pa.int64()), "f": [0.5, -1.5, 2.0]}
+        {
+            "k": ["a", "a", "b"],
+            "v": pa.array([1, 4, None], pa.int64()),
+            "f": [0.5, -1.5, 2.0],
+            "d": pa.array(prices, pa.decimal128(9, 2)),
+        }
     )
     list(operator.process(with_times(batch, 0, 0)))
     live = next(iter(tables))
@@ -393,7 +398,15 @@ def test_aggregates(graph):
         if reading is None:
             tables.flush()
             reading = Reading(backend)
-        for state, a, b in (("n", 2, 1), ("total", 5, None), ("least", -1.5, 2.0), ("mean", 2.5, None)):
+        for state, a, b in (
+            ("n", 2, 1),
+            ("total", 5, None),
+            ("least", -1.5, 2.0),
+            ("mean", 2.5, None),
+            ("paid", "0.75", "3.50"),
+            ("most", "1.00", "3.50"),
+            ("mean_paid", "0.375000", "3.500000"),
+        ):
             for key, expected in (("a", a), ("b", b), ("c", ABSENT)):
                 question = Question("sums", state, key)
                 asked = asked_state(graph, question)
@@ -506,8 +519,8 @@ def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
     """Subtasks wait for what holds the GIL: between two looks whether a scan may go on there is little."""
     asked = asked_state(graph, Question("sums", "n", None))
     backend, number, rows = MemoryBackend(), 1, 20_000
-    cells = np.zeros((1, cell_count(asked.node.spec.aggregates)), dtype=np.int64)
-    value = encode_values(cells, np.zeros((1, 1), dtype=np.uint8))
+    cells = np.zeros((1, cell_count(asked.node.spec.aggregates, asked.node.schema)), dtype=np.int64)
+    value = encode_values(cells, np.zeros((1, -(-cells.shape[1] // 8)), dtype=np.uint8))
     keys = [b"%06d" % index for index in range(rows)]
     backend.write(
         [(layout.key_prefix(index % GROUPS, number) + key, value) for index, key in enumerate(keys)]
@@ -534,10 +547,10 @@ def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
 
 def test_aggregates_of_one_cell_can_be_read_while_rows_are_taken_in():
     graph = build()
-    names = ("n", "total", "least", "mean")
+    names = ("n", "total", "least", "mean", "paid")
     whole = {name: asked_state(graph, Question("sums", name, "a")).format.whole for name in names}
-    # The mean is a sum and a number, which are changed one after the other.
-    assert whole["mean"] is None
+    # The mean is a sum and a number, which are changed one after the other; a decimal has two cells.
+    assert whole["mean"] is None is whole["paid"]
     assert [(whole[name].cell, whole[name].counts) for name in names[:3]] == [
         (0, True),
         (1, False),
