@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+
 import numpy as np
 
+from weir.errors import InputError
 from weir.operators.sources.json_decode import Decoded, JsonDecoder
-from weir.operators.sources.line_reader import LineReader
+from weir.operators.sources.line_reader import LineReader, OverlongLine
 from weir.operators.sources.line_shapes import SHAPE_BLANK, cut_lines, line_shapes
 from weir.operators.sources.line_source import LineSource
 from weir.operators.sources.splits import Split
 from weir.specs import JsonLinesSpec
 
+#: A byte order mark and white space.
+_BEFORE_VALUE = b"\xef\xbb\xbf \t\r\n"
+
 
 class JsonLinesReader(LineSource):
     """Reads one subtask's splits of JSON-lines files; ``json_strict`` defines which lines are good.
 
-    Blank lines are passed over.
+    Blank lines are passed over. A file that is one JSON array has no lines that are objects, however many there are: it
+    fails the job, or, if the source follows its directory, is told of with the first dead letter.
     """
 
     def __init__(self, spec: JsonLinesSpec) -> None:
         super().__init__(spec)
         self._spec = spec
+        #: Nothing of the file has been decoded.
+        self._at_beginning = False
+        #: Why the next bad line is one, and all after it in the file.
+        self._is_array = ""
 
     def _read_shares(self, shares: list[list[Split]]) -> None:
         super()._read_shares(shares)
@@ -36,9 +48,16 @@ class JsonLinesReader(LineSource):
         )
 
     def _begin_split(self, reader: LineReader) -> None:
-        """Lines of all files are alike."""
+        """See :class:`LineSource`."""
+        self._at_beginning = reader.split.start_bytes == 0
+        self._is_array = ""
 
     def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
+        if self._at_beginning:
+            self._at_beginning = False
+            window = reader.data[reader.start : reader.stop].data
+            if is_array(bytes(window), ends=reader.at_last_line and not self._may_grow):
+                self._refuse_array(reader.path)
         return self._decoder.decode(reader.data, reader.start, reader.stop, self.rows_wanted)
 
     def _line_of_row(self, reader: LineReader, row: int) -> int:
@@ -51,3 +70,43 @@ class JsonLinesReader(LineSource):
         bad = [rejection.start for rejection in self._decoded.rejections] if self._decoded else []
         gave_row = (shapes != SHAPE_BLANK) & ~np.isin(lines[:count, 0], bad)
         return int(lines[np.flatnonzero(gave_row)[row], 0])
+
+    def _reject_overlong(self, split: Split, line: OverlongLine) -> None:
+        if self._at_beginning:
+            self._at_beginning = False
+            if is_array(line.head, ends=False):
+                self._refuse_array(split.path)
+        super()._reject_overlong(split, line)
+
+    def _reject(
+        self, split: Split, position: int, reason: str, raw: bytes, length_bytes: int | None = None
+    ) -> None:
+        why, self._is_array = self._is_array, ""
+        super()._reject(split, position, f"{reason}; {why}" if why else reason, raw, length_bytes)
+
+    def _refuse_array(self, path: str) -> None:
+        mend = f"make lines of it and read these: jq -c '.[]' {shlex.quote(path)}"
+        if not self._follows:
+            raise InputError(f"input {path} is one JSON array, and not one JSON object a line; {mend}")
+        # Files come and go while the job runs: one that is wrong does not end it.
+        self._is_array = f"the file is one JSON array; {mend}"
+
+
+def is_array(data: bytes, *, ends: bool) -> bool:
+    """Whether lines, which begin a file, begin an array of objects that is more than one line, or the whole file.
+
+    A line that is an array among others is a bad record like any.
+
+    Args:
+        data: one line at least, the last one with its newline.
+        ends: the file ends with them.
+    """
+    data = data.lstrip(_BEFORE_VALUE)
+    if not data.startswith(b"[") or not data[1:].lstrip(_BEFORE_VALUE).startswith((b"{", b"]")):
+        return False
+    line, _, rest = data.partition(b"\n")
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return True
+    return ends and not rest.strip()

@@ -138,3 +138,60 @@ def test_event_limit_holds_over_all_subtasks(tmp_path, parallelism, events):
 def test_absent_input_is_found_at_open(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read(JsonLinesSpec(schema=SCHEMA, path=str(tmp_path / "absent")))
+
+
+OBJECTS = b'{"id": 1, "server_name": "a"},\n {"id": 2, "server_name": "b"}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" + OBJECTS + b"]",
+        b"\xef\xbb\xbf\n [\n " + OBJECTS + b"\n]\n",
+        b"[" + OBJECTS.replace(b"\n", b"") + b"]\n",
+        b"[" + OBJECTS.replace(b"\n", b"") * 9000 + b"]\n",
+        b"[]",
+    ],
+)
+def test_a_file_that_is_one_array_is_refused_with_the_mend(tmp_path, content):
+    (tmp_path / "a day.json").write_bytes(content)
+    spec = JsonLinesSpec(schema=SCHEMA, path=str(tmp_path), line_bytes_max=1 << 18)
+    with pytest.raises(InputError, match=r"a day\.json is one JSON array.*jq -c '\.\[\]' '.*a day\.json'$"):
+        read(spec)
+
+
+def test_lines_that_are_arrays_are_dead_letters_like_others(tmp_path):
+    good = line(3)
+    for number, bad in enumerate((b'[{"id": 1}]', b"[]", b"[2026-11-23 10:00] INFO {", b'["a",')):
+        (tmp_path / f"{number}.json").write_bytes(bad + b"\n" + good + b"\n")
+    letters = Letters()
+    assert (
+        column(read(JsonLinesSpec(schema=SCHEMA, path=str(tmp_path)), dead_letters=letters), "id") == [3] * 4
+    )
+    assert len(letters.reasons) == 4
+    assert "array;" not in "".join(letters.reasons)
+
+
+def test_a_source_that_follows_tells_of_an_array_and_goes_on(tmp_path):
+    (tmp_path / "a.json").write_bytes(b"[" + OBJECTS + b"]")
+    (tmp_path / "b.json").write_bytes(line(3) + b"\n")
+    letters, reader = (
+        Letters(),
+        JsonLinesReader(JsonLinesSpec(schema=SCHEMA, path=str(tmp_path), follow=True)),
+    )
+    reader.open(OperatorContext("job", "source", 0, 0, 1, dead_letters=letters))
+    with contextlib.closing(reader):
+        while (poll := reader.poll(1000)).batch is None:
+            pass
+    assert poll.batch.column("id").to_pylist() == [3]
+    assert ["is one JSON array; make lines of it" in reason for reason in letters.reasons] == [True, False]
+
+
+class Letters:
+    """Dead letters in memory."""
+
+    def __init__(self):
+        self.reasons = []
+
+    def reject(self, source, position, reason, raw, length_bytes=None):
+        self.reasons.append(reason)
