@@ -22,6 +22,10 @@ class Discovery:
         self._mine = set(mine)
         self._known = {*known, *self._mine}
 
+    def is_known(self, name: str) -> bool:
+        """Whether it is in no case new for this subtask."""
+        return name in self._known or not self._falls_here(name)
+
     def new(self, listed: Sequence[str], unfinished: Collection[str]) -> list[str]:
         """Take in what is new and falls to this subtask, in the order given.
 
@@ -36,7 +40,7 @@ class Discovery:
             there = {*listed, *unfinished}
             self._known &= there
             self._mine &= there
-        new = [name for name in listed if name not in self._known and self._falls_here(name)]
+        new = [name for name in listed if not self.is_known(name)]
         self._known.update(new)
         self._mine.update(new)
         return new

@@ -7,6 +7,7 @@ were begun, so that none is read twice, whatever the number of subtasks afterwar
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +17,13 @@ from weir.errors import InputError
 from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.input_files import InputFiles
-from weir.operators.sources.local_input import LOCAL_INPUT, LocalInput, input_place, list_input_files
+from weir.operators.sources.local_input import (
+    LOCAL_INPUT,
+    LocalInput,
+    folder_hint,
+    input_place,
+    list_input_files,
+)
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import (
     FileMark,
@@ -33,6 +40,10 @@ from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
 LOOK_US = 500_000
+#: By how much longer it does not look than it looked: of ten thousand files, or in an object store, that takes a while.
+_REST_FACTOR = 20
+
+log = logging.getLogger(__name__)
 
 
 class FileReader(BatchSource):
@@ -106,6 +117,8 @@ class FileReader(BatchSource):
             self._open_files(self._all_files())
             return
         self._open_files([])
+        if isinstance(self._files, LocalInput) and self._rank == 0 and (hint := folder_hint(self._find_path)):
+            log.warning("source %s: input %s: %s", context.operator_name, self._path, hint)
         self._discovery = Discovery(self._rank, self._subtasks)
         self._look()
 
@@ -141,9 +154,11 @@ class FileReader(BatchSource):
         now_us = self._clock.now_us()
         if self._discovery is None or now_us < self._next_look_us:
             return False
-        self._next_look_us = now_us + LOOK_US
         # A file is taken in when it has content: who makes it in place has only begun.
-        files = [file for file in self._files.find(self._find_path) if file.size_bytes]
+        is_known = None if self._may_grow else self._discovery.is_known
+        files = [file for file in self._files.find(self._find_path, is_known) if file.size_bytes]
+        looked_us = self._clock.now_us()
+        self._next_look_us = looked_us + max(LOOK_US, _REST_FACTOR * (looked_us - now_us))
         if self._file_spec.order == "modified":
             files.sort(key=lambda file: (file.modified_us, file.path))
         sizes = {file.path: file.size_bytes for file in files}

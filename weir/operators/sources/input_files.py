@@ -53,12 +53,30 @@ def is_part(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.endswith(".crc")
 
 
+def is_found(path: str, pattern: str) -> bool:
+    """Whether a file that matches a glob is input: a part, and in no folder that programs keep for themselves.
+
+    Such folders are called as files that are no parts: ``_temporary``, ``_delta_log``, ``.tmp``. Those that the pattern
+    names, and those of values (``_day=7``), are searched.
+    """
+    *folders, name = path.split("/")
+    if not is_part(name):
+        return False
+    named = pattern.split("/")
+    return all(is_part(folder) or "=" in folder or folder in named for folder in folders if folder)
+
+
 class InputFiles(ABC):
     """A place with files."""
 
     @abstractmethod
-    def find(self, path: str) -> list[FoundFile]:
+    def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
         """A file, the parts of a directory, or the matches of a glob, sorted by name; maybe none.
+
+        Args:
+            path: what :func:`input_place` returned.
+            is_known: of which nothing is wanted but whether it is there: size and time may be -1 and 0. A directory
+                that is followed is looked at twice a second, and each size is a call of the system.
 
         Raises:
             InputError: nothing is there, or it cannot be read.
@@ -129,7 +147,7 @@ class RemoteFiles(InputFiles):
         self._name = name
         self._sizes: dict[str, int] = {}
 
-    def find(self, path: str) -> list[FoundFile]:
+    def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
         """See the base class; ``path`` is the URI that the place was made from."""
         pattern = unquote(urlsplit(path).path)
         wildcards = pattern[len(_fixed_part(pattern)) :]
@@ -151,7 +169,9 @@ class RemoteFiles(InputFiles):
             infos = self._filesystem.get_file_info(
                 fs.FileSelector(root, recursive=wildcards.count("/") > 1, allow_not_found=True)
             )
-            return [i for i in infos if i.type == fs.FileType.File and is_part(i.base_name) and match(i.path)]
+            pattern = root + wildcards
+            files = [i for i in infos if i.type == fs.FileType.File and match(i.path)]
+            return [i for i in files if is_found(i.path, pattern)]
         info = self._filesystem.get_file_info(root)
         if info.type == fs.FileType.File:
             return [info]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
 from weir.errors import InputError
-from weir.operators.sources.input_files import FoundFile, InputFiles, is_part, is_uri, remote_files
+from weir.operators.sources.input_files import (
+    FoundFile,
+    InputFiles,
+    is_found,
+    is_part,
+    is_uri,
+    remote_files,
+)
 
 _GLOB_CHARACTERS = frozenset("*?[")
 
@@ -17,16 +26,9 @@ _GLOB_CHARACTERS = frozenset("*?[")
 class LocalInput(InputFiles):
     """See the module."""
 
-    def find(self, path: str) -> list[FoundFile]:
+    def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
         """See the base class; a file that goes away meanwhile is left out."""
-        found = []
-        for name in list_input_files(path, may_be_empty=True):
-            try:
-                status = os.stat(name)
-            except FileNotFoundError:
-                continue
-            found.append(FoundFile(name, status.st_size, status.st_mtime_ns // 1000))
-        return found
+        return _found_files(path, is_known, may_be_empty=True)
 
     def size_bytes(self, path: str) -> int:
         """See the base class; the file is opened, because that may not be allowed."""
@@ -63,39 +65,74 @@ def list_input_files(path: str, may_be_empty: bool = False) -> list[str]:
     """Files of an input, sorted by name: a file, the parts of a directory, or the matches of a glob.
 
     In directories and matches, hidden files, ``_SUCCESS`` and other names with a leading underscore, and
-    ``.crc`` files are left out. A directory is not searched below its own level. A file named outright is
-    taken whatever its name. With ``may_be_empty`` a directory or a glob may hold nothing yet.
+    ``.crc`` files are left out, and so is what wildcards find in folders called like that (``_temporary``). A directory
+    is not searched below its own level. A file named outright is taken whatever its name. With ``may_be_empty`` a
+    directory or a glob may hold nothing yet.
 
     Raises:
         InputError: nothing is there, or it cannot be read.
     """
+    return [file.path for file in _found_files(path, may_be_empty=may_be_empty)]
+
+
+def folder_hint(path: str) -> str:
+    """What to say of a directory with folders, whose files are not read; "": there are none."""
+    try:
+        with os.scandir(Path(path).expanduser()) as entries:
+            has_folders = any(is_part(entry.name) and entry.is_dir() for entry in entries)
+    except OSError:
+        return ""
+    return f"those of folders within it are read as {path}/**/*" if has_folders else ""
+
+
+def _found_files(
+    path: str, is_known: Callable[[str], bool] | None = None, *, may_be_empty: bool
+) -> list[FoundFile]:
+    """See :func:`list_input_files` and :meth:`InputFiles.find`."""
     if not path:
         raise InputError("the source has no input path: set it to a file, a directory of parts or a glob")
     target = Path(path).expanduser()
     try:
         if target.is_file():
-            return [str(target)]
-        if target.is_dir():
-            found = [entry for entry in target.iterdir() if entry.is_file()]
-            kind = "the directory holds no input files"
-            if any(entry.is_dir() for entry in target.iterdir()):
-                kind += f" (those of folders within it are read as {path}/**/*)"
+            return _regular([str(target)])
+        is_directory = target.is_dir()
+        if is_directory:
+            names = [os.path.join(target, name) for name in os.listdir(target) if is_part(name)]
+            hint = "" if names else folder_hint(path)
+            kind = "the directory holds no input files" + (f" ({hint})" if hint else "")
         elif target.exists():
             raise InputError(
                 f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
                 "write its lines to a file, and name that"
             )
         else:
-            found = [Path(match) for match in glob.glob(str(target), recursive=True) if Path(match).is_file()]
+            matches = glob.glob(str(target), recursive=True)
+            names = [match for match in matches if is_found(match, str(target))]
             kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
+        files = _regular(sorted(names), is_known)
     except OSError as error:
         raise InputError(f"cannot read input {path}: {error.strerror}; check its permissions") from error
-    files = sorted(str(entry) for entry in found if is_part(entry.name))
-    if may_be_empty and (target.is_dir() or _GLOB_CHARACTERS & set(path)):
+    if may_be_empty and (is_directory or _GLOB_CHARACTERS & set(path)):
         return files
     if not files:
         raise InputError(f"cannot read input {path}: {kind}; correct the path, or put files there first")
     return files
+
+
+def _regular(names: list[str], is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
+    """Those that are files, or links to some; what goes away meanwhile is left out."""
+    found = []
+    for name in names:
+        if is_known is not None and is_known(name):
+            found.append(FoundFile(name, -1, 0))
+            continue
+        try:
+            status = os.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISREG(status.st_mode):
+            found.append(FoundFile(name, status.st_size, status.st_mtime_ns // 1000))
+    return found
 
 
 def _kind_of(path: Path) -> str:

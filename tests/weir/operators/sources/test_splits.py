@@ -6,10 +6,12 @@ import os
 import socket
 
 import pytest
+from pyarrow import fs
 
 from weir.errors import InputError
+from weir.operators.sources.input_files import RemoteFiles
 from weir.operators.sources.line_reader import LineReader
-from weir.operators.sources.local_input import list_input_files
+from weir.operators.sources.local_input import LOCAL_INPUT, list_input_files
 from weir.operators.sources.splits import (
     SPLIT_BYTES_MAX,
     SPLITS_PER_SUBTASK,
@@ -50,6 +52,27 @@ def test_lists_parts_of_a_directory_without_markers(tmp_path):
     assert list_input_files(str(tmp_path)) == expected
     assert list_input_files(str(tmp_path / "part-*")) == expected
     assert list_input_files(expected[1]) == expected[1:]
+
+
+def test_wildcards_do_not_lead_into_folders_that_programs_keep_for_themselves(tmp_path):
+    kept = ["day=1/a.json", "_hour=1/a.json", "a.json"]
+    left_out = ["_temporary/0/a.json", "day=1/_delta_log/a.json", ".tmp/a.json"]
+    for name in (*kept, *left_out):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    remote = RemoteFiles(fs.LocalFileSystem(), "far://", str(tmp_path), "far")
+    for files, scheme in ((LOCAL_INPUT, ""), (remote, "far://")):
+        found = [file.path for file in files.find(f"{scheme}{tmp_path}/**/*.json")]
+        assert sorted(name.split(f"{tmp_path.name}/")[1] for name in found) == sorted(kept)
+    pattern = str(tmp_path / "_temporary/*/*.json")
+    assert list_input_files(pattern) == [str(tmp_path / "_temporary/0/a.json")]
+
+
+def test_of_known_files_no_size_is_asked(tmp_path):
+    for name in "abc":
+        (tmp_path / name).write_text("xyz")
+    known = {str(tmp_path / "a"), str(tmp_path / "c")}
+    assert [file.size_bytes for file in LOCAL_INPUT.find(str(tmp_path), known.__contains__)] == [-1, 3, -1]
 
 
 @pytest.mark.parametrize(
