@@ -18,6 +18,7 @@ from weir.join_steps import JoinSteps
 from weir.keyed_process import process_form
 from weir.specs import (
     Aggregate,
+    ChangelogTopSpec,
     DeclaredState,
     DeduplicateSpec,
     EmitMode,
@@ -148,7 +149,8 @@ class KeyedStream(JoinSteps):
     ) -> Self:
         """The first rows of each key in the order of a column, as a changelog (see ``weir.changes``).
 
-        Of rows that are equal in the column, those that came first go first. Nulls and NaN go last.
+        Of rows that are equal in the column, those that came first go first. Nulls and NaN go last. Of a changelog all
+        rows of each key are kept, since those that follow come up when one is taken away.
 
         Args:
             name: the step's name; its state belongs to it.
@@ -159,7 +161,8 @@ class KeyedStream(JoinSteps):
                 own; without it, it takes the place of one other row. None: no such column.
             parallelism: subtasks; None: as many as the producer has.
         """
-        return self._same_kind(name, TopSpec(self.key_columns, by, rows, bool(ascending), rank), parallelism)
+        kind = ChangelogTopSpec if is_changelog(self.schema) else TopSpec
+        return self._same_kind(name, kind(self.key_columns, by, rows, bool(ascending), rank), parallelism)
 
     def connect_broadcast(
         self,

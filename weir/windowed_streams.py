@@ -319,7 +319,9 @@ class WindowResults(KeyedStream):
         told = self.node.spec
         if isinstance(told, WindowAggregateSpec) and told.updates != WindowUpdates():
             raise GraphError(
-                f"step {name!r}: window_top needs windows with one result; leave early and allowed_lateness out"
+                f"step {name!r}: window_top needs windows with one result; leave early and allowed_lateness out, or "
+                "tell them with results='changelog' and write key_by('window_start', 'window_end').top(...), which "
+                "keeps all windows"
             )
         for column in WINDOW_BOUNDS:
             if column not in self.schema.names:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from weir.specs.aggregate_functions import AggregateFunction
 from weir.specs.base import OperatorSpec, SideOutput
-from weir.specs.changes import TOP_ROWS_MAX, DeduplicateSpec, TopSpec
+from weir.specs.changes import TOP_ROWS_MAX, ChangelogTopSpec, DeduplicateSpec, TopSpec
 from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.joins import AsOfJoinSpec, ChangeJoinSpec, JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
@@ -73,6 +73,7 @@ __all__ = [
     "BlackholeSpec",
     "BusySpec",
     "ChangeJoinSpec",
+    "ChangelogTopSpec",
     "CollectSpec",
     "Compression",
     "CsvSinkSpec",

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from weir.changes import changelog_schema
+from weir.changes import CHANGE_COLUMN, changelog_schema
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.keyed import KeyedSpec
@@ -95,6 +95,29 @@ class TopSpec(KeyedSpec):
     def waits_for_event_time(self) -> bool:
         """Not; see :class:`OperatorSpec`."""
         return False
+
+
+@dataclass(frozen=True)
+class ChangelogTopSpec(TopSpec):
+    """The first rows of each key of a changelog, whose rows come and go; all rows of a key are kept."""
+
+    kind: ClassVar[str] = "changelog_top"
+    runtime: ClassVar[str] = "weir.operators.keyed.changelog_top:ChangelogTopOperator"
+    takes_changes: ClassVar[bool] = True
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The rows, and those that were taken away before they came."""
+        return ("top", "owed")
+
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        """As of rows that are never updated; see :class:`OperatorSpec`."""
+        schema = inputs[0]
+        return super().output_schema(step, (schema.remove(schema.get_field_index(CHANGE_COLUMN)),))
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """How rows change the input's table, too; see :class:`OperatorSpec`."""
+        return super().read_columns(wanted, schema) | {CHANGE_COLUMN}
 
 
 def _check_order(step: str, name: str, schema: pa.Schema) -> None:

@@ -220,7 +220,6 @@ def changelog():
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        (lambda s: s.top("t", by="price", rows=1), "step 't': its input is a changelog"),
         (lambda s: s.deduplicate("d"), "step 'd': its input is a changelog"),
         (lambda s: s.select("s", "user"), "step 's': without column '_change' nobody could tell"),
         (

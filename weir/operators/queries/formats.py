@@ -27,7 +27,7 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
 from weir.protocol.queries import QueryError
 from weir.questions.json_values import plain
-from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
+from weir.specs import ChangelogTopSpec, DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
 from weir.specs.aggregate_functions import aggregate_parts
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
@@ -82,7 +82,13 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         if state_name != "broadcast":
             raise _unknown(node, state_name, ["broadcast"])
         return node.states[state_name], DictFormat()
-    whole = {TopSpec: "top", WindowTopSpec: "rows", DeduplicateSpec: "seen", ChangelogAggregateSpec: "totals"}
+    whole = {
+        TopSpec: "top",
+        ChangelogTopSpec: "top",
+        WindowTopSpec: "rows",
+        DeduplicateSpec: "seen",
+        ChangelogAggregateSpec: "totals",
+    }
     name = whole.get(type(spec))
     if name is None:
         raise AssertionError(

@@ -72,12 +72,14 @@ def top_format(node: Node) -> RankedFormat:
 
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
         stored = read_rows(list(values))
-        columns = stored.decoded(np.arange(len(stored.orders)), types)
+        # Of a changelog all rows of a key are kept.
+        places = np.arange(len(stored.orders)) - np.repeat(stored.firsts, stored.counts)
+        columns = stored.decoded(np.flatnonzero(places < spec.rows), types)
         batch = pa.RecordBatch.from_arrays(
             [column.cast(field.type) for column, field in zip(columns, fields, strict=False)],
             names=[field.name for field in fields],
         )
-        listed, starts = batch.to_pylist(), [*stored.firsts.tolist(), len(stored.orders)]
+        listed, starts = batch.to_pylist(), [0, *np.cumsum(np.minimum(stored.counts, spec.rows)).tolist()]
         return [listed[start:stop] for start, stop in pairwise(starts)]
 
     return RankedFormat(rows_of)

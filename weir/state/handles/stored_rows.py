@@ -58,6 +58,12 @@ class StoredRows:
         keys: np.ndarray = np.repeat(np.arange(len(self.counts)), self.counts)
         return keys
 
+    @property
+    def encoded(self) -> weir_keys.KeyColumn:
+        """The bytes of each row, as :func:`encoded_rows` made them."""
+        offsets = _offsets(self.lengths)
+        return weir_keys.KeyColumn(_gathered(self.data, self.starts, offsets), offsets)
+
     def decoded(self, rows: np.ndarray, types: Sequence[pa.DataType]) -> list[pa.Array]:
         """Some rows as columns of these types.
 

@@ -87,6 +87,23 @@ class Job:
         return answer_range(asked, Reading(self.backend), number, range(GROUPS), question, lambda: None)
 
 
+def test_top_of_a_changelog_tells_the_first_rows_of_those_that_it_keeps():
+    def make(rows):
+        changes = rows.with_columns("changes", pl.lit("insert").alias("_change"))
+        return changes.key_by("k").top("step", by="f", rows=2)
+
+    job = Job(make)
+    given = [("a", 1, 0.5), ("a", 2, 2.5), ("b", 3, -1.0), ("a", 4, 1.5)]
+    job.take([{"k": k, "v": v, "f": f, "day": None, "_change": "insert"} for k, v, f in given])
+    assert [(each["rank"], each["value"]["v"]) for each in job.one("top", "a")] == [(1, 2), (2, 4)]
+    job.take([{"k": "a", "v": 2, "f": 2.5, "day": None, "_change": "delete"}])
+    assert [(each["rank"], each["value"]["v"]) for each in job.one("top", "a")] == [(1, 4), (2, 1)]
+    (first, second) = job.page("top").rows
+    assert [each["value"]["v"] for each in (*first["value"], *second["value"])] == [4, 1, 3]
+    job.take([{"k": "b", "v": 3, "f": -1.0, "day": None, "_change": "delete"}])
+    assert job.one("top", "b") is ABSENT
+
+
 def test_top():
     job = Job(lambda rows: rows.key_by("k").top("step", by="f", rows=2, rank="place"))
     job.take(

@@ -1,0 +1,201 @@
+"""The first rows of each key of a changelog, as a changelog; vectorised for the keys of a batch.
+
+All rows of a key are kept in their order, since one that follows comes up when one before it is taken away. Rows are
+told apart by the bytes of their columns. Of equal rows the one that came first is taken away. A row that is taken away
+before it came (rows of a key that come over several channels) is owed: the next one that equals it does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from weir import keys as weir_keys
+from weir.operators.base import OperatorContext
+from weir.operators.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, change_codes
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of
+from weir.specs import ChangelogTopSpec
+from weir.state.handles.block import Keys
+from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
+from weir.state.tables.values import ValueTable
+
+
+class ChangelogTopOperator(TopOperator):
+    """See the module; the state of a key are its rows, as that of :class:`TopOperator`, and those that are owed.
+
+    Rows have numbers: first those that were stored, then those of the batch.
+    """
+
+    def __init__(self, spec: ChangelogTopSpec) -> None:
+        super().__init__(spec)
+        self._owed: ValueTable | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """See :class:`TopOperator`."""
+        super().open(context)
+        self._owed = declared_tables(context).values("owed")
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """What the rows change.
+
+        Raises:
+            InputError: ``_change`` has a text that is no change.
+            StateError: the store cannot be read or written.
+        """
+        table, owed_table, spec = self._table, self._owed, self._spec
+        assert table is not None
+        assert owed_table is not None
+        assert spec.by is not None
+        adds = np.isin(change_codes(batch), (INSERT, UPDATE_AFTER))
+        column = weir_keys.key_bytes(batch, spec.key_columns)
+        keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
+        state_keys, owed_keys = keys.distinct.state_keys(table), keys.distinct.state_keys(owed_table)
+        stored, owed = read_rows(table.get_stored(state_keys)), read_rows(owed_table.get_stored(owed_keys))
+        count, rows = len(stored.orders), encoded_rows(self._row_columns(batch))
+        both = weir_keys.joined_keys([stored.encoded, rows, owed.encoded])
+        # Equal rows are of one key, for their bytes have it.
+        firsts, _, same = weir_keys.distinct_keys(weir_keys.hash_keys(both), both)
+        of_stored, of_batch, of_owed = np.split(same, [count, count + batch.num_rows])
+        there = np.concatenate([of_stored, of_batch[adds]])
+        totals = np.bincount(there, minlength=len(firsts))
+        totals -= np.bincount(np.concatenate([of_batch[~adds], of_owed]), minlength=len(firsts))
+        ids = np.concatenate([np.arange(count), count + np.flatnonzero(adds)])[_last_ones(there, totals)]
+        orders = np.concatenate([stored.orders, orders_of(batch.column(spec.by), ascending=spec.ascending)])
+        key_of = np.concatenate([stored.keys, keys.inverse])
+        kept = ids[np.lexsort((ids, ~orders[ids], key_of[ids]))]
+        starts = np.concatenate([stored.starts, len(stored.data) + rows.offsets[:-1]])
+        lengths = np.concatenate([stored.lengths, np.diff(rows.offsets)])
+        data = np.concatenate([stored.data, rows.data])
+        _write(table, state_keys, stored, key_of[kept], orders[kept], starts[kept], lengths[kept], data)
+        self._write_owed(owed_table, owed_keys, owed, totals, firsts, both, np.append(key_of, owed.keys))
+        told = self._told(stored, kept, key_of, same)
+        if len(told.rows):
+            every = np.arange(batch.num_rows)
+            # What was stored changes because of the last row of its key.
+            causes = Merged(count + every, keys.inverse, every, every[:0], every[:0])
+            yield self._changelog(batch, stored, causes, told, every)
+
+    def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
+        """What is kept of rows: their columns, and no time, by which equal rows would differ."""
+        return [
+            *(batch.column(name) for name in self._names),
+            pa.array(np.zeros(batch.num_rows, dtype=np.int64)),
+        ]
+
+    def _write_owed(
+        self,
+        table: ValueTable,
+        state_keys: list[bytes],
+        owed: StoredRows,
+        totals: np.ndarray,
+        firsts: np.ndarray,
+        rows: weir_keys.KeyColumn,
+        key_of: np.ndarray,
+    ) -> None:
+        """Write which rows were taken away more often than they came.
+
+        Args:
+            table: of rows that are owed,
+            state_keys: its keys,
+            owed: and what it has.
+            totals: by different row: how often it is there, below 0 if it is owed.
+            firsts: by different row: one of those in ``rows`` that equal it.
+            rows: bytes of all rows.
+            key_of: by row: the position of its key.
+        """
+        some = np.repeat(firsts, np.maximum(-totals, 0))
+        if not len(some) and not len(owed.orders):
+            return
+        some = some[np.argsort(key_of[some], kind="stable")]
+        lengths = np.diff(rows.offsets)[some]
+        nothing = np.zeros(len(some), dtype=np.int64)
+        _write(table, state_keys, owed, key_of[some], nothing, rows.offsets[some], lengths, rows.data)
+
+    def _told(self, stored: StoredRows, kept: np.ndarray, key_of: np.ndarray, same: np.ndarray) -> Told:
+        """What the rows that are there now change in the first ones of their keys.
+
+        Args:
+            stored: what was there.
+            kept: rows that are there now, those of a key together and in their order.
+            key_of: by row: its key.
+            same: by row: a number that equal rows have in common.
+        """
+        most = self._spec.rows
+        before = np.arange(len(stored.orders))
+        places_before, places = _places(stored.keys), _places(key_of[kept])
+        before, places_before = before[places_before < most], places_before[places_before < most]
+        after, places = kept[places < most], places[places < most]
+        if self._tells_places:
+            return _changed_places(before, places_before, after, places, key_of, same)
+        net = np.bincount(same[before], minlength=len(same)) - np.bincount(same[after], minlength=len(same))
+        gone, entered = before[_last_ones(same[before], net)], after[_last_ones(same[after], -net)]
+        rows = np.concatenate([gone, entered])
+        changes = np.repeat([DELETE, INSERT], [len(gone), len(entered)])
+        order = np.argsort(key_of[rows], kind="stable")
+        return Told(rows[order], key_of[rows][order], changes[order], np.zeros(len(rows), dtype=np.int64))
+
+
+def _changed_places(
+    before: np.ndarray,
+    places_before: np.ndarray,
+    after: np.ndarray,
+    places: np.ndarray,
+    key_of: np.ndarray,
+    same: np.ndarray,
+) -> Told:
+    """What is told of each place of each key: the row that was in it, and the one that is in it now."""
+    most = 1 + max(places_before.max(initial=0), places.max(initial=0))
+    at_before, at_after = key_of[before] * most + places_before, key_of[after] * most + places
+    at = np.union1d(at_before, at_after)
+    old, new = np.full(len(at), -1, dtype=np.int64), np.full(len(at), -1, dtype=np.int64)
+    old[np.searchsorted(at, at_before)] = before
+    new[np.searchsorted(at, at_after)] = after
+    changed = (old < 0) | (new < 0)
+    changed |= same[old] != same[new]
+    at, old, new = at[changed], old[changed], new[changed]
+    left, came = np.flatnonzero(old >= 0), np.flatnonzero(new >= 0)
+    rows = np.concatenate([old[left], new[came]])
+    changes = np.concatenate(
+        [np.where(new[left] >= 0, UPDATE_BEFORE, DELETE), np.where(old[came] >= 0, UPDATE_AFTER, INSERT)]
+    )
+    at = np.concatenate([at[left], at[came]])
+    order = np.argsort(at, kind="stable")
+    return Told(rows[order], at[order] // most, changes[order], at[order] % most)
+
+
+def _places(keys: np.ndarray) -> np.ndarray:
+    """0, 1, 2, ... for the rows of each key, which lie together."""
+    is_first = np.ones(len(keys), dtype=np.bool_)
+    is_first[1:] = keys[1:] != keys[:-1]
+    every = np.arange(len(keys))
+    places: np.ndarray = every - np.maximum.accumulate(np.where(is_first, every, 0))
+    return places
+
+
+def _last_ones(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Positions, ascending, of the last ``counts[n]`` of those with number ``n``; none if that is below 1."""
+    order = np.argsort(numbers, kind="stable")[::-1]
+    found: np.ndarray = np.sort(order[_places(numbers[order]) < counts[numbers[order]]])
+    return found
+
+
+def _write(
+    table: ValueTable,
+    state_keys: list[bytes],
+    stored: StoredRows,
+    keys: np.ndarray,
+    orders: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    data: np.ndarray,
+) -> None:
+    """Write the rows of all keys; those of a key lie together, ``keys`` (int64) has the position of each row's."""
+    positions, counts = np.unique(keys, return_counts=True)
+    values = write_rows(counts, orders, starts, lengths, data)
+    puts = [(state_keys[at], value) for at, value in zip(positions.tolist(), values, strict=True)]
+    empty = stored.counts > 0
+    empty[positions] = False
+    table.write_stored(puts, [state_keys[at] for at in np.flatnonzero(empty).tolist()])
