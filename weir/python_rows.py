@@ -15,15 +15,18 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
     """Dicts as rows of these columns.
 
     Raises:
-        pa.ArrowException, TypeError, ValueError, OverflowError: a value is of another type, as ``pa.array`` says,
-            or a number with a fraction would become an integer.
+        pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
+            integer. The message names the column.
     """
     arrays = []
     for field in schema:
         # Out of the loop: pyarrow makes the text anew at each look.
         name = field.name
         values = [row.get(name) for row in rows]
-        arrays.append(pa.array(values, field.type))
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise pa.ArrowInvalid(f"column {name!r} ({field.type}): {error}") from error
         if _has_integers(field.type):
             lost = _lost_fraction(values, field.type)
             if lost is not None:

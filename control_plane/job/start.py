@@ -15,7 +15,7 @@ from control_plane.record.job_record import JobRecord
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
-from weir.errors import CheckpointError, ConfigError
+from weir.errors import ConfigError
 from weir.graph import Exchange, LogicalGraph, physical_graph
 from weir.job_loading import LoadedJob
 from weir.protocol.manifest import Manifest
@@ -178,10 +178,11 @@ def start_from_savepoint(
         allow_dropped: as ``--allow-dropped-state``.
 
     Raises:
-        CheckpointError: there is no savepoint or checkpoint, it does not fit, or there is no checkpoint store.
+        ConfigError: there is no savepoint or checkpoint there, or no checkpoint store is set.
+        CheckpointError: it cannot be read, or does not fit.
     """
     if not uri:
-        raise CheckpointError(
+        raise ConfigError(
             "a job can start from a savepoint or checkpoint only with a checkpoint store: set checkpoint_uri"
         )
     job_id = new_job_id(graph)
@@ -189,7 +190,7 @@ def start_from_savepoint(
     savepoint, manifest = CheckpointStore.open_checkpoint(path)
     found = savepoint.latest() if manifest is None else savepoint.read_manifest(manifest)
     if found is None:
-        raise CheckpointError(
+        raise ConfigError(
             f"there is no savepoint or checkpoint at {savepoint.location}; name the path of POST /savepoint, or a "
             "job's folder in the checkpoint store"
         )

@@ -46,6 +46,13 @@ def test_fractions_do_not(row):
         rows_batch([{}, row], SCHEMA)
 
 
+def test_a_value_of_another_type_is_told_with_its_column():
+    with pytest.raises(pa.ArrowInvalid, match=r"^column 'n' \(int64\): Could not convert 'one'"):
+        rows_batch([{"n": 1}, {"n": "one"}], SCHEMA)
+    with pytest.raises(pa.ArrowInvalid, match=r"^column 'n' \(int64\): .* too large|^column 'n' \(int64\)"):
+        rows_batch([{"n": 1 << 70}], SCHEMA)
+
+
 class Halves(weir.KeyedProcess):
     def process(self, key, row, context):
         yield {"id": key[0], "half": row["id"] / 2}

@@ -16,7 +16,7 @@ from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
-from weir.errors import CheckpointError, ConfigError
+from weir.errors import ConfigError, WeirError
 from weir.job_loading import LoadedJob
 from weir.protocol.rescale_log import StageNumbers
 
@@ -103,8 +103,11 @@ def test_start_from_a_retained_checkpoint(uri, named):
 
 @pytest.mark.parametrize("named", ["nothing", f"{JOB_ID}/manifests/000000000009.json"])
 def test_no_checkpoint_there(uri, named):
-    with pytest.raises(CheckpointError, match=r"there is no savepoint or checkpoint at|does not exist"):
+    with pytest.raises(WeirError, match=r"there is no savepoint or checkpoint at|does not exist") as raised:
         start_from_savepoint(job_of().graph, uri, f"{uri}/{named}", allow_dropped=True)
+    if named == "nothing":
+        # The flag is wrong.
+        assert raised.value.exit_code == 2
 
 
 def test_only_one_way_to_start():

@@ -108,7 +108,8 @@ def _what_is_wrong(row: object, schema: pa.Schema) -> str:
         try:
             rows_batch([row], pa.schema([field]))
         except _WRONG_VALUE as error:
-            return f"field {field.name}: {str(error).splitlines()[0]}"
+            # The cause has the reason without the name of the column.
+            return f"field {field.name}: {str(error.__cause__ or error).splitlines()[0]}"
     return ""
 
 
