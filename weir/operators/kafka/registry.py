@@ -7,6 +7,7 @@ and the number of its schema, four bytes, the highest first.
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import struct
 import threading
@@ -65,7 +66,8 @@ class Registry:
         self._spec, self._who = spec, who
         self._lock = threading.Lock()
         self._by_id: dict[int, RegisteredSchema] = {}
-        self._unknown: set[int] = set()
+        #: What is said of the numbers that it does not have.
+        self._unknown: dict[int, str] = {}
 
     def schema(self, schema_id: int) -> RegisteredSchema:
         """The schema of this number.
@@ -76,17 +78,26 @@ class Registry:
         """
         with self._lock:
             if schema_id in self._unknown:
-                raise UnknownSchemaError(f"schema {schema_id} is not in the registry")
+                raise UnknownSchemaError(self._unknown[schema_id])
             if schema_id not in self._by_id:
                 try:
-                    found = self._ask(f"/schemas/ids/{schema_id}")
-                    if found.get("schemaType") == "PROTOBUF":
-                        found = self._ask(f"/schemas/ids/{schema_id}?format=serialized")
-                except UnknownSchemaError:
-                    self._unknown.add(schema_id)
-                    raise UnknownSchemaError(f"schema {schema_id} is not in the registry") from None
-                self._by_id[schema_id] = self._resolved(found)
+                    self._by_id[schema_id] = self._asked(schema_id)
+                except UnknownSchemaError as error:
+                    self._unknown[schema_id] = str(error)
+                    raise
             return self._by_id[schema_id]
+
+    def _asked(self, schema_id: int) -> RegisteredSchema:
+        try:
+            found = self._ask(f"/schemas/ids/{schema_id}")
+            if found.get("schemaType") == "PROTOBUF":
+                found = self._ask(f"/schemas/ids/{schema_id}?format=serialized")
+        except UnknownSchemaError:
+            raise UnknownSchemaError(f"schema {schema_id} is not in the registry") from None
+        try:
+            return self._resolved(found)
+        except UnknownSchemaError as error:
+            raise UnknownSchemaError(f"schema {schema_id} refers to one that is not there: {error}") from None
 
     def register(self, subject: str, text: str, kind: str) -> int:
         """Register a schema under a subject, if it is not there yet; returns its number.
@@ -97,7 +108,8 @@ class Registry:
         body: dict[str, object] = {"schema": text}
         if kind != "AVRO":
             body["schemaType"] = kind
-        return int(self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)["id"])
+        answer = self._ask(f"/subjects/{urllib.parse.quote(subject, safe='')}/versions", body)
+        return int(self._part(answer, "id"))
 
     def _resolved(self, found: Mapping[str, Any]) -> RegisteredSchema:
         kind = found.get("schemaType", "AVRO")
@@ -107,7 +119,12 @@ class Registry:
             path = f"/subjects/{subject}/versions/{reference['version']}"
             suffix = "?format=serialized" if kind == "PROTOBUF" else ""
             references.append((reference["name"], self._resolved(self._ask(path + suffix))))
-        return RegisteredSchema(str(found["schema"]), kind, tuple(references))
+        return RegisteredSchema(str(self._part(found, "schema")), kind, tuple(references))
+
+    def _part(self, answer: Mapping[str, Any], name: str) -> Any:
+        if name not in answer:
+            raise self._no_registry(f"without {name!r}")
+        return answer[name]
 
     def _ask(self, path: str, body: Mapping[str, object] | None = None) -> dict[str, Any]:
         request = urllib.request.Request(self._spec.url + path, headers={"Accept": _MEDIA_TYPE})
@@ -117,37 +134,56 @@ class Registry:
         if body is not None:
             request.data = json.dumps(body).encode()
             request.add_header("Content-Type", _MEDIA_TYPE)
-        where = f"{self._who}: the schema registry at {self._spec.url}"
         try:
             with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as reply:
-                answer: dict[str, Any] = json.loads(reply.read())
-                return answer
+                answer = json.loads(reply.read())
         except urllib.error.HTTPError as error:
             with error:
-                told = _told(error.read())
-            if error.code == _NOT_FOUND and body is None:
-                raise UnknownSchemaError(told) from None
-            if error.code in (401, 403):
-                raise InputError(f"{where} refuses ({error.code}): {told}; correct auth") from None
-            if error.code < 500 and error.code not in (408, 429):
-                raise InputError(
-                    f"{where} refuses ({error.code}): {told}; correct the schema or the subject"
-                ) from None
-            raise self._away(where, f"{error.code} {told}") from None
-        except json.JSONDecodeError:
-            raise InputError(f"{where} does not answer in JSON; correct the URL") from None
-        except OSError as error:
-            raise self._away(where, str(getattr(error, "reason", error))) from None
+                raise self._refusal(error.code, _read(error), is_question=body is None) from None
+        except ValueError:
+            raise self._no_registry("not in JSON") from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._away(str(getattr(error, "reason", error)) or type(error).__name__) from None
+        if not isinstance(answer, dict):
+            raise self._no_registry("not with a JSON object")
+        return answer
 
-    @staticmethod
-    def _away(where: str, what: str) -> InputError:
-        failure = InputError(f"{where} does not answer: {what}; check the URL, and that it runs")
+    def _refusal(self, code: int, body: bytes, *, is_question: bool) -> UnknownSchemaError | InputError:
+        told, is_own = _told(body)
+        if code == _NOT_FOUND and is_question:
+            # Registries say with a number of their own what they do not have; others answer 404 to any path.
+            return UnknownSchemaError(told) if is_own else self._no_registry(f"404 {told}")
+        if code in (401, 403):
+            return InputError(f"{self._where} refuses ({code}): {told}; correct auth")
+        if code < 500 and code not in (408, 429):
+            return InputError(f"{self._where} refuses ({code}): {told}; correct the schema or the subject")
+        return self._away(f"{code} {told}")
+
+    @property
+    def _where(self) -> str:
+        return f"{self._who}: the schema registry at {self._spec.url}"
+
+    def _no_registry(self, how: str) -> InputError:
+        return InputError(f"{self._where} answers {how}, as no schema registry does; correct the URL")
+
+    def _away(self, what: str) -> InputError:
+        failure = InputError(f"{self._where} does not answer: {what}; check the URL, and that it runs")
         failure.failure_kind = FailureKind.OUTAGE
         return failure
 
 
-def _told(body: bytes) -> str:
+def _read(error: urllib.error.HTTPError) -> bytes:
     try:
-        return str(json.loads(body)["message"])
+        return error.read()
+    except (OSError, http.client.HTTPException):
+        return b""
+
+
+def _told(body: bytes) -> tuple[str, bool]:
+    """What a refusal says, and whether it is one of a registry: for paths that are none it says "HTTP 404"."""
+    try:
+        answer = json.loads(body)
+        message = str(answer["message"])
+        return message, "error_code" in answer and not message.startswith("HTTP 404")
     except (ValueError, KeyError, TypeError):
-        return body[:200].decode(errors="replace").replace("\n", " ")
+        return body[:200].decode(errors="replace").replace("\n", " "), False

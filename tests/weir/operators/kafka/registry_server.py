@@ -15,6 +15,8 @@ class RegistryServer:
     def __init__(self, user=""):
         self.schemas, self.subjects, self.asked = {}, {}, []
         self.user, self.status = user, None
+        #: Code, body and what it says of its length, instead of an answer.
+        self.raw = None
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -70,8 +72,12 @@ class RegistryServer:
                 else:
                     code, answer = registry.answer(method, self.path, body)
                 data = json.dumps(answer).encode()
+                length = len(data)
+                if registry.raw is not None:
+                    code, data, *told = registry.raw
+                    length = told[0] if told else len(data)
                 self.send_response(code)
-                self.send_header("Content-Length", str(len(data)))
+                self.send_header("Content-Length", str(length))
                 self.end_headers()
                 self.wfile.write(data)
 

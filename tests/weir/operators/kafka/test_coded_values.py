@@ -286,6 +286,54 @@ def test_a_registry_that_is_away_or_refuses_is_told(registry):
         assert decode(spec, [value], {"id": int}) == ([{"id": 0}], {})
 
 
+@pytest.mark.parametrize(
+    ("code", "answer", "message"),
+    [
+        (404, b"<html>Not Found</html>", "answers 404 <html>Not Found</html>, as no schema registry does"),
+        (
+            404,
+            b'{"error_code": 404, "message": "HTTP 404 Not Found"}',
+            "answers 404 HTTP 404 Not Found, as no",
+        ),
+        (
+            404,
+            b'{"error": "there is no such page"}',
+            "answers 404 .*, as no schema registry does; correct the",
+        ),
+        (200, b"\xff\xfe", "answers not in JSON"),
+        (200, b"[]", "answers not with a JSON object"),
+        (200, b'{"status": "RUNNING"}', "answers without 'schema'"),
+    ],
+)
+def test_a_wrong_url_ends_the_job_and_no_record_goes_to_the_dead_letters(registry, code, answer, message):
+    """All of them would go there, and nobody would notice: another server knows no schema."""
+    registry.raw = code, answer
+    with pytest.raises(InputError, match=message) as wrong:
+        decode(weir.Avro(registry=registry.url), [framed(1, avro(ROWS[0]))], {"id": int})
+    assert wrong.value.failure_kind is FailureKind.PERMANENT
+
+
+def test_a_registry_that_dies_in_its_answer_is_away(registry):
+    registry.raw = 200, b'{"sch', 100
+    with pytest.raises(InputError, match="does not answer: IncompleteRead") as away:
+        decode(weir.Avro(registry=registry.url), [framed(1, avro(ROWS[0]))], {"id": int})
+    assert away.value.failure_kind is FailureKind.OUTAGE
+
+
+def test_a_schema_that_refers_to_one_that_is_gone_is_asked_for_once(registry):
+    whole = {"type": "record", "name": "R", "fields": [{"name": "buyer", "type": "Buyer"}]}
+    number = registry.add(json.dumps(whole), references=[{"name": "Buyer", "subject": "buyer", "version": 1}])
+    spec = weir.Kafka(
+        bootstrap="b:1", topics="t", schema={"age": int}, value=weir.Avro(registry=registry.url)
+    ).to_spec()
+    decoder = RecordDecoder(spec, 100, "source s")
+    for _ in range(2):
+        rows, bad = decoder.decode([Record(framed(number, b"\x0e"), offset=0)])
+        assert rows.num_rows == 0
+        assert bad[0].reason == f"schema {number} refers to one that is not there: Schema not found"
+    assert len(registry.asked) == 2
+
+
 ROWS_OUT = pa.RecordBatch.from_pylist(
     [{"id": 1, "page": "a", "tags": ["x"]}, {"id": 2, "page": None, "tags": []}],
     schema=pa.schema({"id": pa.int64(), "page": pa.string(), "tags": pa.list_(pa.string())}),
