@@ -91,6 +91,12 @@ class LiveRange:
         assert state.fired_ms is not None, "the state is one of windows"
         return int(state.table.places_ms[group] if by_now else state.fired_ms[group])
 
+    def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
+        """See ``RangeReading``."""
+        state = self._state(group, state_id)
+        assert state.unmarked is not None, "the state is one of windows"
+        return not state.unmarked[group]
+
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:

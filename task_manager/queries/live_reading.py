@@ -60,6 +60,11 @@ class LiveReading:
         assert isinstance(self._table, WindowTable)
         return int(self._table.places_ms[group])
 
+    def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
+        """See ``StateReading``."""
+        assert isinstance(self._table, WindowTable)
+        return not self._table.unmarked[group]
+
     def watermark_of(self, group: int) -> int:
         """See ``StateReading``."""
         return self.watermark_ms

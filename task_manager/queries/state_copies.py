@@ -45,6 +45,8 @@ class StateCopy:
     #: Of aggregates in windows, by key group: up to where they have fired, and the last pane that is to be deleted.
     fired_ms: np.ndarray | None = None
     gone_ms: np.ndarray | None = None
+    #: Of sessions, by key group, bool: entries are not over because of their last time.
+    unmarked: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -
         cells = table.unwritten_entries(COPIED_CELLS_MAX, of_group)
         changes = _CellChanges(*(cells or _refuse(COPIED_CELLS_MAX)))
         fired_ms, gone_ms = table.fired_and_gone()
-        return copied(changes, _never_expired, fired_ms=fired_ms, gone_ms=gone_ms)
+        unmarked = table.unmarked.copy()
+        return copied(changes, _never_expired, fired_ms=fired_ms, gone_ms=gone_ms, unmarked=unmarked)
     expiry = table.expiry
     if expiry is not None:
         expiry.look()

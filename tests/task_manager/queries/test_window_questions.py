@@ -11,6 +11,7 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
+from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.queries import pane_runs
 from weir.operators.queries import panes as pane_questions
@@ -20,8 +21,11 @@ from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import user_columns, with_times
+from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
+from weir.state.tables.time_first import time_bytes
+from weir.state.tables.window_entries import NOTHING_MS
 from weir.types import SubtaskId
 
 GROUPS, STATE = 4, 9
@@ -408,6 +412,28 @@ def test_different_values_of_tumbling_windows_and_refusals(monkeypatch):
     job.take(["a"] * 9, range(1_000, 1_090, 10), [1] * 9)
     with pytest.raises(QueryError, match="more than 1 entries of a key group"):
         job.page(job.live_range(), "n")
+
+
+def test_open_sessions_of_a_checkpoint_of_before():
+    """Entries there are not over because of their last time: the place has no mark."""
+    job = Job(weir.session("10ms"), {"n": weir.count()})
+    (group,) = weir_keys.key_groups(weir_keys.hash_keys(weir_keys.KeyColumn.from_list([b"a"])), GROUPS)
+
+    def entry(end_ms, key, presence, *cells):
+        value = bytes([1, presence]) + b"".join(cell.to_bytes(8, "little") for cell in cells)
+        return layout.key_prefix(int(group), STATE) + time_bytes(end_ms) + key, value
+
+    # Fired up to 18: the session of 5 and 12 is open.
+    place = entry(NOTHING_MS, int(group).to_bytes(2, "big"), 1, 18, 0, 0)
+    job.backend.write([place, entry(10, b"a", 6, 1, 5, 5), entry(20, b"a", 6, 1, 12, 12)])
+    whole = [{"start": 5, "end": 22, "value": 2}]
+    for reading in (Stored(job.backend), job.live()):
+        assert job.one(reading, "n", "a") == whole
+    for reading in (Stored(job.backend), job.live_range()):
+        assert job.page(reading, "n").rows == [{"key": "a", "value": whole}]
+    job.watermark(19)
+    job.tables.flush()
+    assert job.one(Stored(job.backend), "n", "a") == job.one(job.live(), "n", "a") == whole
 
 
 def test_nothing_is_there_yet():

@@ -51,6 +51,8 @@ class Taken(NamedTuple):
     numbers: np.ndarray
     #: Up to where the windows of its key group have fired; ``NOTHING_MS``: none has.
     fired_ms: np.ndarray
+    #: Of sessions: may be over because of its last time; bool.
+    by_time: np.ndarray
     #: What the aggregate keeps of them beside cells; None: nothing.
     part: LoadedPart | None
 
@@ -181,7 +183,9 @@ class PaneFormat(StateFormat):
         # After the entries: those of windows that have fired since may be gone.
         place_ms = reading.fired_ms(group, state_id, cell_count, by_now=not self.moves_entries)
         fired_ms = np.full(count, place_ms, dtype=np.int64)
-        return Taken(*found, np.zeros(count, dtype=np.int64), fired_ms, part)
+        ends_by_time = self._ends_by_time(reading, Place(group, state_id))
+        by_time = np.full(count, ends_by_time, dtype=np.bool_)
+        return Taken(*found, np.zeros(count, dtype=np.int64), fired_ms, by_time, part)
 
     def shown(self, found: Any, question: Question) -> Any:
         """See :class:`StateFormat`."""
@@ -261,7 +265,15 @@ class PaneFormat(StateFormat):
         fired_ms = np.array([fired[place] for place in places], dtype=np.int64)
         # Kernels take no array that cannot be written, such as that of one entry.
         arrays = ends_ms, cells.copy(), presence.copy(), np.array(numbers, dtype=np.int64), fired_ms
-        yield by_key, Taken(*arrays, part)
+        ended = {place: self._ends_by_time(reading, place) for place in fired}
+        by_time = np.array([ended[place] for place in places], dtype=np.bool_)
+        yield by_key, Taken(*arrays, by_time, part)
+
+    def _ends_by_time(self, reading: RangeReading, place: Place) -> bool:
+        """Whether entries of a group are over because of their last time; only those of sessions are."""
+        return self.moves_entries and reading.ends_by_time(
+            place.group, place.state_id, self._folds.cell_count
+        )
 
     def _part_of(
         self, reading: RangeReading, ends_ms: np.ndarray, keys: Sequence[bytes], places: Sequence[Place]

@@ -13,6 +13,7 @@ from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.tables.accumulators import decode_values
 from weir.state.tables.packed_reading import get_entries, scan_entries
+from weir.state.tables.pane_table import MARKED
 from weir.state.tables.retained import clock_key, retention_cut_ms, unpack_clock
 from weir.state.tables.time_first import time_bytes, time_of
 from weir.state.tables.window_entries import NOTHING_MS
@@ -61,6 +62,10 @@ class RangeReading(Protocol):
         ``by_now``: not only when reading began. To be asked after entries were read: those of windows that have
         fired since may be gone.
         """
+        ...
+
+    def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
+        """Of sessions: whether the place of a group is marked, see ``PaneTable.mark_places``; of when reading began."""
         ...
 
     def watermark_of(self, group: int) -> int:
@@ -121,12 +126,23 @@ class StoredReading(ABC):
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``StateReading``."""
+        place_ms, _ = self._place(group, state_id, cell_count)
+        return place_ms
+
+    def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
+        """See ``StateReading``."""
+        _, is_marked = self._place(group, state_id, cell_count)
+        return is_marked
+
+    def _place(self, group: int, state_id: int, cell_count: int) -> tuple[int, bool]:
+        """The place of a group of windows, and whether it has a mark; without a place none is missing."""
         place = layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
         data = self.get_many([place])[0]
         if data is None:
-            return NOTHING_MS
+            return NOTHING_MS, True
         cells, presence = decode_values([data], cell_count)
-        return int(cells[0, 0]) if presence[0, 0] & 1 else NOTHING_MS
+        found = int(presence[0, 0])
+        return (int(cells[0, 0]), found & MARKED != 0) if found & 1 else (NOTHING_MS, True)
 
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int

@@ -159,9 +159,8 @@ class SessionFormat(PaneFormat):
         )
         groups = np.zeros(count, dtype=np.uint16)
         entries = WindowEntries(taken.ends_ms, keys, groups, taken.cells, taken.presence)
-        # Of a checkpoint of before, an open session that spans panes may lack its first ones until it is read anew.
         # Entries of a step that keeps more than cells are never over by time, whatever is asked of it.
-        by_time = None if self._folds.parts else np.ones(count, dtype=np.bool_)
+        by_time = None if self._folds.parts else taken.by_time
         block = Sessions(entries, taken.fired_ms, self._folds, self._gap_ms, by_time)
         taken.fill(block.number, Cells(block.cells, block.presence))
         numbers = taken.numbers[block.an_entry]
