@@ -154,8 +154,8 @@ def _rescale(rescale: RescaleView, status: StatusView) -> tuple[str, int, int]:
 
 
 def _rejected(item: RejectedView) -> str:
-    what = "rows put aside" if item.kind == "step" else "records rejected"
-    text = f"{item.rejected:,} {what} by {item.step}"
+    what, done = ("row", "put aside") if item.kind == "step" else ("record", "rejected")
+    text = f"{item.rejected:,} {what}{'' if item.rejected == 1 else 's'} {done} by {item.step}"
     place = f"{item.first_source} at {item.first_position}: " if item.first_source else ""
     return (
         f"{text} ({place}{item.first_reason}; dead letters: {item.dead_letters})"

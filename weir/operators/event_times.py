@@ -59,6 +59,10 @@ class EventTimes:
         self._column = column
         self._expression = expression
         self._input = None if expression is None else ExpressionInput([expression])
+        #: One value for all rows, whatever columns they have: a source may have read none.
+        self._is_constant = expression is not None and not (
+            expression.meta.root_names() or expression.meta.has_multiple_outputs()
+        )
         self._future_ms_max = (strategy or DEFAULT_STRATEGY).future_ms_max
         self._clock = clock
 
@@ -89,7 +93,8 @@ class EventTimes:
             return batch.column(self._column)
         assert self._input is not None
         try:
-            found = self._input.frame(batch).select(self._expression).to_series()
+            frame = pl.DataFrame() if self._is_constant else self._input.frame(batch)
+            found = frame.select(self._expression).to_series()
         except pl.exceptions.PolarsError as error:
             reason = str(error).strip().splitlines()[0]
             raise UserFunctionError(f"event time {self._expression} failed: {reason}") from error
