@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests import drawn
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.changes import folded
@@ -17,26 +18,26 @@ LEFT = {"k": weir.Nullable(int), "l": weir.Nullable(str)}
 RIGHT = {"key": weir.Nullable(int), "r": int}
 CHANGED = {"_change": str}
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
-KEYS = st.one_of(st.none(), st.integers(0, 2))
+KEYS = drawn.one_of(drawn.just(None), drawn.integers(0, 2))
 ROWS = {
-    0: st.tuples(KEYS, st.sampled_from([None, "a", "b"])),
-    1: st.tuples(KEYS, st.integers(0, 2)),
+    0: drawn.tuples(KEYS, drawn.sampled_from([None, "a", "b"])),
+    1: drawn.tuples(KEYS, drawn.integers(0, 2)),
 }
-#: Of a side: rows that are added; of a changelog rows that go, as positions among those that are there; updates.
-BATCH = st.integers(0, 1).flatmap(
-    lambda side: st.tuples(
-        st.just(side),
-        st.lists(
-            st.one_of(
-                st.tuples(st.just("insert"), ROWS[side]),
-                st.tuples(st.just("delete"), st.integers(0, 5)),
-                st.tuples(st.just("update"), st.integers(0, 5), ROWS[side]),
-            ),
-            max_size=6,
-        ),
+
+
+def batch_of(side):
+    """Rows that are added; of a changelog rows that go, as positions among those that are there; updates."""
+    change = drawn.one_of(
+        drawn.tuples(drawn.just("insert"), ROWS[side]),
+        drawn.tuples(drawn.just("delete"), drawn.integers(0, 5)),
+        drawn.tuples(drawn.just("update"), drawn.integers(0, 5), ROWS[side]),
     )
+    return drawn.tuples(drawn.just(side), drawn.lists(change, max_size=6))
+
+
+STEPS = drawn.drawn(
+    drawn.lists(drawn.one_of(batch_of(0), batch_of(1), drawn.just("savepoint")), max_size=8), byte_count=200
 )
-STEPS = st.lists(st.one_of(BATCH, st.just("savepoint")), max_size=8)
 QUICK = settings(
     max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )

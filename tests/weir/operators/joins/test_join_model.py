@@ -7,25 +7,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests import drawn
 from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks, nested_loop
 
 FIRST = -(2**63)
 HOWS = ("inner", "left", "right", "full", "semi", "anti")
-KEYS = st.one_of(st.none(), st.integers(0, 3))
-AHEAD = st.integers(0, 12)
-SIDE_ROWS = st.lists(
-    st.tuples(KEYS, AHEAD, st.one_of(st.none(), st.integers(-3, 6)), st.integers(-2, 9)), max_size=8
+KEYS = drawn.one_of(drawn.just(None), drawn.integers(0, 3))
+AHEAD = drawn.integers(0, 12)
+SIDE_ROWS = drawn.lists(
+    drawn.tuples(KEYS, AHEAD, drawn.one_of(drawn.just(None), drawn.integers(-3, 6)), drawn.integers(-2, 9)),
+    max_size=8,
 )
 #: Rows of a side, as far ahead of its watermark as they say; or something else.
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("rows"), st.integers(0, 1), SIDE_ROWS),
-        st.tuples(st.just("watermark"), st.integers(0, 1), st.integers(0, 9)),
-        st.tuples(st.just("hand over"), st.integers(0, GROUPS - 1)),
-        st.tuples(st.just("copy"), st.integers(0, GROUPS - 1), st.sampled_from([1, 1 << 20])),
-        st.tuples(st.sampled_from(["capture", "restart"])),
+STEPS = drawn.drawn(
+    drawn.lists(
+        drawn.one_of(
+            drawn.tuples(drawn.just("rows"), drawn.integers(0, 1), SIDE_ROWS),
+            drawn.tuples(drawn.just("watermark"), drawn.integers(0, 1), drawn.integers(0, 9)),
+            drawn.tuples(drawn.just("hand over"), drawn.integers(0, GROUPS - 1)),
+            drawn.tuples(drawn.just("copy"), drawn.integers(0, GROUPS - 1), drawn.sampled_from([1, 1 << 20])),
+            drawn.tuples(drawn.sampled_from(["capture", "restart"])),
+        ),
+        max_size=14,
     ),
-    max_size=14,
+    byte_count=400,
 )
 
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests import drawn
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.errors import GraphError
@@ -16,17 +17,23 @@ from weir.plan_texts import window_text
 
 KEYS = ("a", "b", "c")
 NAMES = ("left", "middle", "right")
-STEPS = st.lists(
-    st.one_of(
-        st.just("savepoint"),
-        st.tuples(st.just("watermark"), st.integers(0, 2), st.integers(0, 9)),
-        st.tuples(
-            st.just("rows"),
-            st.integers(0, 2),
-            st.lists(st.tuples(st.one_of(st.none(), st.integers(0, 2)), st.integers(0, 9)), max_size=6),
+STEPS = drawn.drawn(
+    drawn.lists(
+        drawn.one_of(
+            drawn.just("savepoint"),
+            drawn.tuples(drawn.just("watermark"), drawn.integers(0, 2), drawn.integers(0, 9)),
+            drawn.tuples(
+                drawn.just("rows"),
+                drawn.integers(0, 2),
+                drawn.lists(
+                    drawn.tuples(drawn.one_of(drawn.just(None), drawn.integers(0, 2)), drawn.integers(0, 9)),
+                    max_size=6,
+                ),
+            ),
         ),
+        max_size=12,
     ),
-    max_size=12,
+    byte_count=200,
 )
 QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 

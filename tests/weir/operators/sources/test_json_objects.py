@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests import drawn
 from tests.weir.operators.sources.json_paths_compared import (
     assert_paths_agree,
     decode,
@@ -87,31 +88,31 @@ def test_a_bad_element_of_a_list_is_told_of_and_costs_its_line_only():
 
 
 #: Any JSON, with wanted keys in wrong places and of wrong types.
-_JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=12),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["id", "name", "at", "x", "in", "y", "l", "tags", "é", 'a"b', "load"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
+_KEYS = drawn.sampled_from(["id", "name", "at", "x", "in", "y", "l", "tags", "é", 'a"b', "load"])
+_PLAIN = drawn.one_of(
+    drawn.just(None), drawn.booleans(), drawn.any_integers(), drawn.finite_floats(), drawn.texts(max_size=12)
+)
+
+
+def _json_within(depth):
+    if not depth:
+        return _PLAIN
+    inner = _json_within(depth - 1)
+    return drawn.one_of(
+        _PLAIN, _PLAIN, drawn.lists(inner, max_size=3), drawn.dictionaries(_KEYS, inner, max_size=4)
+    )
+
+
+_ROWS = drawn.lists(
+    drawn.dictionaries(drawn.sampled_from([*WIDE.names, "other", "i"]), _json_within(4), max_size=8),
+    max_size=20,
+    min_size=1,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(
-        st.dictionaries(st.sampled_from([*WIDE.names, "other", "i"]), _JSON, max_size=8),
-        min_size=1,
-        max_size=20,
-    ),
+    drawn.drawn(_ROWS, byte_count=2000),
     st.booleans(),
     st.sampled_from([(", ", ": "), (",", ":"), (" ,\t", "\t: ")]),
 )
