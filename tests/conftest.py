@@ -4,6 +4,7 @@ import shutil
 import sys
 import tempfile
 import time
+from multiprocessing.util import Finalize
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,7 +42,8 @@ def pytest_configure(config):
     elif "not scenario" in config.option.markexpr and (directory := make_memory_directory()):
         # Workers inherit it. Of processes that are killed, what they keep stays on the disk.
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
-        config.add_cleanup(lambda: shutil.rmtree(directory, ignore_errors=True))
+        # After the folder that multiprocessing has in it, which it removes when this process exits (priority -100).
+        Finalize(None, shutil.rmtree, (directory, True), exitpriority=-200)
 
 
 @pytest.hookimpl(wrapper=True)
