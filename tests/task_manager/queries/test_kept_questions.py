@@ -2,13 +2,17 @@
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import weir
-from tests.task_manager.queries.test_window_questions import KEYS, WINDOWS, Job, table_of
+from tests.task_manager.queries.test_window_questions import GROUPS, KEYS, WINDOWS, Job, table_of
+from weir.operators.base import OperatorContext
 from weir.operators.queries import kept_windows
 from weir.operators.queries.state_format import ABSENT, Cut
+from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError
+from weir.records import with_times
 
 
 class Sorted(weir.Aggregator):
@@ -181,3 +185,46 @@ def test_an_author_whose_merge_raises(monkeypatch):
     with pytest.raises(QueryError, match=r"Sorted\.merge raised ValueError: no") as refused:
         job.one(reading, "aggregator", "a")
     assert refused.value.status == 500
+
+
+class AllRowsJob(Job):
+    """A step over all rows, which come from the step before it as they are."""
+
+    def __init__(self, window, make):
+        super().__init__(window, make=lambda windowed: make(windowed._stream.window_all(window)))
+        part = next(node for node in self.graph.nodes if node.name == "step.part")
+        self.part = create_operator(part.spec)
+        context = OperatorContext("asked", "step.part", 1, 0, 1, max_parallelism=GROUPS, schema=part.schema)
+        self.part.open(context)
+
+    def take(self, keys, times, values):
+        batch = pa.RecordBatch.from_pydict({"k": keys, "v": pa.array(values, pa.int64())})
+        made = with_times(batch, pa.array(times, pa.int64()), pa.array([0] * len(keys)))
+        for given in self.part.process(made):
+            self._note(self.operator.process(given))
+
+
+def of_all(window, rows):
+    return pl.DataFrame({"values": [rows["v"].to_list()]}, schema={"values": pl.List(pl.Int64)})
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_rows_of_windows_over_all_rows(kind):
+    job = AllRowsJob(
+        WINDOWS[kind], lambda windowed: windowed.process("step", of_all, {"values": pl.List(pl.Int64)})
+    )
+    job.take(["a", "b", "a"], [1_000, 1_004, 1_009], [1, 2, 3])
+    job.watermark(990)
+    told = job.one(job.live_range(), "rows", "0")
+    page = job.page(job.live_range(), "rows", arrow=True)
+    (row,) = table_of(page).to_pylist()
+    assert row["value"] == told
+    job.tables.flush()
+    assert job.one(job.stored(), "rows", "0") == told
+    names = {name for window in told for each in window["value"] for name in each}
+    assert names == {"k", "v"}
+    expected = [
+        {"start": row["window_start"], "end": row["window_end"], "value": row["values"]}
+        for row in sorted(job.results_at_the_end(), key=lambda row: (row["window_start"], row["window_end"]))
+    ]
+    assert [{**window, "value": [each["v"] for each in window["value"]]} for window in told] == expected

@@ -139,7 +139,9 @@ class KeptRowsFormat(KeptFormat):
 
     def __init__(self, spec: WindowProcessSpec, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
         super().__init__(windows, state, pane_ends)
-        self._type = pa.struct(list(spec.input_schema))
+        # Of windows over all rows those without what the step before adds to them.
+        given = spec.input_schema if spec.late_schema is None else spec.late_schema
+        self._type = pa.struct(list(given))
 
     def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
         chunks = [decoded(data) for pane in panes for data in pane]
