@@ -152,7 +152,10 @@ class KafkaPartitions:
                     if self._error is not None and is_wrong_password(self._error):
                         raise self._failure(self._error) from None
                 if self._clock.monotonic_s() >= ends_s or not is_first:
-                    raise self._failure(error.args[0]) from None
+                    # The call says only that it had no answer; the connections have said why: of certificates, or that
+                    # one side speaks TLS and the other does not.
+                    noted = self._error if is_first else None
+                    raise self._failure(noted or error.args[0]) from None
 
     def made_anew(self, ids: Mapping[str, str]) -> list[str]:
         """See ``TopicIds``."""
@@ -271,8 +274,10 @@ class KafkaPartitions:
 
     def _note_error(self, error: KafkaError) -> None:
         """Called by the client, within its other methods, when brokers cannot be reached."""
+        if self._error is not None and error.code() == KafkaError._ALL_BROKERS_DOWN:
+            # What came before it says why.
+            return
         if self._error is None or not is_wrong_password(self._error):
-            # What comes after that says only that no broker is left.
             self._error = error
 
     def _tell_error(self) -> None:

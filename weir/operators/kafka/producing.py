@@ -85,8 +85,9 @@ class RecordProducer:
         self._failure: KafkaError | None = None
         #: The brokers do not let this user in, or not by these certificates; the client goes on to try.
         self._refusal: KafkaError | None = None
-        #: A connection to a broker broke, or was not made.
+        #: A connection to a broker broke, or was not made; and why, the latest time.
         self._has_missed_broker = False
+        self._noted: KafkaError | None = None
         #: Which group its marks go to.
         self._group_number = 0
         self._encode: Encode | None = None
@@ -130,8 +131,12 @@ class RecordProducer:
             except KafkaException as error:
                 # What timed out goes on, and the next call waits for it. The code is what its last attempt met: often
                 # that the brokers still end the transaction of an earlier producer.
-                if not error.args[0].retriable() or self._clock.monotonic_s() >= ends_s:
-                    raise KafkaException(self._refusal or error.args[0]) from None
+                told = error.args[0]
+                if not told.retriable() or self._clock.monotonic_s() >= ends_s:
+                    if told.code() == KafkaError._TIMED_OUT:
+                        # The connections know why: one side speaks TLS, and the other does not.
+                        told = self._noted or told
+                    raise KafkaException(self._refusal or told) from None
             # Errors of connections are told now.
             self._producer.poll(0)
             self._check()
@@ -252,6 +257,8 @@ class RecordProducer:
     def _note_error(self, error: KafkaError | None) -> None:
         """Called by the client, within its other methods, when a broker cannot be reached."""
         self._has_missed_broker = True
+        if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._noted = error
         if error is not None and is_refusal(error):
             self._refusal = error
 

@@ -124,6 +124,30 @@ def test_brokers_that_are_away_are_told_every_ten_seconds_and_refusals_end_the_j
         partitions.fetch()
 
 
+@pytest.mark.parametrize(
+    ("noted", "kind", "message"),
+    [
+        (KafkaError._SSL, PERMANENT, "refuses the connection: certificate verify failed; correct"),
+        (KafkaError._TRANSPORT, OUTAGE, "does not answer: certificate verify failed; check"),
+        (None, OUTAGE, "does not answer: no answer; check"),
+    ],
+)
+def test_a_source_that_has_no_answer_tells_what_its_connections_met(partitions, noted, kind, message):
+    def list_topics(timeout):
+        partitions._clock.advance_ms(1000 * timeout)
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no answer"))
+
+    def poll(timeout_s):
+        if noted is not None:
+            partitions._note_error(KafkaError(noted, "certificate verify failed"))
+            partitions._note_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "1/1 brokers are down"))
+
+    partitions._consumer = types.SimpleNamespace(list_topics=list_topics, poll=poll, close=list)
+    with pytest.raises(InputError, match=message) as told:
+        partitions.partitions()
+    assert told.value.failure_kind is kind
+
+
 def test_a_broker_that_is_away_when_the_job_starts_is_told_of_before_it_is_given_up(monkeypatch, caplog):
     clock = ManualClock()
 

@@ -13,7 +13,7 @@ import weir
 from experiments.ports import free_port
 from services import kafka
 from tests.kafka_topics import make_topics
-from tests.secure_listener import client_properties
+from tests.secure_listener import client_properties, write_certificate
 from tests.weir.operators.kafka.registry_server import RegistryServer
 from tests.weir.operators.kafka.sinks import delivered, rows, sink, through_json
 from weir.errors import FailureKind, InputError
@@ -371,3 +371,34 @@ def test_a_wrong_password_is_told_and_not_waited_for(kafka_broker, topic, tmp_pa
         ) as refused:
             use()
         assert refused.value.failure_kind is not FailureKind.OUTAGE
+
+
+@pytest.mark.parametrize("who", ["source", "sink"])
+@pytest.mark.parametrize(
+    ("at", "changed", "kind", "message"),
+    [
+        (
+            "secure",
+            {"ssl.ca.location": "another"},
+            FailureKind.PERMANENT,
+            r"refuses the connection: .*certificate verify failed.*; correct the user, password or certificates",
+        ),
+        ("plain", {}, FailureKind.OUTAGE, "connecting to a PLAINTEXT broker listener"),
+    ],
+    ids=["another certificate", "TLS without need"],
+)
+def test_why_there_is_no_connection_is_told(
+    kafka_broker, topic, tmp_path, monkeypatch, who, at, changed, kind, message
+):
+    """And not only that nobody answers: whoever reads that looks whether Kafka runs."""
+    for module in ("partitions", "producing"):
+        monkeypatch.setattr(f"weir.operators.kafka.{module}._ANSWER_TIMEOUT_S", 3.0)
+    plain, secure, certificate = kafka_broker
+    properties = client_properties(certificate) | changed
+    if properties["ssl.ca.location"] == "another":
+        properties["ssl.ca.location"] = str(write_certificate(tmp_path / "another")[0])
+    with pytest.raises(InputError, match=message) as told:
+        (Reading if who == "source" else sink)(
+            secure if at == "secure" else plain, topic, tmp_path, properties=properties
+        )
+    assert told.value.failure_kind is kind
