@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, pairwise
 
 import grpc
@@ -16,6 +16,7 @@ from weir.rpc.wire import JobIdentity, handshake_from_proto
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys
 from weir.state.pieces import pieces_of
+from weir.state.placement.group_places import joined_bounds
 
 #: What an entry adds to a message beside its key and value.
 _ENTRY_OVERHEAD_BYTES = 16
@@ -25,6 +26,8 @@ _FIRST_SCAN_MESSAGE_BYTES, _SCAN_MESSAGE_BYTES = 16 << 10, 512 << 10
 _GET_REPLY_BYTES = 512 << 10
 #: Entries of a load are added when they are this many bytes.
 _LOADED_BYTES_MAX = 8 << 20
+#: Of a key: key group and state id. Groups end before the last one.
+_PREFIX_BYTES, _LAST_PREFIX = 4, b"\xff" * 4
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048
 
@@ -147,11 +150,12 @@ class StateService(state_pb2_grpc.StateServicer):
                 _check_one_group(request.start, request.stop)
             with self._fence_lock:
                 store = self._admit(request.fence, request.prefixes or [request.start])
-            entries = store.scan(request.start, request.stop or None, reverse=request.reverse)
-            if request.prefixes:
-                wanted = frozenset(request.prefixes)
-                entries = (entry for entry in entries if entry[0][:4] in wanted)
-            yield from _pack(entries, request.entries_max, request.bytes_max)
+            ranges = _ranges(request.prefixes, request.start, request.stop or None)
+            if request.reverse:
+                ranges.reverse()
+            # All of them now: so that later writes do not show.
+            opened = [store.scan(start, stop, reverse=request.reverse) for start, stop in ranges]
+            yield from _pack(chain.from_iterable(opened), request.entries_max, request.bytes_max)
         except _Abort as error:
             context.abort(_code(error), str(error))
 
@@ -183,6 +187,27 @@ def _check_one_group(start: bytes, stop: bytes) -> None:
     limit = (group + 1).to_bytes(3, "big")[-2:] if group < 0xFFFF else b""
     if not stop or (limit and stop > limit) or stop < start:
         raise HandshakeError(f"the range {start[:8].hex()}..{stop[:8].hex()} is not inside one key group")
+
+
+def _ranges(prefixes: Sequence[bytes], start: bytes, stop: bytes | None) -> list[tuple[bytes, bytes | None]]:
+    """The parts of a range that have keys with these prefixes (none: all of it), in key order; others may be large.
+
+    Raises:
+        HandshakeError: one of them is no key group and state id.
+    """
+    if not prefixes:
+        return [(start, stop)]
+    if any(len(prefix) != _PREFIX_BYTES or prefix == _LAST_PREFIX for prefix in prefixes):
+        raise HandshakeError("the prefixes of a state scan must be a key group and a state id")
+    bounds = joined_bounds(
+        (prefix, (int.from_bytes(prefix, "big") + 1).to_bytes(_PREFIX_BYTES, "big"))
+        for prefix in set(prefixes)
+    )
+    return [
+        (max(first, start), last if stop is None else min(last, stop))
+        for first, last in bounds
+        if last > start and (stop is None or first < stop)
+    ]
 
 
 def _packed_keys(joined: bytes, lengths: bytes) -> PackedKeys:

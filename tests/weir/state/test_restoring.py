@@ -102,7 +102,8 @@ def pull(state: PlacedStore, groups: int, bytes_max: int = 1000) -> None:
         position: bytes | None = b""
         while position is not None:
             position, _, _ = state.pull.fetch(group, position, bytes_max)
-        state.pull.complete(group)
+        state.pull.arrived([group])
+        state.pull.clean(group)
 
 
 def test_groups_are_served_from_an_image_and_end_up_here(machines):

@@ -137,13 +137,18 @@ def group_bounds(group: int, state_ids: Iterable[int]) -> list[tuple[bytes, byte
 
     The states of a stage mostly follow each other. Deleting a range costs a call to a peer, and there are many groups.
     """
-    bounds: list[tuple[bytes, bytes]] = []
-    for start, stop in (state_bounds(group, state_id) for state_id in sorted(state_ids)):
-        if bounds and bounds[-1][1] == start:
-            bounds[-1] = bounds[-1][0], stop
+    return joined_bounds(state_bounds(group, state_id) for state_id in state_ids)
+
+
+def joined_bounds(bounds: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """Ranges (start, stop) in key order, those that follow each other as one."""
+    joined: list[tuple[bytes, bytes]] = []
+    for start, stop in sorted(bounds):
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], stop
         else:
-            bounds.append((start, stop))
-    return bounds
+            joined.append((start, stop))
+    return joined
 
 
 def tombstones_between(pieces: Collection[Piece]) -> list[bytes]:

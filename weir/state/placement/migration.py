@@ -10,6 +10,7 @@ from weir import threads
 from weir.clock import Clock
 from weir.errors import StateError, WeirError
 from weir.state.api import StateBackend
+from weir.state.images.image_client import is_image
 from weir.state.placement.group_places import MigratingGroup, state_bounds
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
@@ -21,6 +22,9 @@ SHIP_BYTES = 1 << 20
 SHIP_KEYS_MAX = 40_000
 #: Less goes as an ordinary write, in one message.
 _LOADED_BYTES_MIN = 128 << 10
+#: Small groups that are fetched by one call, and their bytes: what comes at once keeps both processes busy at once.
+_GROUPS_MAX = 64
+_GROUPS_BYTES_MAX = 128 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +55,15 @@ class _Task:
     keys: int = 0
     bytes: int = 0
     ended_s: float | None = None
+    #: Of the latest group that was fetched; None: none was.
+    group_bytes: int | None = None
 
 
 class Migrator:
     """Pulls migrating groups of all subtasks of a task manager, one chunk at a time, in its own thread.
 
-    The group that is wanted most is next; it is finished before another begins. One chunk is in flight at a
-    time, and the rate is bounded, so that records are processed meanwhile.
+    The group that is wanted most is next; it is finished before another begins. Small groups come several at a time.
+    One chunk is in flight at a time, and the rate is bounded, so that records are processed meanwhile.
 
     Args:
         bytes_per_second: bound of the rate, over all subtasks.
@@ -155,37 +161,75 @@ class Migrator:
             task.on_error(error)
 
     def _advance(self, task: _Task) -> None:
-        """Fetch the group that a subtask wants most."""
-        group = max(task.backend.pull.migrating(), key=lambda migrating: migrating.wanted, default=None)
-        if group is None:
+        """Fetch the group that a subtask wants most; of small groups those that it wants most by one call."""
+        pull = task.backend.pull
+        together_bytes = min(self._chunk_bytes, _GROUPS_BYTES_MAX)
+        groups = wanted_next(pull.migrating(), together_bytes, task.group_bytes)
+        if not groups:
             with self._changed:
                 task.left, task.ended_s = 0, self._clock.monotonic_s()
             return
-        if not self._pull(task, group):
+        whole: Sequence[MigratingGroup] = groups
+        if len(groups) > 1:
+            begun_s = self._clock.monotonic_s()
+            whole, keys, size_bytes = pull.fetch_groups(groups, together_bytes)
+            task.group_bytes = size_bytes // max(1, len(whole))
+            if not self._account(task, begun_s, keys, size_bytes):
+                return
+        elif not self._pull(task, groups[0]):
             return
-        task.backend.pull.complete(group)
-        with self._changed:
-            task.left = task.backend.pull.unsettled_count()
-            if task.left == 0:
-                task.ended_s = self._clock.monotonic_s()
-        if task.on_complete is not None:
-            task.on_complete(group.group)
+        pull.arrived(whole)
+        for group in whole:
+            pull.clean(group)
+            with self._changed:
+                task.left = pull.unsettled_count()
+                if task.left == 0:
+                    task.ended_s = self._clock.monotonic_s()
+            if task.on_complete is not None:
+                task.on_complete(group.group)
 
     def _pull(self, task: _Task, group: MigratingGroup) -> bool:
         """Fetch a whole group; False: told to stop, or to forget the subtask."""
         position: bytes | None = b""
+        group_bytes = 0
         while position is not None:
             begun_s = self._clock.monotonic_s()
             position, keys, size_bytes = task.backend.pull.fetch(group, position, self._chunk_bytes)
-            task.keys += keys
-            task.bytes += size_bytes
-            pause_s = begun_s + size_bytes / self._bytes_per_second - self._clock.monotonic_s()
-            with self._changed:
-                if pause_s > 0:
-                    self._changed.wait_for(lambda: self._closed, pause_s)
-                if self._closed or self._tasks.get(task.backend) is not task:
-                    return False
+            group_bytes += size_bytes
+            if not self._account(task, begun_s, keys, size_bytes):
+                return False
+        task.group_bytes = group_bytes
         return True
+
+    def _account(self, task: _Task, begun_s: float, keys: int, size_bytes: int) -> bool:
+        """Note what a call has fetched, and rest as the rate says; False: told to stop, or to forget the subtask."""
+        task.keys += keys
+        task.bytes += size_bytes
+        pause_s = begun_s + size_bytes / self._bytes_per_second - self._clock.monotonic_s()
+        with self._changed:
+            if pause_s > 0:
+                self._changed.wait_for(lambda: self._closed, pause_s)
+            return not self._closed and self._tasks.get(task.backend) is task
+
+
+def wanted_next(
+    migrating: Sequence[MigratingGroup], together_bytes: int, group_bytes: int | None
+) -> list[MigratingGroup]:
+    """The groups to fetch by the next call, the one that is wanted most first; none: nothing is migrating.
+
+    One at a time, but for groups of one peer that are small: a call to a busy peer takes 10 ms and more, whatever is in
+    it, and until a group is here each of its reads is such a call.
+
+    Args:
+        migrating: all that are on their way.
+        together_bytes: of all groups of a call; about half of that is asked for.
+        group_bytes: of the latest group that was fetched; None: none was.
+    """
+    by_want = sorted(migrating, key=lambda group: -group.wanted)
+    if not by_want or group_bytes is None or is_image(by_want[0].address):
+        return by_want[:1]
+    count = max(1, min(_GROUPS_MAX, together_bytes // 2 // max(1, group_bytes)))
+    return [group for group in by_want if group.address == by_want[0].address][:count]
 
 
 def ship_groups(

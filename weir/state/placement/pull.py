@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
 from weir.state.pieces import pieces_of
-from weir.state.placement.group_places import MigratingGroup, group_bounds, state_bounds
+from weir.state.placement.group_places import GROUP_OF, MigratingGroup, group_bounds, state_bounds
 from weir.state.placement.listed_peers import ListedPeers, bytes_of
 from weir.state.placement.ownership import GroupOwnership
 
@@ -63,6 +64,46 @@ class Pull:
         size_bytes = bytes_of(chunk)
         return chunk[-1][0] + b"\0" if size_bytes >= bytes_max else None, len(chunk), size_bytes
 
+    def fetch_groups(
+        self, groups: Sequence[MigratingGroup], bytes_max: int
+    ) -> tuple[list[MigratingGroup], int, int]:
+        """Fetch small groups of one peer by one call, and keep what is neither here nor deleted here.
+
+        Args:
+            groups: of :meth:`migrating`.
+            bytes_max: about how many bytes of keys and values.
+
+        Returns:
+            Those of which everything is here now, keys and bytes fetched.
+
+        Raises:
+            FencedError, ConnectionLostError, StateError: the peer or the local store failed.
+        """
+        in_order = sorted(groups, key=lambda migrating: migrating.group)
+        versions = [migrating.version for migrating in in_order]
+        bounds = [
+            state_bounds(migrating.group, state_id)
+            for migrating in in_order
+            for state_id in self._places.state_ids
+        ]
+        prefixes = [prefix for prefix, _ in bounds]
+        peer = self._ownership.client(in_order[0].address)
+        chunk = list(peer.scan(bounds[0][0], bounds[-1][1], prefixes=prefixes, bytes_max=bytes_max))
+        size_bytes = bytes_of(chunk)
+        # Where the chunk is full, later groups are not in it, and of its last one there may be more.
+        cut = GROUP_OF(chunk[-1][0]) if size_bytes >= bytes_max else None
+        whole: list[MigratingGroup] = []
+        start = 0
+        for migrating, version in zip(in_order, versions, strict=True):
+            group = migrating.group.to_bytes(2, "big")
+            if cut is not None and group >= cut:
+                break
+            stop = bisect_right(chunk, group, start, key=lambda entry: GROUP_OF(entry[0]))
+            found, start = chunk[start:stop], stop
+            if all(self._keep_absent(migrating, version, piece) for piece in pieces_of(self._local, found)):
+                whole.append(migrating)
+        return whole, len(chunk), size_bytes
+
     def _is_void(self, migrating: MigratingGroup, version: int) -> bool:
         """Whether what was read from the peer does not count any more; the caller has the lock."""
         return migrating.version != version or self._places.get(migrating.group) is not migrating
@@ -95,26 +136,37 @@ class Pull:
             self._counters.count_fetched(chunk)
             return True
 
-    def complete(self, migrating: MigratingGroup) -> None:
-        """Every key of the group is here: from now on it is local, and the peer's copy is deleted.
+    def arrived(self, groups: Sequence[MigratingGroup]) -> None:
+        """Every key of these groups is here: from now on they are local, and no read asks the peer.
 
-        An image stays as it is; it is closed when no other group of this subtask needs it.
+        An image stays as it is; it is closed when no other group of this subtask needs it. The copy of a peer is to be
+        deleted by :meth:`clean`.
 
         Raises:
-            FencedError, ConnectionLostError, StateError: the peer's copy could not be deleted.
+            StateError: the local store failed.
         """
         ownership = self._ownership
         with self._lock:
             ownership.check_open()
             self._local.flush()
-            self._places.put(migrating.group, None)
-            migrating.tombstones.clear()
-            if is_image(migrating.address):
-                ownership.peers.close_images({group.address for group in self._places.migrating()})
-                return
-            ownership.cleaning.add(migrating.group)
-        peer = ownership.client(migrating.address)
+            for migrating in groups:
+                self._places.put(migrating.group, None)
+                migrating.tombstones.clear()
+                if is_image(migrating.address):
+                    ownership.peers.close_images({group.address for group in self._places.migrating()})
+                else:
+                    ownership.cleaning.add(migrating.group)
+
+    def clean(self, migrating: MigratingGroup) -> None:
+        """Delete the peer's copy of a group that has arrived; an image stays.
+
+        Raises:
+            FencedError, ConnectionLostError, StateError: it could not be deleted.
+        """
+        if is_image(migrating.address):
+            return
+        peer = self._ownership.client(migrating.address)
         for start, stop in group_bounds(migrating.group, self._places.state_ids):
             peer.delete_range(start, stop)
         with self._lock:
-            ownership.cleaning.discard(migrating.group)
+            self._ownership.cleaning.discard(migrating.group)

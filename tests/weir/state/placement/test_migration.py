@@ -52,32 +52,39 @@ class Outcome:
             assert self._changed.wait_for(lambda: len(self.groups) + len(self.errors) >= count, 60)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("in_small_pieces", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("groups", "chunk_bytes", "piece_entries"), [(4, 512, 500), (4, 512, 3), (16, 8_000, 3)]
+)
 def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
-    tmp_path: Path, seed: int, in_small_pieces: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    seed: int,
+    groups: int,
+    chunk_bytes: int,
+    piece_entries: int,
+    monkeypatch: pytest.MonkeyPatch,
 ):
-    if in_small_pieces:
-        monkeypatch.setattr(pieces, "PIECE_ENTRIES_MAX", 3)
+    """Chunk by chunk, and several small groups by one call."""
+    monkeypatch.setattr(pieces, "PIECE_ENTRIES_MAX", piece_entries)
     chance = random.Random(seed)
     here = open_store(tmp_path / "here", SMALL_SETTINGS, fresh=True)
     there = open_store(tmp_path / "there", SMALL_SETTINGS, fresh=True)
-    model = {key(number): b"old %d" % number for number in range(0, 3_000, 2)}
+    model = {key(number, groups): b"old %d" % number for number in range(0, 3_000, 2)}
     foreign = [(key(number, state_id=9), b"other stage") for number in range(8)]
     there.write([*model.items(), *foreign])
     with serving(there) as peer:
         state = PlacedStore(here, "here:1", [1, STATE], peer.connect, fetches=True)
-        state.ownership.adopt({0: 2, 1: 2, 2: 2, 3: 2}, peer.address)
-        outcome, migrator = Outcome(), Migrator(2_000_000, 512, SystemClock())
+        state.ownership.adopt(dict.fromkeys(range(groups), 2), peer.address)
+        outcome, migrator = Outcome(), Migrator(2_000_000, chunk_bytes, SystemClock())
         migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
         steps = 0
         while not migrator.progress(state).complete or steps < 100:
             steps += 1
-            _operate(chance, state, model)
-        outcome.wait_for(4)
+            _operate(chance, state, model, groups)
+        outcome.wait_for(groups)
         migrator.close()
         assert outcome.errors == []
-        assert sorted(outcome.groups) == [0, 1, 2, 3]
+        assert sorted(outcome.groups) == list(range(groups))
         assert list(state.scan()) == sorted(model.items())
         assert list(there.scan()) == sorted(foreign)
         assert sorted(here.scan()) == sorted(model.items())
@@ -85,8 +92,8 @@ def test_random_operations_agree_with_a_dictionary_while_their_groups_migrate(
     there.close()
 
 
-def _operate(chance: random.Random, state: PlacedStore, model: dict[bytes, bytes]) -> None:
-    keys = [key(chance.randrange(3_200)) for _ in range(chance.randrange(1, 20))]
+def _operate(chance: random.Random, state: PlacedStore, model: dict[bytes, bytes], groups: int) -> None:
+    keys = [key(chance.randrange(3_200), groups) for _ in range(chance.randrange(1, 20))]
     action = chance.random()
     if action < 0.45:
         assert state.get_many(keys) == [model.get(each) for each in keys]
@@ -99,10 +106,10 @@ def _operate(chance: random.Random, state: PlacedStore, model: dict[bytes, bytes
         for each in keys:
             model.pop(each, None)
     elif action < 0.95:
-        start, stop = sorted(chance.sample(range(3_000), 2))
-        stop = min(stop, start + 100)
-        state.delete_range(key(start), key(stop - stop % 4 + start % 4))
-        for each in [e for e in model if key(start) <= e < key(stop - stop % 4 + start % 4)]:
+        start = chance.randrange(3_000)
+        first, last = key(start, groups), key(start + groups * chance.randrange(25), groups)
+        state.delete_range(first, last)
+        for each in [e for e in model if first <= e < last]:
             del model[each]
     elif action < 0.98:
         want = sorted(entry for entry in model.items() if keys[0] <= entry[0])
@@ -127,6 +134,35 @@ def test_the_group_that_is_wanted_most_comes_first_and_progress_is_visible():
         assert (progress.groups_done, progress.groups_total, progress.keys) == (4, 4, 400)
         assert progress.bytes == 400 * (11 + 90)
         assert progress.complete
+
+
+def test_small_groups_come_several_at_a_time_until_a_call_is_full():
+    """A call to a busy peer takes 10 ms and more, and so does a read of a group that is not here."""
+    groups, large = 128, range(40, 60)
+    numbers = [number for number in range(20 * groups) if number < groups or number % groups in large]
+    there, here = MemoryBackend(), MemoryBackend()
+    there.write([(key(number, groups), bytes(89)) for number in numbers])
+    calls: list[bytes] = []
+
+    def connect(address, epochs):
+        client = peer.connect(address, epochs)
+        scan = client.scan
+        client.scan = lambda start, *rest, **how: (calls.append(start), scan(start, *rest, **how))[1]
+        return client
+
+    with serving(there) as peer:
+        state = PlacedStore(here, "here:1", [STATE], connect, fetches=True)
+        state.ownership.adopt(dict.fromkeys(range(groups), 1), peer.address)
+        outcome, migrator = Outcome(), Migrator(FAST, 8_000, SystemClock())
+        migrator.add(state, on_complete=outcome.completed, on_error=outcome.failed)
+        outcome.wait_for(groups)
+        migrator.close()
+    assert sorted(outcome.groups) == list(range(groups))
+    assert outcome.errors == []
+    assert sorted(here.scan()) == sorted((key(number, groups), bytes(89)) for number in numbers)
+    assert list(there.scan()) == []
+    # 128 groups, 48 KB.
+    assert len(calls) < 30
 
 
 def test_a_migration_in_two_parts_is_counted_once():

@@ -67,8 +67,9 @@ def test_a_group_is_unsettled_until_the_copy_of_the_peer_is_gone(world):
     fails = world.there.delete_range
     world.there.delete_range = lambda start, stop: (_ for _ in ()).throw(ConnectionLostError("away"))
     world.state.pull.fetch(group, b"", 1 << 20)
+    world.state.pull.arrived([group])
     with pytest.raises(Exception, match="away"):
-        world.state.pull.complete(group)
+        world.state.pull.clean(group)
     assert world.state.pull.migrating() == []
     assert world.state.pull.unsettled_count() == 1
     world.there.delete_range = fails

@@ -51,4 +51,5 @@ def complete_all(state: PlacedStore) -> None:
         position: bytes | None = b""
         while position is not None:
             position, _, _ = state.pull.fetch(group, position, 50)
-        state.pull.complete(group)
+        state.pull.arrived([group])
+        state.pull.clean(group)
