@@ -24,11 +24,14 @@ ATTEMPTS_MAX = 5
 WAIT_S, WAIT_S_MAX = 0.2, 5.0
 #: What a remote file is asked for at a time, at least.
 _READ_BYTES = 1 << 20
+#: After so many reads it is asked whether a file is still the same; and at its end.
+_READS_PER_CHECK = 16
 
 _URI = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 _GLOB_CHARACTERS = frozenset("*[")
 #: Marks in the text of errors that will not pass: ``pyarrow.fs`` has no numbers for them.
-_LASTING = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE_DOES_NOT_MATCH", "NO_SUCH", "HTTP status 40")
+_DENIED = ("ACCESS_DENIED", "INVALID_ACCESS_KEY", "SIGNATURE_DOES_NOT_MATCH", "HTTP status 403")
+_LASTING = (*_DENIED, "NO_SUCH", "HTTP status 40")
 
 _Result = TypeVar("_Result")
 
@@ -145,7 +148,8 @@ class RemoteFiles(InputFiles):
         self._prefix = prefix
         self._root = root
         self._name = name
-        self._sizes: dict[str, int] = {}
+        #: Sizes and times of files as they were found.
+        self._found: dict[str, tuple[int, int]] = {}
 
     def find(self, path: str, is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
         """See the base class; ``path`` is the URI that the place was made from."""
@@ -159,7 +163,7 @@ class RemoteFiles(InputFiles):
             FoundFile(self._prefix + info.path.lstrip("/"), info.size, (info.mtime_ns or 0) // 1000)
             for info in infos
         ]
-        self._sizes = {file.path: file.size_bytes for file in found}
+        self._found = {file.path: (file.size_bytes, file.modified_us) for file in found}
         return sorted(found, key=lambda file: file.path)
 
     def _infos(self, wildcards: str) -> list[Any]:
@@ -182,18 +186,32 @@ class RemoteFiles(InputFiles):
 
     def size_bytes(self, path: str) -> int:
         """See the base class; one that was listed is not asked for again."""
-        known = self._sizes.get(path)
-        return self._retried(lambda: self._size(path)) if known is None else known
+        size_bytes, _ = self._found.get(path) or self._retried(lambda: self._state(path))
+        return size_bytes
 
-    def _size(self, path: str) -> int:
+    def _state(self, path: str) -> tuple[int, int]:
+        """Size of a file, and when it was changed last."""
         info = self._filesystem.get_file_info(self._at(path))
         if info.type != fs.FileType.File:
             raise FileNotFoundError(2, "there is no such file")
-        return int(info.size)
+        return int(info.size), (info.mtime_ns or 0) // 1000
 
     def open(self, path: str) -> BinaryIO:
-        """See the base class; reads that fail are tried again, with longer and longer waits."""
-        raw = _RemoteFile(lambda: self._filesystem.open_input_file(self._at(path)), self._retried)
+        """See the base class; reads that fail are tried again, with longer and longer waits.
+
+        An object may be replaced between two reads, and the service returns the new one then: what it was when it was
+        found is compared now and again, and at the end.
+        """
+        found = self._found.get(path) or self._retried(lambda: self._state(path))
+
+        def check() -> None:
+            if self._retried(lambda: self._state(path)) != found:
+                raise InputError(
+                    f"input {path} was replaced while it was read; start again without the checkpoint, and give a "
+                    "new file a new name"
+                )
+
+        raw = _RemoteFile(lambda: self._filesystem.open_input_file(self._at(path)), self._retried, check)
         return cast(BinaryIO, io.BufferedReader(raw, _READ_BYTES))
 
     def _at(self, path: str) -> str:
@@ -221,6 +239,8 @@ def unreadable(path: str, error: BaseException, mend: str = "check the file") ->
         made = InputError(f"cannot read input {path}: {reason}; check endpoint, network and credentials")
         made.failure_kind = FailureKind.OUTAGE
         return made
+    if is_uri(path) and any(mark in str(error) for mark in _DENIED):
+        mend = "check credentials and permissions"
     return InputError(f"cannot read input {path}: {reason}; {mend}")
 
 
@@ -246,10 +266,17 @@ def _glob_expression(pattern: str) -> str:
 class _RemoteFile(io.RawIOBase):
     """A remote file that is opened again where a read failed."""
 
-    def __init__(self, open_file: Callable[[], Any], retried: Callable[[Callable[[], Any]], Any]) -> None:
+    def __init__(
+        self,
+        open_file: Callable[[], Any],
+        retried: Callable[[Callable[[], Any]], Any],
+        check: Callable[[], None],
+    ) -> None:
+        """``check`` raises if the file is another one by now."""
         super().__init__()
         self._open = open_file
         self._retried = retried
+        self._check, self._reads = check, 0
         self._file: Any = None
         self._at = 0
         self._size = int(retried(self._opened).size())
@@ -280,6 +307,9 @@ class _RemoteFile(io.RawIOBase):
         data = self._retried(lambda: self._read(size))
         view[: len(data)] = data
         self._at += len(data)
+        self._reads += 1
+        if self._at >= self._size or not self._reads % _READS_PER_CHECK:
+            self._check()
         return len(data)
 
     def _read(self, size: int) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import random
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +19,7 @@ from weir.errors import FailureKind, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
-from weir.operators.sources import input_files, splits
+from weir.operators.sources import input_files, line_source, splits
 
 SCHEMA = {"id": int, "name": str}
 
@@ -47,6 +49,11 @@ def flow_of(source, parallelism=1):
 
 def read(source, parallelism=1, **more):
     return weir.run(flow_of(source, parallelism), collect="rows", **more)
+
+
+def read_to_the_end(reader):
+    while not reader.poll(10_000).finished:
+        pass
 
 
 def names(ids):
@@ -152,6 +159,27 @@ def test_reads_that_fail_are_tried_again(server, monkeypatch):
     assert len(failures) == 3
 
 
+@pytest.mark.parametrize(("source", "content", "suffix"), KINDS[:2])
+def test_an_object_that_is_replaced_while_it_is_read_is_refused(server, source, content, suffix, monkeypatch):
+    monkeypatch.setattr(input_files, "_READ_BYTES", 1 << 14)
+    monkeypatch.setattr(line_source, "BUFFER_BYTES", 1 << 15)
+    path = f"replaced-{suffix}/a"
+    put(server, path, content(range(10_000, 60_000)))
+    reader = create_reader(source(uri(server, path), schema=SCHEMA, rate=1e6).to_spec())
+    reader.open(OperatorContext("job", "rows", 0, 0, 1, batch_size=50))
+    assert reader.poll(50).batch.num_rows == 50
+    # Of the same size; the service notes whole seconds.
+    before = time.time()
+    while int(time.time()) == int(before):
+        time.sleep(0.05)
+    put(server, path, content(range(40_000, 90_000)))
+    with (
+        contextlib.closing(reader),
+        pytest.raises(InputError, match=f"input s3://bucket/{path} was replaced while it was read"),
+    ):
+        read_to_the_end(reader)
+
+
 def test_what_is_absent_or_away(server, monkeypatch):
     monkeypatch.setattr(input_files, "ATTEMPTS_MAX", 1)
     with pytest.raises(
@@ -166,6 +194,13 @@ def test_what_is_absent_or_away(server, monkeypatch):
     assert SECRET not in str(caught.value)
     with pytest.raises(InputError, match="cannot read input nonsense://x/y: "):
         read(weir.JsonLines("nonsense://user:pw@x/y", schema=SCHEMA))
+
+
+def test_who_may_not_read_is_told_to_look_at_the_credentials():
+    error = OSError("When listing objects: AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation")
+    made = input_files.unreadable("s3://bucket/in", error)
+    assert made.failure_kind is FailureKind.PERMANENT
+    assert str(made).endswith("; check credentials and permissions")
 
 
 def test_a_file_uri_is_a_path(tmp_path):
