@@ -103,12 +103,13 @@ class LateSessionOperator(EarlySessionOperator):
             return
         after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms + self._lateness_ms - gap_ms
         stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else until_ms
-        due = []
-        for entries in table.entries(after_ms, stop_ms):
-            rows = np.flatnonzero(self._entries.live(entries))
-            rows = rows[
-                self._are_due(entries.cells[rows, self._folds.cell_count - 1], entries.groups[rows], until_ms)
-            ]
+        last, due = self._folds.cell_count - 1, []
+
+        def may_be_due(cells: np.ndarray, groups: np.ndarray) -> np.ndarray:
+            return self._are_due(cells[:, last], groups, until_ms)
+
+        for entries in table.entries(after_ms, stop_ms, chosen=may_be_due):
+            rows = np.flatnonzero(self._entries.live(entries) & may_be_due(entries.cells, entries.groups))
             if len(rows):
                 due.append(entries.part(rows))
         if not due:

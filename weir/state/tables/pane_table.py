@@ -8,7 +8,7 @@ group's state goes. Panes that get hardly any more rows are packed (``weir.state
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -184,11 +184,16 @@ class PaneTable(CellTable):
             self.write(*arrays, np.arange(len(ends_ms), dtype=np.int64), cells, presence, loads=False)
 
     def entries(
-        self, after_ms: int, until_ms: int, of_groups: np.ndarray | None = None
+        self,
+        after_ms: int,
+        until_ms: int,
+        of_groups: np.ndarray | None = None,
+        chosen: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
     ) -> Iterator[WindowEntries]:
         """Copies of all entries with ``after_ms < end <= until_ms``, in blocks of whole key groups.
 
-        ``of_groups``: only entries of these; None: of all.
+        ``of_groups``: only entries of these; None: of all. ``chosen``: of cells and key groups, says which entries are
+        needed, so that others need not be copied; some of these may come all the same.
 
         The first block has the groups of which no such entry is in the store alone. Nothing else is called meanwhile.
         """
@@ -203,6 +208,9 @@ class PaneTable(CellTable):
         if not owned.all():
             slots, groups = slots[owned], groups[owned]
         if not stored.any():
+            if chosen is not None and packed is None:
+                rows = np.flatnonzero(chosen(self._table.cells[slots], groups))
+                slots, groups = slots[rows], groups[rows]
             whole = laid_over(self._cached(slots, groups) if len(slots) else None, packed)
             if whole is not None:
                 yield whole
