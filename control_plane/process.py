@@ -16,6 +16,7 @@ from control_plane.composition import ControlPlane, Outside
 from control_plane.job.start import give_up_left, start_from_savepoint, start_or_take_over
 from control_plane.job.start_point import StartPoint
 from control_plane.link.clients import TaskManagerClient
+from control_plane.link.frequent_service import serve_frequent_calls
 from control_plane.link.service import serve_grpc
 from control_plane.ports import ManifestStore
 from control_plane.record.file_keeper import FileKeeper, Keeper
@@ -192,7 +193,9 @@ async def _serving(
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(control_plane))
     http = HttpServer(create_app(control_plane, registry, section), section, or_any_port=or_any_http_port)
+    calls_server, control_plane.reception.calls_place = await serve_frequent_calls(control_plane, section)
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
+    control_plane.reception.grpc_port = grpc_port
     http.start()
     # Task managers of an earlier weir run have ended with it.
     control_plane.takeover.start(section.lease_timeout_ms if parent is None else 0)
@@ -215,6 +218,7 @@ async def _serving(
             task.cancel()
         await asyncio.gather(*background, return_exceptions=True)
         await http.stop()
+        calls_server.close()
         await grpc_server.stop(grace=0.5)
         await control_plane.record.close()
         await loop.close()

@@ -158,12 +158,15 @@ class JobRuntime:
 
         ``holds``: they read nothing after it; see ``SourceSubtask.checkpoint``.
         """
-        ended = []
+        running: dict[SubtaskId, SourceSubtask] = {}
         for subtask in sources:
-            running = self._running.get(subtask)
-            if running is None or not isinstance(running.subtask, SourceSubtask):
+            found = self._running.get(subtask)
+            if found is None or not isinstance(found.subtask, SourceSubtask):
+                # Before any has been told: a call that is refused may come again.
                 raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
-            source = running.subtask
+            running[subtask] = found.subtask
+        ended = []
+        for subtask, source in running.items():
             begin = partial(source.checkpoint, checkpoint_id, holds=holds)
             if source.mailbox.post(begin, wakes=not source.waits_for_turn) is None:
                 ended.append(subtask)

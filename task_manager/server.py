@@ -42,6 +42,7 @@ class TaskManagerServer:
         self._questions = questions
         service = ControlService(slot, config.operator_quota, lambda: questions.place)
         control_pb2_grpc.add_TaskManagerServicer_to_server(service, self._server)
+        questions.calls = service.frequent_calls
         self._exchange = ExchangeService(slot.find_inbox, config.message_bytes_max, clock)
         self._exchange.add_to(self._server)
         state_pb2_grpc.add_StateServicer_to_server(StateService(slot.find_store), self._server)

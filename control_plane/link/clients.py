@@ -12,6 +12,7 @@ from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.protocol.queries import TIMEOUT_S
 from weir.questions.link import QuestionLink, QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.frequent_calls import FrequentCall, Message, call_frame, reply_from
 from weir.rpc.wire import (
     CONTROL_MESSAGE_BYTES_MAX,
     check_protocol_version,
@@ -37,6 +38,7 @@ _QUERY_TIMEOUT_S = TIMEOUT_S + 2
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+FrequentReply = TypeVar("FrequentReply", bound=Message)
 
 
 class TaskManagerClient:
@@ -63,6 +65,9 @@ class TaskManagerClient:
         #: As the latest answer to :meth:`status` says.
         self.question_place = QuestionPlace()
         self._questions: QuestionLink | None = None
+        #: For calls that come often; None: not connected yet.
+        self._calls: QuestionLink | None = None
+        self._has_calls = True
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there.
@@ -76,7 +81,10 @@ class TaskManagerClient:
         )
         check_protocol_version(reply.protocol_version)
         self.question_place = QuestionPlace(
-            reply.question_port, reply.question_greeting, reply.question_http_address
+            reply.question_port,
+            reply.question_greeting,
+            reply.question_http_address,
+            reply.frequent_calls_greeting,
         )
         return reply
 
@@ -122,12 +130,18 @@ class TaskManagerClient:
 
     async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources send a barrier; raises like :meth:`deploy`."""
-        await self._ask(self._stub.TriggerCheckpoint, request, _CALL_TIMEOUT_S)
+        call, kind = FrequentCall.TRIGGER_CHECKPOINT, control_pb2.TriggerCheckpointReply
+        if await self._call(call, request, kind, _CALL_TIMEOUT_S) is None:
+            await self._ask(self._stub.TriggerCheckpoint, request, _CALL_TIMEOUT_S)
 
     async def end_checkpoint(
         self, request: control_pb2.EndCheckpointRequest
     ) -> control_pb2.EndCheckpointReply:
         """Tell that a checkpoint is over; raises like :meth:`deploy`."""
+        call, kind = FrequentCall.END_CHECKPOINT, control_pb2.EndCheckpointReply
+        reply = await self._call(call, request, kind, _DELIVERY_TIMEOUT_S)
+        if reply is not None:
+            return reply
         return await self._ask(self._stub.EndCheckpoint, request, _DELIVERY_TIMEOUT_S)
 
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
@@ -185,7 +199,34 @@ class TaskManagerClient:
         self._is_closed = True
         if self._questions is not None:
             self._questions.close()
+        if self._calls is not None:
+            self._calls.close()
         await self._connection.close(None)
+
+    async def _call(
+        self, call: FrequentCall, request: Message, kind: type[FrequentReply], timeout_s: float
+    ) -> FrequentReply | None:
+        """A call without gRPC; None: it must be made over gRPC, because it is refused, or nobody takes it here.
+
+        Raises:
+            ConnectionLostError: as :meth:`deploy`.
+        """
+        place = self.question_place
+        if self._is_closed or not self._has_calls or not (place.port and place.calls_greeting):
+            return None
+        if self._calls is None:
+            self._calls = QuestionLink(parse_address(self.address).host, place.port, place.calls_greeting)
+        calls, was_connected = self._calls, self._calls.is_connected
+        try:
+            return reply_from(kind, await calls.ask(call_frame(call, request), timeout_s))
+        except ConnectionLostError as error:
+            if self._is_closed:
+                raise self._closed() from error
+            if not was_connected and not calls.is_connected:
+                # Perhaps a firewall lets other ports through only, which costs time with each try.
+                self._has_calls = False
+                return None
+            raise ConnectionLostError(f"task manager {self.address} does not answer: {error}") from error
 
     async def _ask(
         self, call: grpc.aio.UnaryUnaryMultiCallable[Request, Reply], request: Request, timeout_s: float

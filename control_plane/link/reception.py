@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
@@ -35,6 +36,15 @@ _REPORTED = {
     control_pb2.SUBTASK_STATE_FAILED: SubtaskStatus.FAILED,
     control_pb2.SUBTASK_STATE_CANCELED: SubtaskStatus.CANCELED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class CallsPlace:
+    """Where this process takes calls that come often (``weir.rpc.frequent_calls``); port 0: nowhere."""
+
+    port: int
+    #: What connections begin with.
+    greeting: bytes
 
 
 class Reception:
@@ -77,6 +87,9 @@ class Reception:
         self._end_task_managers = end_task_managers
         #: Task managers tell by it that another control plane has taken over.
         self.control_plane_id = secrets.token_hex(8)
+        #: Where calls that come often are taken, and the port of gRPC; the process sets both when it listens.
+        self.calls_place = CallsPlace(0, b"")
+        self.grpc_port = 0
 
     async def register(self, request: control_pb2.RegisterRequest) -> control_pb2.RegisterReply:
         """Give a task manager a lease, after its own server has answered.
@@ -96,6 +109,9 @@ class Reception:
             lease_timeout_ms=self._config.lease_timeout_ms,
             control_plane_id=self.control_plane_id,
             keep_job=keeps_job,
+            frequent_calls_port=self.calls_place.port,
+            frequent_calls_greeting=self.calls_place.greeting,
+            grpc_port=self.grpc_port,
         )
 
     def heartbeat(self, request: control_pb2.HeartbeatRequest) -> control_pb2.HeartbeatReply:

@@ -137,11 +137,7 @@ class GrpcControlCalls:
         self, request: control_pb2.AcknowledgeCheckpointRequest
     ) -> control_pb2.AcknowledgeCheckpointReply:
         # Another control plane may count with each try.
-        stub = self._control_planes.stub
-        reply: control_pb2.AcknowledgeCheckpointReply = stub.AcknowledgeCheckpoint(
-            request, timeout=_ACKNOWLEDGE_TIMEOUT_S
-        )
-        return reply
+        return self._control_planes.acknowledge(request, _ACKNOWLEDGE_TIMEOUT_S)
 
 
 def _acknowledgement(part: MadePart) -> control_pb2.AcknowledgeCheckpointRequest:

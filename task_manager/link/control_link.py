@@ -215,8 +215,7 @@ class ControlLink:
             ownership=server.ownership_reports(),
         )
         self._note_calm(request)
-        stub = self._control_planes.stub
-        reply: control_pb2.HeartbeatReply = stub.Heartbeat(request, timeout=_HEARTBEAT_TIMEOUT_S)
+        reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)
         if reply.lowest_watermarks_ms:
             # Sources wait for each other, and learn of each other by reports.
             self._is_steady = False
@@ -265,6 +264,7 @@ class ControlLink:
             if self._stopped:
                 return _RETRY_S
             raise self._gone(self._patience_s(server), str(error)) from None
+        self._control_planes.registered(reply)
         self._registered = True
         self._control_plane_id = reply.control_plane_id
         lease_share_s = reply.lease_timeout_ms / 1e3 * _IDLE_LEASE_SHARE

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import grpc
 
+from task_manager.link.frequent_calls import FrequentCalls
 from weir.config import TaskManagerConfig
 from weir.errors import ConfigError, HandshakeError
-from weir.rpc import control_pb2_grpc
+from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.frequent_calls import FrequentCall, Message
 from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options, parse_address
+from weir.types import Address
+
+Reply = TypeVar("Reply", bound=Message)
 
 _OPTIONS = (
     *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
@@ -49,6 +55,52 @@ class ControlPlanes:
         self._connections = [connect(address) for address in addresses]
         self._stubs = [control_pb2_grpc.ControlPlaneStub(connection) for connection in self._connections]
         self._index = 0
+        #: Calls that come often, to the control plane that counts; None: all go over gRPC.
+        self._frequent: FrequentCalls | None = None
+
+    def registered(self, reply: control_pb2.RegisterReply) -> None:
+        """The control plane that counts has taken this task manager, and says how it takes calls that come often."""
+        self._drop_frequent()
+        reached = self.address
+        port = reply.frequent_calls_port
+        # Something between the two that forwards a port knows nothing of others; and who cuts it, cuts all.
+        if port and reached.rpartition(":")[2] == str(reply.grpc_port):
+            place = Address(parse_address(reached).host, port)
+            self._frequent = FrequentCalls(place, reply.frequent_calls_greeting)
+
+    def heartbeat(
+        self, request: control_pb2.HeartbeatRequest, timeout_s: float
+    ) -> control_pb2.HeartbeatReply:
+        """Renew the lease.
+
+        Raises:
+            grpc.RpcError: nobody answers.
+        """
+        reply = self._call(FrequentCall.HEARTBEAT, request, control_pb2.HeartbeatReply, timeout_s)
+        return self.stub.Heartbeat(request, timeout=timeout_s) if reply is None else reply
+
+    def acknowledge(
+        self, request: control_pb2.AcknowledgeCheckpointRequest, timeout_s: float
+    ) -> control_pb2.AcknowledgeCheckpointReply:
+        """Deliver parts of a checkpoint.
+
+        Raises:
+            grpc.RpcError: nobody answers, or they are refused.
+        """
+        call, kind = FrequentCall.ACKNOWLEDGE_CHECKPOINT, control_pb2.AcknowledgeCheckpointReply
+        reply = self._call(call, request, kind, timeout_s)
+        return self.stub.AcknowledgeCheckpoint(request, timeout=timeout_s) if reply is None else reply
+
+    def _call(
+        self, call: FrequentCall, request: Message, kind: type[Reply], timeout_s: float
+    ) -> Reply | None:
+        frequent = self._frequent
+        return None if frequent is None else frequent.call(call, request, kind, timeout_s)
+
+    def _drop_frequent(self) -> None:
+        frequent, self._frequent = self._frequent, None
+        if frequent is not None:
+            frequent.close()
 
     @property
     def stub(self) -> control_pb2_grpc.ControlPlaneStub:
@@ -67,9 +119,11 @@ class ControlPlanes:
 
     def try_next(self) -> None:
         """The one that counts does not answer."""
+        self._drop_frequent()
         self._index = (self._index + 1) % len(self._addresses)
 
     def close(self) -> None:
         """Close all connections."""
+        self._drop_frequent()
         for connection in self._connections:
             connection.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
 
@@ -23,6 +23,7 @@ from weir.protocol.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.frequent_calls import FrequentCall, Handler
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
     failure_kind_to_proto,
@@ -46,6 +47,17 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self._questions = questions
         self._operator_quota = operator_quota
 
+    @property
+    def frequent_calls(self) -> Mapping[FrequentCall, Handler]:
+        """What takes calls that come without gRPC, in threads of the question server."""
+        trigger, end = control_pb2.TriggerCheckpointRequest, control_pb2.EndCheckpointRequest
+        return {
+            FrequentCall.TRIGGER_CHECKPOINT: lambda content: self._trigger_checkpoint(
+                trigger.FromString(content)
+            ),
+            FrequentCall.END_CHECKPOINT: lambda content: self._end_checkpoint(end.FromString(content)),
+        }
+
     def Status(
         self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> control_pb2.StatusReply:
@@ -61,6 +73,7 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
             question_port=place.port,
             question_greeting=place.greeting,
             question_http_address=place.http_address,
+            frequent_calls_greeting=place.calls_greeting,
         )
 
     def Deploy(
@@ -180,11 +193,17 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.TriggerCheckpointReply:
         """Let sources here send a barrier."""
         with _errors_to(context):
-            ended = self._slot.current(handshake_from_proto(request.handshake)).trigger_checkpoint(
-                request.checkpoint_id,
-                [subtask_from_proto(subtask) for subtask in request.subtasks],
-                holds=request.holds,
-            )
+            return self._trigger_checkpoint(request)
+        raise AssertionError("an error ends the call")
+
+    def _trigger_checkpoint(
+        self, request: control_pb2.TriggerCheckpointRequest
+    ) -> control_pb2.TriggerCheckpointReply:
+        ended = self._slot.current(handshake_from_proto(request.handshake)).trigger_checkpoint(
+            request.checkpoint_id,
+            [subtask_from_proto(subtask) for subtask in request.subtasks],
+            holds=request.holds,
+        )
         return control_pb2.TriggerCheckpointReply(ended=[subtask_to_proto(subtask) for subtask in ended])
 
     def EndCheckpoint(
@@ -192,12 +211,16 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
     ) -> control_pb2.EndCheckpointReply:
         """A checkpoint is complete, or was given up."""
         with _errors_to(context):
-            failures = self._slot.current(handshake_from_proto(request.handshake)).end_checkpoint(
-                request.checkpoint_id,
-                [subtask_from_proto(subtask) for subtask in request.ended],
-                committed=request.committed,
-                waits=request.waits,
-            )
+            return self._end_checkpoint(request)
+        raise AssertionError("an error ends the call")
+
+    def _end_checkpoint(self, request: control_pb2.EndCheckpointRequest) -> control_pb2.EndCheckpointReply:
+        failures = self._slot.current(handshake_from_proto(request.handshake)).end_checkpoint(
+            request.checkpoint_id,
+            [subtask_from_proto(subtask) for subtask in request.ended],
+            committed=request.committed,
+            waits=request.waits,
+        )
         return control_pb2.EndCheckpointReply(
             failures=[
                 control_pb2.DeliveryFailure(

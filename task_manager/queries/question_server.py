@@ -7,8 +7,9 @@ import contextlib
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,6 +32,7 @@ from weir.questions.guard import Admission, own_hosts
 from weir.questions.link import AnsweringProtocol, QuestionPlace, new_greeting
 from weir.questions.pages import StatePages
 from weir.rpc import control_pb2
+from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to, called
 from weir.rpc.wire import JobIdentity, handshake_from_proto
 from weir.state.tables.cells import ChangingError
 from weir.types import join_address
@@ -40,6 +42,10 @@ log = logging.getLogger(__name__)
 #: How long state that is being changed is looked at again, and how often, before its owner's thread is asked.
 _LOOK_S = 0.0005
 _LOOKS_MAX = 20
+
+#: Sinks that have ended deliver at the end of a checkpoint.
+_LONG_CALLS = frozenset({FrequentCall.END_CHECKPOINT})
+_CALLS_MAX = 4
 
 #: For the end of the thread: its sockets are closed afterwards.
 _STOP_S = 30.0
@@ -82,7 +88,9 @@ class QuestionServer:
     ) -> None:
         self._slot = slot
         self._config = config
-        self.place = QuestionPlace(0, new_greeting())
+        self.place = QuestionPlace(0, new_greeting(), calls_greeting=new_greeting())
+        #: Take calls of the control plane; set before :meth:`start`.
+        self.calls: Mapping[FrequentCall, Handler] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="questions", daemon=True)
@@ -90,6 +98,7 @@ class QuestionServer:
         self._pool = ThreadPoolExecutor(
             QUERIES_MAX, thread_name_prefix="question", initializer=self._priority.begin_thread
         )
+        self._callers = ThreadPoolExecutor(_CALLS_MAX, thread_name_prefix="call")
         self._directory = FetchedDirectory(self._identity, calls.directory, clock)
         hosts = own_hosts(config.host, config.advertised_host)
         admitted = Admission(hosts, owner="task manager", hosts_setting="taskManager.advertised_host")
@@ -110,7 +119,7 @@ class QuestionServer:
         self._sockets = [links, pages]
         self._loop = asyncio.new_event_loop()
         shown = join_address(self._config.advertised_host or host, pages.getsockname()[1])
-        self.place = QuestionPlace(links.getsockname()[1], self.place.greeting, shown)
+        self.place = replace(self.place, port=links.getsockname()[1], http_address=shown)
         self._thread.start()
         log.info("state and metrics at http://%s/state/... and /metrics", shown)
 
@@ -121,6 +130,7 @@ class QuestionServer:
                 self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(_STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self._callers.shutdown(wait=False, cancel_futures=True)
         for bound in self._sockets:
             bound.close()
 
@@ -139,7 +149,8 @@ class QuestionServer:
     async def _serve(self, links: socket.socket, pages: socket.socket) -> None:
         """Answer until told to stop; it may be told so before this begins."""
         loop = asyncio.get_running_loop()
-        await loop.create_server(lambda: AnsweringProtocol(self.place.greeting, self._asked), sock=links)
+        takers = {self.place.greeting: self._asked, self.place.calls_greeting: self._called}
+        await loop.create_server(lambda: AnsweringProtocol(takers), sock=links)
         PageServer(self._app, self._pages.begin, pages).begin(loop)
         await self._stopping.wait()
         # Else they are told of on standard error when the process ends.
@@ -166,6 +177,17 @@ class QuestionServer:
         gone = _Gone()
         self._look(request, question, answer, gone, 0)
         return gone.set
+
+    def _called(self, frame: bytes, answer: Callable[[bytes], None]) -> None:
+        """The control plane makes a call, which is not taken back: it may have had its effect."""
+        if called(frame) not in _LONG_CALLS:
+            answer(answer_to(frame, self.calls))
+            return
+
+        def work() -> None:
+            self._running_loop.call_soon_threadsafe(answer, answer_to(frame, self.calls))
+
+        self._callers.submit(work)
 
     def _look(
         self,

@@ -12,13 +12,14 @@ import asyncio
 import contextlib
 import secrets
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
 from weir.errors import ConnectionLostError
 
-_HEADER = struct.Struct("<IQ")
+#: Of a frame: bytes of its content, number of the question.
+HEADER = struct.Struct("<IQ")
 _MAGIC = b"weir-ask-1\n"
 _SECRET_BYTES = 32
 _GREETING_BYTES = len(_MAGIC) + _SECRET_BYTES
@@ -42,6 +43,8 @@ class QuestionPlace:
     greeting: bytes = b""
     #: Where its pages are, ``host:port``; "": nowhere.
     http_address: str = ""
+    #: Connections that begin with it bring calls of ``weir.rpc.frequent_calls``; empty: none do.
+    calls_greeting: bytes = b""
 
 
 class _Framed(asyncio.Protocol):
@@ -58,15 +61,15 @@ class _Framed(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         start = 0
-        while len(self._buffer) - start >= _HEADER.size:
-            length, number = _HEADER.unpack_from(self._buffer, start)
+        while len(self._buffer) - start >= HEADER.size:
+            length, number = HEADER.unpack_from(self._buffer, start)
             if length > FRAME_BYTES_MAX:
                 self.close()
                 return
-            stop = start + _HEADER.size + length
+            stop = start + HEADER.size + length
             if len(self._buffer) < stop:
                 break
-            content = bytes(self._buffer[start + _HEADER.size : stop])
+            content = bytes(self._buffer[start + HEADER.size : stop])
             start = stop
             self.frame_received(number, content)
         del self._buffer[:start]
@@ -83,7 +86,7 @@ class _Framed(asyncio.Protocol):
     def send(self, number: int, content: bytes) -> None:
         """Send a frame; nothing happens if the connection is closed."""
         if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(_HEADER.pack(len(content), number) + content)
+            self.transport.write(HEADER.pack(len(content), number) + content)
 
     def close(self) -> None:
         """Close the connection."""
@@ -91,17 +94,19 @@ class _Framed(asyncio.Protocol):
             self.transport.close()
 
 
+#: A question, and what takes its answer, in the loop; returns what takes the question back.
+Asked = Callable[[bytes, Callable[[bytes], None]], Callable[[], None] | None]
+
+
 class AnsweringProtocol(_Framed):
     """The side that answers; one for each connection, in the event loop of its server."""
 
-    def __init__(
-        self, greeting: bytes, asked: Callable[[bytes, Callable[[bytes], None]], Callable[[], None] | None]
-    ) -> None:
-        """``asked``: a question, and what takes its answer, in the loop; returns what takes the question back."""
+    def __init__(self, takers: Mapping[bytes, Asked]) -> None:
+        """``takers``: what takes the questions of a connection, by its greeting."""
         super().__init__()
-        self._greeting = greeting
+        self._takers = takers
         self._greeted = b""
-        self._asked = asked
+        self._asked: Asked | None = None
         #: What takes back the questions that have no answer yet.
         self._open: dict[int, Callable[[], None]] = {}
 
@@ -110,12 +115,14 @@ class AnsweringProtocol(_Framed):
         if len(self._greeted) < _GREETING_BYTES:
             missing = _GREETING_BYTES - len(self._greeted)
             self._greeted, data = self._greeted + data[:missing], data[missing:]
-            if len(self._greeted) == _GREETING_BYTES and not secrets.compare_digest(
-                self._greeted, self._greeting
-            ):
-                self.close()
-                return
-        if data and self._greeted == self._greeting:
+            if len(self._greeted) == _GREETING_BYTES:
+                for greeting, asked in self._takers.items():
+                    if secrets.compare_digest(self._greeted, greeting):
+                        self._asked = asked
+                if self._asked is None:
+                    self.close()
+                    return
+        if data and self._asked is not None:
             super().data_received(data)
 
     def frame_received(self, number: int, content: bytes) -> None:
@@ -133,6 +140,7 @@ class AnsweringProtocol(_Framed):
             self._open.pop(number, None)
             self.send(number, reply)
 
+        assert self._asked is not None
         take_back = self._asked(content, answer)
         if take_back is not None and not is_answered:
             self._open[number] = take_back

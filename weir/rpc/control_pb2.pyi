@@ -111,16 +111,22 @@ class RegisterRequest(_message.Message):
     def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
-    __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms", "control_plane_id", "keep_job")
+    __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms", "control_plane_id", "keep_job", "frequent_calls_port", "frequent_calls_greeting", "grpc_port")
     HEARTBEAT_INTERVAL_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
     KEEP_JOB_FIELD_NUMBER: _ClassVar[int]
+    FREQUENT_CALLS_PORT_FIELD_NUMBER: _ClassVar[int]
+    FREQUENT_CALLS_GREETING_FIELD_NUMBER: _ClassVar[int]
+    GRPC_PORT_FIELD_NUMBER: _ClassVar[int]
     heartbeat_interval_ms: int
     lease_timeout_ms: int
     control_plane_id: str
     keep_job: bool
-    def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ...) -> None: ...
+    frequent_calls_port: int
+    frequent_calls_greeting: bytes
+    grpc_port: int
+    def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ..., frequent_calls_port: _Optional[int] = ..., frequent_calls_greeting: _Optional[bytes] = ..., grpc_port: _Optional[int] = ...) -> None: ...
 
 class RejectedRows(_message.Message):
     __slots__ = ("step", "is_source", "rows_in", "rejected", "reason", "source", "position", "dead_letters")
@@ -328,7 +334,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks", "job_id", "generation", "question_port", "question_greeting", "question_http_address")
+    __slots__ = ("protocol_version", "incarnation", "operator_quota", "subtasks", "job_id", "generation", "question_port", "question_greeting", "question_http_address", "frequent_calls_greeting")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
@@ -338,6 +344,7 @@ class StatusReply(_message.Message):
     QUESTION_PORT_FIELD_NUMBER: _ClassVar[int]
     QUESTION_GREETING_FIELD_NUMBER: _ClassVar[int]
     QUESTION_HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FREQUENT_CALLS_GREETING_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     incarnation: str
     operator_quota: int
@@ -347,7 +354,8 @@ class StatusReply(_message.Message):
     question_port: int
     question_greeting: bytes
     question_http_address: str
-    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., question_port: _Optional[int] = ..., question_greeting: _Optional[bytes] = ..., question_http_address: _Optional[str] = ...) -> None: ...
+    frequent_calls_greeting: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., question_port: _Optional[int] = ..., question_greeting: _Optional[bytes] = ..., question_http_address: _Optional[str] = ..., frequent_calls_greeting: _Optional[bytes] = ...) -> None: ...
 
 class SubtaskLocation(_message.Message):
     __slots__ = ("subtask", "address")

@@ -70,6 +70,15 @@ class Planes:
     def names(self):
         return [name for name, _ in self.calls]
 
+    def heartbeat(self, request, timeout_s):
+        return self.Heartbeat(request, timeout_s)
+
+    def acknowledge(self, request, timeout_s):
+        return self.AcknowledgeCheckpoint(request, timeout_s)
+
+    def registered(self, reply):
+        pass
+
     def try_next(self):
         self.tried += 1
 

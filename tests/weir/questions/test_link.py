@@ -18,7 +18,7 @@ def run(work, greeting=None):
             asked.append((question, answer))
             return lambda: asked.append((question, None))
 
-        server = await loop.create_server(lambda: AnsweringProtocol(known, take), "127.0.0.1", 0)
+        server = await loop.create_server(lambda: AnsweringProtocol({known: take}), "127.0.0.1", 0)
         link = QuestionLink("127.0.0.1", server.sockets[0].getsockname()[1], greeting or known)
         try:
             await asyncio.wait_for(work(link, asked), 10)
@@ -44,6 +44,23 @@ def test_answers_find_their_questions_in_any_order():
         assert await asyncio.gather(*tasks) == [b"to " + question for question in questions]
 
     run(work)
+
+
+def test_the_greeting_says_who_takes_the_questions_of_a_connection():
+    async def go():
+        loop, takers = asyncio.get_running_loop(), {}
+        for name in (b"one", b"two"):
+            takers[new_greeting()] = lambda question, answer, name=name: answer(name + question)
+        server = await loop.create_server(lambda: AnsweringProtocol(takers), "127.0.0.1", 0)
+        port, answers = server.sockets[0].getsockname()[1], []
+        for greeting in takers:
+            link = QuestionLink("127.0.0.1", port, greeting)
+            answers.append(await link.ask(b"!", 10))
+            link.close()
+        server.close()
+        assert answers == [b"one!", b"two!"]
+
+    asyncio.run(go())
 
 
 def test_a_question_is_taken_back_when_nobody_waits():

@@ -1,0 +1,37 @@
+"""Takes calls of task managers that come every second, without gRPC (``weir.rpc.frequent_calls``). Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+
+from control_plane.composition import ControlPlane
+from control_plane.link.reception import CallsPlace
+from weir.config import ControlPlaneConfig
+from weir.questions.link import AnsweringProtocol, new_greeting
+from weir.rpc import control_pb2
+from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to
+
+
+async def serve_frequent_calls(
+    control_plane: ControlPlane, config: ControlPlaneConfig
+) -> tuple[asyncio.Server, CallsPlace]:
+    """Start the server, in the event loop; returns it and where it listens, on any free port."""
+    reception, checkpointer = control_plane.reception, control_plane.checkpointer
+    heartbeat, acknowledge = control_pb2.HeartbeatRequest, control_pb2.AcknowledgeCheckpointRequest
+    handlers: dict[FrequentCall, Handler] = {
+        FrequentCall.HEARTBEAT: lambda content: reception.heartbeat(heartbeat.FromString(content)),
+        FrequentCall.ACKNOWLEDGE_CHECKPOINT: lambda content: checkpointer.acknowledged(
+            acknowledge.FromString(content)
+        ),
+    }
+
+    def called(frame: bytes, answer: Callable[[bytes], None]) -> None:
+        answer(answer_to(frame, handlers))
+
+    greeting = new_greeting()
+    host = config.host.removeprefix("[").removesuffix("]")
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(partial(AnsweringProtocol, {greeting: called}), host, 0)
+    return server, CallsPlace(server.sockets[0].getsockname()[1], greeting)
