@@ -185,7 +185,12 @@ class CheckpointParticipant:
         assert part.taking is not None
         own_id = part.own.image_id if part.own is not None else ""
         bases: set[str] = set()
+        here = GroupPlace(own_id)
         for group, held in places.items():
+            if not (held.address or held.tombstones or held.kind == "remote"):
+                # One object for all: this is the case of thousands, each second.
+                part.groups[group] = here
+                continue
             there = part.peers.get(held.address, "")
             if is_image(held.address):
                 there = joined_ids(held.address)

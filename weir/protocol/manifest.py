@@ -7,7 +7,7 @@ The layout of the checkpoint store is ``weir.checkpoints.checkpoint_store``'s bu
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.errors import CheckpointError, StateError
@@ -181,11 +181,14 @@ def part_from_json(value: Json) -> SubtaskPart:
     """
     try:
         tombstones = {int(group): tuple(keys) for group, keys in value["tombstones"].items()}
-        groups = {
-            group: GroupPlace(item["image"], item["base"], tombstones.get(group, ()))
-            for item in value["groups"]
-            for group in item["groups"]
-        }
+        groups: dict[int, GroupPlace] = {}
+        for item in value["groups"]:
+            # One object for all: a part may have thousands of groups, and hardly ever one with tombstones.
+            place = GroupPlace(item["image"], item["base"])
+            groups.update(dict.fromkeys(item["groups"], place))
+        for group, keys in tombstones.items():
+            if group in groups:
+                groups[group] = replace(groups[group], tombstones=keys)
         images = tuple(image_from_json(item) for item in value["images"])
         return SubtaskPart(
             SubtaskId(value["stage"], value["subtask"]),

@@ -12,6 +12,9 @@ from weir.state.placement.group_places import GroupPlaces, HeldGroup, MigratingG
 from weir.state.placement.peers import Peers
 from weir.state.placement.remote import Connect, RemoteStateClient
 
+#: Of every group whose state is here: a checkpoint asks for thousands.
+_HERE = HeldGroup("local")
+
 
 class GroupOwnership:
     """Made by ``PlacedStore``, which reads and writes what is owned. Methods may be called from any thread.
@@ -200,4 +203,4 @@ class GroupOwnership:
 def _held(place: Place) -> HeldGroup:
     if isinstance(place, MigratingGroup):
         return HeldGroup("migrating", place.address, tuple(place.tombstones))
-    return HeldGroup("local") if place is None else HeldGroup("remote", place)
+    return _HERE if place is None else HeldGroup("remote", place)
