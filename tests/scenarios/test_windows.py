@@ -4,7 +4,9 @@ import polars as pl
 import pytest
 
 from experiments.soak_check import write_events
+from tests.scenarios.flows.flow_all_rows import MOVED
 from tests.scenarios.flows.flow_windows import GAP_MS, ROWS, SIZE_MS, SLIDE_MS
+from weir.testing import folded
 
 pytestmark = pytest.mark.scenario
 
@@ -57,6 +59,26 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     check(tmp_path / "out-by-rows", by_rows.agg(*AGGREGATES, **bounds))
 
 
+@pytest.mark.parametrize("stage", [3, 7], ids=["all", "late"])
+def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_and_a_loss(
+    run_disturbed, tmp_path, stage
+):
+    events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
+    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=1_000)
+    rows = pl.read_ndjson(events)
+    of_all = rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS, server=pl.lit(0))
+    for name in ("all", "rows"):
+        check(tmp_path / f"out-{name}", fixed(of_all), KEYS[1:])
+    late = told(tmp_path / "out-late")
+    assert late.filter(pl.col("_change") != "insert").height > 0
+    moved = rows.with_columns(at=MOVED).sort("server", "at")
+    session = (pl.col("at").diff().over("server") > GAP_MS).fill_null(value=True).cum_sum().over("server")
+    bounds = {"window_start": pl.col("at").min(), "window_end": pl.col("at").max() + GAP_MS}
+    sessions = moved.with_columns(session=session).group_by("server", "session").agg(*AGGREGATES, **bounds)
+    assert_same(folded(late), sessions)
+
+
 def fixed(rows):
     return rows.with_columns(window_end=pl.col("window_start") + SIZE_MS).group_by(KEYS).agg(*AGGREGATES)
 
@@ -66,10 +88,10 @@ def told(output):
     return pl.concat([pl.read_ndjson(part) for part in parts])
 
 
-def check(output, expected):
-    assert_same(told(output), expected)
+def check(output, expected, keys=KEYS):
+    assert_same(told(output), expected, keys)
 
 
-def assert_same(found, expected):
-    columns = [*KEYS, "n", "total", "last"]
-    assert found.select(columns).sort(KEYS).equals(expected.select(columns).sort(KEYS))
+def assert_same(found, expected, keys=KEYS):
+    columns = [*keys, "n", "total", "last"]
+    assert found.select(columns).sort(keys).equals(expected.select(columns).sort(keys))
