@@ -246,6 +246,11 @@ def _add_error_pages(app: FastAPI) -> None:
         if error.status_code == 404 and detail == "Not Found":
             known = ", ".join(sorted(app.openapi()["paths"]))
             detail = f"no page {request.url.path}; there are {known}, and /docs for people"
+        elif error.status_code == 405 and error.headers:
+            right = error.headers["allow"]
+            detail = (
+                f"{request.url.path} takes {right}, not {request.method}; with curl: -X {right.split(',')[0]}"
+            )
         return JSONResponse({"error": detail}, error.status_code, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
