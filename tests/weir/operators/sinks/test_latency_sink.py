@@ -225,3 +225,23 @@ def test_a_snapshot_has_the_greatest_latency_however_large_it_is(latency_us):
     restored.restore(text.state())
     assert sum(text.state()["buckets"][1]) == 2
     assert restored.percentile_ms(100) == text.percentile_ms(100)
+
+
+#: Of these latencies; numbers of buckets are in snapshots, and mean the same to every program that reads them.
+GOLDEN_US = [-7, 0, 5, 2047, 2048, 2049, 4095, 4096, 5000, 5000, 1_234_567, 2**40 + 1]
+GOLDEN_STATE = {
+    "events": 12,
+    "totals_us": [1_099_512_886_677, -7, 1_099_511_627_777],
+    "buckets": [[0, 5, 2047, 2048, 3071, 3072, 3298, 11_445, 31_744], [2, 1, 1, 2, 1, 1, 2, 1, 1]],
+}
+
+
+def test_golden_statistics():
+    text, restored = LatencyText(), LatencyText()
+    text.add(START_US, np.array([START_US - latency_us for latency_us in GOLDEN_US], dtype=np.int64))
+    assert text.state() == GOLDEN_STATE
+    restored.restore(GOLDEN_STATE)
+    # Above 2.047 ms the middles of buckets.
+    told = [restored.percentile_ms(percent) for percent in (10, 40, 60, 80, 90)]
+    assert told == [0.0, 2.049, 4.098, 5.002, 1234.432]
+    assert restored.state() == GOLDEN_STATE
