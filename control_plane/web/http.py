@@ -247,7 +247,7 @@ def _add_error_pages(app: FastAPI) -> None:
             known = ", ".join(sorted(app.openapi()["paths"]))
             detail = f"no page {request.url.path}; there are {known}, and /docs for people"
         elif error.status_code == 405 and error.headers:
-            right = error.headers["allow"]
+            right = error.headers["Allow"]
             detail = (
                 f"{request.url.path} takes {right}, not {request.method}; with curl: -X {right.split(',')[0]}"
             )

@@ -69,7 +69,7 @@ def test_routing_gives_each_key_group_one_subtask(waiting):
 
 def test_a_page_that_is_asked_in_the_wrong_way_says_the_right_one(waiting):
     code, answer = waiting.http("GET", "/drain?task_manager=127.0.0.1:8028")
-    assert (code, answer) == (405, "/drain takes POST, not GET; with curl: -X POST")
+    assert (code, answer) == (405, {"error": "/drain takes POST, not GET; with curl: -X POST"})
 
 
 def test_metrics_are_in_prometheus_form(waiting):
