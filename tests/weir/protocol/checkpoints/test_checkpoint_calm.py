@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.weir.protocol.test_checkpoint import COUNT, NEW, PLACEMENT, SOURCE
+from tests.weir.protocol.checkpoints.bench import COUNT, NEW, PLACEMENT, SOURCE
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.checkpoint_model import (
     CheckpointSettings,
