@@ -8,6 +8,7 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 _TOGETHER = {
     "Cassandra": (
         "tests/scenarios/test_cassandra.py",
+        "tests/scenarios/test_connected.py",
         "tests/weir/state/cassandra/test_real_database.py",
         "tests/weir/state/test_conformance.py",
         "tests/weir/state/test_packed.py",
