@@ -41,7 +41,9 @@ _INT64_MAX = 2**63 - 1
 #: Of more, the hash tables are not worth their memory.
 _ENTRIES_MAX = 4096
 #: Values of one call: of many columns it reads fewer lines, and fewer bytes.
-_CELLS_MAX, _TEXT_BYTES_MAX = 1 << 19, 256 << 20
+_CELLS_MAX, _TEXT_BYTES_MAX = 1 << 19, 64 << 20
+#: Columns of texts, at most: each has room for all bytes of a call, and of more calls would be too small.
+_STRINGS_MAX = 160
 _KINDS = {
     pa.float64(): KIND_FLOAT,
     pa.bool_(): KIND_BOOL,
@@ -123,6 +125,8 @@ class ScanColumns:
             self.table[wanted.entry] = (
                 wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0, place
             )  # fmt: skip
+        if strings > _STRINGS_MAX:
+            raise _Unscannable
         self._string_count = strings
         self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
         self.decimals = self.numbers.view(np.float64)

@@ -21,6 +21,8 @@ from tests.weir.operators.sources.json_paths_compared import (
     mutate,
     padded,
 )
+from weir.kernel_bytes import PADDING_BYTES
+from weir.operators.sources.json_columns import ScanColumns
 from weir.operators.sources.json_decode import JsonDecoder
 from weir.operators.sources.line_shapes import SHAPE_OBJECT, line_shapes
 
@@ -399,3 +401,23 @@ def test_scanner_takes_simple_lines_itself():
     decoder = JsonDecoder(FLAT)
     decoder._strict = None
     assert decoder.decode(data, 0, stop).batch.num_rows == 3
+
+
+@pytest.mark.parametrize("strings", [60, 160, 500])
+def test_room_for_the_texts_of_many_columns_is_bounded(strings):
+    schema = pa.schema([(f"c{number}", pa.string()) for number in range(strings)])
+    row = {name: f"value of {name}" for name in schema.names}
+    text = (json.dumps(row).encode() + b"\n") * 300
+    data = np.frombuffer(bytearray(text + bytes(PADDING_BYTES)), dtype=np.uint8)
+    decoder, at, rows = JsonDecoder(schema), 0, []
+    while at < len(text):
+        decoded = decoder.decode(data, at, len(text))
+        rows += decoded.batch.to_pylist()
+        at = decoded.next_start
+    assert rows == [row] * 300
+    columns = ScanColumns.make(schema, [], {}, 32_768)
+    assert (columns is None) == (strings > 160)
+    if columns is not None:
+        stop = columns.fitting(np.full(4 << 20, 10, dtype=np.uint8), 0, 4 << 20)
+        columns.reserve(stop)
+        assert columns.texts.nbytes <= 65 << 20

@@ -237,7 +237,7 @@ def test_a_required_time_that_its_object_lacks_makes_a_bad_line():
         assert [reason for _, reason in rejected] == ["field meta.at is missing or null"] * 2
 
 
-@pytest.mark.parametrize("count", [63, 64, 65, 130, 1000])
+@pytest.mark.parametrize("count", [63, 64, 65, 130, 640])
 def test_many_columns_in_any_order_are_scanned(count):
     rng = random.Random(count)
     types = [pa.int64(), pa.string(), pa.float64(), pa.bool_()]
