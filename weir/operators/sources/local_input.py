@@ -98,8 +98,7 @@ def _found_files(
         is_directory = target.is_dir()
         if is_directory:
             names = [os.path.join(target, name) for name in os.listdir(target) if is_part(name)]
-            hint = "" if names else folder_hint(path)
-            kind = "the directory holds no input files" + (f" ({hint})" if hint else "")
+            kind = "the directory holds no input files"
         elif target.exists():
             raise InputError(
                 f"cannot read input {path}: it is {_kind_of(target)}, which cannot be read again from a position; "
@@ -115,6 +114,8 @@ def _found_files(
     if may_be_empty and (is_directory or _GLOB_CHARACTERS & set(path)):
         return files
     if not files:
+        hint = folder_hint(path) if is_directory else ""
+        kind += f" ({hint})" if hint else ""
         raise InputError(f"cannot read input {path}: {kind}; correct the path, or put files there first")
     return files
 
