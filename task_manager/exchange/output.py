@@ -98,6 +98,11 @@ class Output:
         else:
             self._settle(lambda writer: not writer.is_full)
 
+    def divide_ahead(self, block: pa.RecordBatch) -> None:
+        """Divide a block of which :meth:`emit_ahead` will send the rows; called while there is nothing to send."""
+        for edge in self._main:
+            edge.divide_ahead(block)
+
     def late_columns_but(self) -> Collection[str] | None:
         """Of which columns :meth:`emit_late` needs the values at once; None: it is of no use."""
         if len(self._edges) != 1 or len(self._main) != 1 or not self._main[0].divides_late:

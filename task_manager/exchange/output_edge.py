@@ -154,13 +154,10 @@ class OutputEdge:
             self.add(block.slice(first, end - first))
             return False
         self._watermarks.rows_come()
-        if self._divided is None or self._divided.block is not block:
-            assert self._group_to_subtask is not None
-            in_order = sorted(self._writers, key=lambda index: not self._writers[index].channel.is_remote)
-            self._divided = DividedBlock(block, self.edge, self._group_to_subtask, in_order)
+        divided = self._divide(block)
         all_left = True
         unflushed: list[Channel] = []
-        for index, rows, size_bytes in self._divided.between(first, end):
+        for index, rows, size_bytes in divided.between(first, end):
             writer = self._writers[index]
             channel = writer.channel
             if not channel.is_remote:
@@ -174,6 +171,19 @@ class OutputEdge:
         while unflushed:
             unflushed.pop().flush()
         return all_left
+
+    def divide_ahead(self, block: pa.RecordBatch) -> None:
+        """Do what the first :meth:`add_ahead` of this block would need time for."""
+        if self.edge.exchange is Exchange.HASH and len(self._writers) > 1:
+            self._divide(block)
+
+    def _divide(self, block: pa.RecordBatch) -> DividedBlock:
+        divided = self._divided
+        if divided is None or divided.block is not block:
+            assert self._group_to_subtask is not None
+            in_order = sorted(self._writers, key=lambda index: not self._writers[index].channel.is_remote)
+            divided = self._divided = DividedBlock(block, self.edge, self._group_to_subtask, in_order)
+        return divided
 
     def tell(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; never waits."""

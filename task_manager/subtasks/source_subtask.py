@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
+from weir import threads
 from weir.errors import InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead
@@ -99,6 +100,8 @@ class SourceSubtask(Subtask):
     def _loop(self) -> None:
         while self._job_start_us is None:
             self._poll(float("inf"))
+        # When rows are due, it sends them.
+        threads.sleep_to_the_point()
         context = self._reader_context(self._job_start_us)
         try:
             with naming_step(context.operator_name):
@@ -161,6 +164,8 @@ class SourceSubtask(Subtask):
                     # Not just before the moment, without what is due at it.
                     watermark_s = max(watermark_s, turn_s)
                 self.waits_for_turn = turn_s > now_s
+                if not self._chain.output.is_held:
+                    self._prepare()
                 self._poll(min(until_s, deadline_s, watermark_s))
                 # Rows of a wave and the watermark after them leave together, when it waits again. Others go at once,
                 # and before a consumer of this process is woken, which takes the GIL.
@@ -177,6 +182,17 @@ class SourceSubtask(Subtask):
         first, end = self._chain.pass_ahead(*part)
         if first < end:
             self._chain.output.emit_ahead(part.rows.batch, first, end)
+
+    def _prepare(self) -> None:
+        """Let the reader decode what is due later, while nothing is due: else the first of it would wait for that."""
+        # As for a poll.
+        try:
+            rows = self._reader.prepare()
+        except BaseException as error:
+            name_step(error, self._step)
+            raise
+        if rows is not None and rows.filters == len(self._chain.steps):
+            self._chain.output.divide_ahead(rows.batch)
 
     def _process_late(self, batch: pa.RecordBatch, late: LateColumn, size_bytes: int) -> None:
         """Rows that go to another stage as they are, and of which a column is read on the way."""

@@ -1,5 +1,7 @@
 """The machine's threads behind their port, and that of a simulation in its place."""
 
+import ctypes
+import sys
 from concurrent.futures import Future
 
 import pytest
@@ -79,3 +81,17 @@ def test_a_simulation_takes_the_place_of_the_machine():
         threads.install(None)
     threads.sleep(0)
     assert slept == [1e6]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a setting of Linux")
+def test_sleeps_of_a_thread_can_be_made_to_end_in_time():
+    slack_ns = ctypes.CDLL(None).prctl
+    seen = []
+
+    def work():
+        threads.sleep_to_the_point()
+        seen.append(slack_ns(30, 0, 0, 0, 0))
+
+    threads.start(work, "work").join(60)
+    assert seen == [1]
+    assert slack_ns(30, 0, 0, 0, 0) > 1

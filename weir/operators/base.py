@@ -305,6 +305,13 @@ class SourceReader(ABC):
         Rows that lack a column may be some more, because an exchange divides them; see :attr:`Poll.late`.
         """
 
+    def prepare(self) -> RowsAhead | None:
+        """Do what a later poll would need time for; called when there is nothing to do until the next poll.
+
+        May block as :meth:`poll` does. Returns rows that were looked at, if that was done now.
+        """
+        return None
+
     def snapshot(self) -> Json:
         """What it takes to read on from here: everything before it was given out by :meth:`poll`, nothing after it.
 

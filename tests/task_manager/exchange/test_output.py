@@ -475,6 +475,23 @@ def test_rows_of_a_block_leave_at_once_and_nobody_looks_again():
         output.pump()
 
 
+def test_a_block_is_divided_before_the_first_of_its_rows_is_due():
+    table = initial_table(1, 2, 128).group_to_subtask
+    links = {index: channel(index)[0] for index in range(2)}
+    edge = OutputEdge(edge_of(Exchange.HASH), links, BatchPolicy(1000, 1.0), table)
+    output = Output([edge], never_waits, SystemClock())
+    block = batch([f"key {number}" for number in range(100)])
+    output.divide_ahead(block)
+    divided = edge._divided
+    assert divided.block is block
+    output.emit_ahead(block, 0, 50)
+    assert edge._divided is divided
+    # Others are not divided.
+    alone = OutputEdge(edge_of(Exchange.BROADCAST), links, BatchPolicy(1000, 1.0))
+    alone.divide_ahead(block)
+    assert alone._divided is None
+
+
 def test_what_is_held_leaves_for_other_processes_as_one():
     remote, inbox = channel(0)
     flushed = []

@@ -7,6 +7,8 @@ import time
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
@@ -16,6 +18,7 @@ from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from weir.clock import SystemClock
+from weir.operators.ahead import RowsAhead
 from weir.operators.base import Poll
 from weir.operators.user_errors import UserErrors
 from weir.records import WATERMARK_MIN_MS
@@ -32,6 +35,7 @@ class Reader:
     polls = 0
     next_poll_us = 0
     event_time_ms = WATERMARK_MIN_MS
+    prepared = None
 
     def look_ahead(self, look):
         pass
@@ -44,6 +48,10 @@ class Reader:
 
     def snapshot(self):
         return self.polls
+
+    def prepare(self):
+        prepared, self.prepared = self.prepared, None
+        return prepared
 
     def poll(self, rows_max):
         self.polls += 1
@@ -210,3 +218,28 @@ def wait_until(condition):
     while not condition():
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
+
+
+@pytest.mark.parametrize("filters", [0, 1])
+def test_a_block_is_prepared_while_nothing_is_due_and_divided_if_all_steps_have_seen_it(source, filters):
+    rows = RowsAhead(pa.record_batch({"n": pa.array(range(10))}), [np.arange(0, 10, 2)] * filters)
+    divided, asked = [], threading.Event()
+    source._chain.steps = [None]
+    source._chain.output.divide_ahead = divided.append
+
+    def prepare():
+        asked.set()
+        return None if divided or source._reader.prepared is None else take()
+
+    def take():
+        prepared, source._reader.prepared = source._reader.prepared, None
+        return prepared
+
+    def begins():
+        source._reader.prepared, source._reader.prepare = rows, prepare
+        source._reader.next_poll_us = SystemClock().now_us() + 3_600_000_000
+
+    run(source, begins)
+    assert asked.wait(60)
+    run(source, lambda: None)
+    assert divided == [rows.batch] * filters

@@ -98,6 +98,8 @@ class BatchSource(SourceReader):
         self._passed_event_time_ms = WATERMARK_MIN_MS
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
+        #: The last rows of a block were given out, and the next one was not looked for yet.
+        self._block_ended = False
         self._strategy = spec.watermark or DEFAULT_STRATEGY
         self._event_times: EventTimes | None = None
         self._generator: WatermarkGenerator | None = None
@@ -224,9 +226,20 @@ class BatchSource(SourceReader):
     @property
     def rows_wanted(self) -> int:
         """Rows that the next block should have, where it can be had of any length: what is due now."""
-        if self._source_spec.rate is None or self.is_trickle:
+        if self._source_spec.rate is None:
             return self.rows_decoded_max
+        if self.is_trickle:
+            return self._rows_to_a_turn()
         return max(1, min(self._rows_due, self.rows_decoded_max))
+
+    def _rows_to_a_turn(self) -> int:
+        """As many as may be, but the last one is the last that one poll gives out: the next has another block."""
+        rows_max, schedule = self.rows_decoded_max, self._schedule
+        if schedule is None:
+            return rows_max
+        turn_us = schedule.last_turn_us(schedule.due_us(self._emitted + rows_max))
+        rows = min(schedule.due_count(turn_us) - self._emitted, rows_max)
+        return rows if rows > 0 else rows_max
 
     @abstractmethod
     def _open_input(self, context: OperatorContext) -> None:
@@ -285,8 +298,9 @@ class BatchSource(SourceReader):
             self._next_poll_us = self._due_us[stop]
             return Poll(next_poll_us=self._next_poll_us)
         if stop == len(self._due_us):
-            # Of the next block too, which is not decoded yet.
-            due = self._schedule.due_count(now_us) - self._emitted
+            # Of the next block too, which is not decoded yet: what was due when this poll was.
+            turn_us = self._schedule.last_turn_us(now_us)
+            due = max(due, self._schedule.due_count(turn_us) - self._emitted)
         rows = self._rows_at_hand(min(due, rows_max))
         self._next_poll_us = 0
         if rows == due:
@@ -312,12 +326,19 @@ class BatchSource(SourceReader):
             return Poll(finished=True) if self._is_spent() else self._nothing_now()
         return self._take(self._rows_at_hand(rows_max), 0)
 
+    def prepare(self) -> RowsAhead | None:
+        """See the base class: the next block of a trickle is decoded between two polls, if it begins with one."""
+        if not self._block_ended or not self.is_trickle or self._batch is not None:
+            return None
+        self._ensure_batch()
+        return self._ahead
+
     def _ensure_batch(self) -> bool:
         """Have decoded rows at hand; False at the end."""
         if self._is_spent():
             return False
         if self._batch is None:
-            read_us = self._clock.now_us()
+            read_us, self._block_ended = self._clock.now_us(), False
             rows = self._next_batch()
             if rows is None:
                 return False
@@ -398,7 +419,7 @@ class BatchSource(SourceReader):
         if self._times is not None and self._times.bad is not None:
             given = self._without_bad_times(given, start, self._times.bad[start:stop])
         if stop == batch.num_rows:
-            self._batch = None
+            self._batch, self._block_ended = None, True
         self._batch_offset = stop
         self._emitted += rows
         self._note_watermark(given)
@@ -417,6 +438,7 @@ class BatchSource(SourceReader):
         rows, rows_in_all = part.stop - part.start, self._batch.num_rows
         if part.stop == rows_in_all:
             self._batch = self._ahead = None
+            self._block_ended = True
         self._batch_offset = part.stop
         self._emitted += rows
         return Poll(

@@ -56,6 +56,10 @@ class Schedule:
         """
         return self._start_us + ((now_us - self._start_us) // self._turn_us + 1) * self._turn_us
 
+    def last_turn_us(self, now_us: int) -> int:
+        """The latest such moment that is not after now."""
+        return self.next_turn_us(now_us) - self._turn_us
+
     def due_count(self, now_us: int) -> int:
         """How many events of the subtask are due by now."""
         if now_us < self._start_us:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import InputError
+from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.json_lines import JsonLinesReader
@@ -195,3 +196,29 @@ class Letters:
 
     def reject(self, source, position, reason, raw, length_bytes=None):
         self.reasons.append(reason)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_snapshot_after_a_block_was_prepared_goes_on_with_its_first_row(tmp_path, blocks):
+    bad = {9_000, 9_001}
+    lines = [b"bad" if number in bad else line(number) for number in range(20_000)]
+    (tmp_path / "part-0").write_bytes(b"\n".join(lines))
+    spec = JsonLinesSpec(schema=SCHEMA, path=str(tmp_path), rate=100_000.0)
+    clock, restored, ids, prepared = ManualClock(), {}, [], 0
+    start_us = clock.now_us()
+    for is_first in (True, False):
+        reader = JsonLinesReader(spec)
+        reader.look_ahead(lambda block: RowsAhead(block, []))
+        reader.open(OperatorContext("j", "s", 0, 0, 1, job_start_us=start_us, clock=clock, restored=restored))
+        while not (poll := reader.poll(10_000)).finished:
+            if poll.ahead is not None:
+                ids += poll.ahead.rows.batch.column("id").to_pylist()[poll.ahead.start : poll.ahead.stop]
+            if poll.next_poll_us > clock.now_us():
+                prepared += reader.prepare() is not None
+                if is_first and prepared == blocks:
+                    break
+                clock.advance_ms((poll.next_poll_us - clock.now_us() + 0.5) / 1000)
+        restored = {0: reader.snapshot()}
+        reader.close()
+    assert prepared > blocks
+    assert ids == [number for number in range(20_000) if number not in bad]

@@ -125,6 +125,45 @@ def test_rows_that_were_looked_at_come_at_the_same_time_and_once():
     assert polls[True] == polls[False]
 
 
+@pytest.mark.parametrize("limits", [{}, {"events_max": 1500}], ids=["all", "limited"])
+@pytest.mark.parametrize("late_us", [0, 80])
+def test_blocks_end_with_a_poll_and_the_next_one_is_decoded_between_two(limits, late_us):
+    blocks = []
+    source, clock = opened(
+        100_000.0, rows=20_000, look=partial(look_at, blocks), kind=WantedSource, gather_ms=25, **limits
+    )
+    start_us, rows, decoding = clock.now_us(), [], 0
+    while not (poll := source.poll(10_000)).finished:
+        before = len(blocks)
+        if poll.ahead is not None:
+            due_us = int64_column(poll.ahead.rows.batch, INGEST_TIME_COLUMN)
+            rows += [int(t) - start_us for t in due_us[poll.ahead.start : poll.ahead.stop]]
+            assert start_us + rows[-1] <= clock.now_us()
+        if poll.next_poll_us > clock.now_us():
+            # All that was due when this poll was.
+            assert (len(rows) + 1) * 10 > (clock.now_us() - start_us) // COALESCE_US * COALESCE_US
+            source.prepare()
+            decoding += len(blocks) - before
+            advance_us(clock, poll.next_poll_us - clock.now_us() + late_us)
+    assert rows == [10 * number for number in range(limits.get("events_max", 20_000))]
+    # All but the first.
+    assert decoding == len(blocks) - 1
+
+
+def test_a_source_that_looks_for_the_next_block_early_goes_on_from_the_same_place():
+    source, clock = opened(10_000.0, look=partial(look_at, []), gather_ms=25)
+    drained = 0
+    while drained < 700:
+        poll = source.poll(1000)
+        drained += poll.ahead.stop - poll.ahead.start if poll.ahead is not None else 0
+        if poll.next_poll_us > clock.now_us() and drained < 700:
+            assert source.prepare() is None
+            advance_us(clock, poll.next_poll_us - clock.now_us())
+    assert source.prepare().batch.num_rows == 700
+    assert source.prepare() is None, "once for each block"
+    assert source._emitted == 700
+
+
 def test_rows_that_somebody_must_see_at_their_time_are_not_looked_at():
     looked = []
     opened(10_000.0, look=looked.append)
