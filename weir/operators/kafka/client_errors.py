@@ -13,6 +13,8 @@ _DENIALS = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
+#: What the client asks where a handshake of TLS ends at once.
+_WRONG_LISTENER = "broker listener?"
 #: Said of a topic that was deleted, and by brokers that do not know it yet after a restart: the job waits for it.
 ABSENT = (KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART)
 #: What no restart mends, besides refusals: what is said of it.
@@ -36,6 +38,20 @@ def is_refusal(error: KafkaError) -> bool:
 def is_wrong_password(error: KafkaError) -> bool:
     """The brokers do not let this user in. A refusal of TLS may also be a broker that died within the handshake."""
     return error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED)
+
+
+def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
+    """Of two errors of connections the one that says why there is none: the later one, but for three cases.
+
+    It says only that no broker is left; the earlier one is about the password; or the client guessed at first that only
+    one side speaks TLS, and says of the next attempt that the other side hung up within the handshake.
+    """
+    if before is None:
+        return now
+    is_vague = now.code() == KafkaError._ALL_BROKERS_DOWN or (
+        _WRONG_LISTENER in before.str() and "SSL_HANDSHAKE" in now.str() and _WRONG_LISTENER not in now.str()
+    )
+    return before if is_vague or is_wrong_password(before) else now
 
 
 def unreachable(who: str, bootstrap: str, error: KafkaError) -> InputError:

@@ -13,7 +13,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from weir.clock import Clock
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.client_errors import ABSENT, is_refusal, is_wrong_password, unreachable
+from weir.operators.kafka.client_errors import (
+    ABSENT,
+    is_refusal,
+    is_wrong_password,
+    more_telling,
+    unreachable,
+)
 from weir.operators.kafka.client_log import client_log
 from weir.operators.kafka.records import Message
 from weir.operators.kafka.topic_ids import TopicIds
@@ -274,11 +280,7 @@ class KafkaPartitions:
 
     def _note_error(self, error: KafkaError) -> None:
         """Called by the client, within its other methods, when brokers cannot be reached."""
-        if self._error is not None and error.code() == KafkaError._ALL_BROKERS_DOWN:
-            # What came before it says why.
-            return
-        if self._error is None or not is_wrong_password(self._error):
-            self._error = error
+        self._error = more_telling(self._error, error)
 
     def _tell_error(self) -> None:
         assert self._error is not None

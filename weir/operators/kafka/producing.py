@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay
 from weir.clock import Clock, SystemClock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
-from weir.operators.kafka.client_errors import is_refusal, is_wrong_password, unreachable
+from weir.operators.kafka.client_errors import is_refusal, is_wrong_password, more_telling, unreachable
 from weir.operators.kafka.client_log import client_log
 from weir.operators.kafka.marks import GROUPS, Mark, Marks
 from weir.operators.kafka.values import record_values
@@ -258,7 +258,7 @@ class RecordProducer:
         """Called by the client, within its other methods, when a broker cannot be reached."""
         self._has_missed_broker = True
         if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
-            self._noted = error
+            self._noted = more_telling(self._noted, error)
         if error is not None and is_refusal(error):
             self._refusal = error
 

@@ -9,7 +9,7 @@ import weir
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka import marks, producing, topic_ids
 from weir.operators.kafka import partitions as reading
-from weir.operators.kafka.client_errors import unreachable
+from weir.operators.kafka.client_errors import more_telling, unreachable
 from weir.operators.kafka.partitions import KafkaPartitions
 from weir.operators.kafka.producing import RecordProducer
 from weir.testing import ManualClock
@@ -252,3 +252,13 @@ def test_a_wrong_password_is_remembered_when_no_broker_is_left(partitions):
     for error in (KafkaError(KafkaError._TRANSPORT), refusal, KafkaError(KafkaError._ALL_BROKERS_DOWN)):
         partitions._note_error(error)
     assert partitions._error is refusal
+
+
+def test_the_guess_that_one_side_lacks_tls_is_not_replaced_by_what_the_next_handshake_met():
+    plain = KafkaError(KafkaError._TRANSPORT, "handshake failed: connecting to a PLAINTEXT broker listener?")
+    hung_up = KafkaError(KafkaError._TRANSPORT, "closed by peer (after 1ms in state SSL_HANDSHAKE)")
+    refused = KafkaError(KafkaError._TRANSPORT, "Connection refused (after 0ms in state CONNECT)")
+    assert more_telling(None, hung_up) is hung_up
+    assert more_telling(hung_up, plain) is plain
+    assert more_telling(plain, hung_up) is plain
+    assert more_telling(plain, refused) is refused
