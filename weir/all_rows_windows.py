@@ -86,7 +86,8 @@ class AllRowsWindowedStream:
     def process(self, name: str | None, function: AllRowsFunction, schema: Columns) -> Stream:
         """Call a function with all rows of each window, when it leaves: ``function(window, rows)``.
 
-        All rows go to one subtask and are kept in the state until then; those of a window must fit its memory. The
+        All rows go to one subtask and are kept in the state until then, or for the allowed lateness longer: a late row
+        lets the function be called again. Those of a window must fit the memory. The
         result has ``window_start`` and ``window_end``, and the columns that the function returns.
 
         Args:
@@ -148,6 +149,7 @@ class AllRowsWindowedStream:
             window,
             rows,
             keyed.schema,
+            self._updates,
             is_keyless=True,
             late_schema=given,
             factory=code,

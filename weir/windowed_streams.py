@@ -116,7 +116,7 @@ class WindowedStream:
             # Whole rows are sent and kept: those columns that are read.
             chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read_schema.names)
             stream = chosen.key_by(*stream.key_columns)
-        made = WindowedStream(stream, self._window)
+        made = WindowedStream(stream, self._window, self._updates.lateness_ms)
         told = made._processed(name, RowAggregates(aggregates, columns), columns, "rows", parallelism)
         return WindowResults(told.flow, told.node, None, told.key_columns)
 
@@ -125,7 +125,8 @@ class WindowedStream:
     ) -> KeyedStream:
         """Call a function with all rows of each key in each window, when it leaves: ``function(key, window, rows)``.
 
-        The rows are kept in the state until then; those of one key and window must fit the memory. The result has the
+        The rows are kept in the state until then, or for the allowed lateness longer: a late row lets the function be
+        called again, with all rows. Those of one key and window must fit the memory. The result has the
         key columns, ``window_start`` and ``window_end``, and the columns that the function gives.
 
         Args:
@@ -184,6 +185,7 @@ class WindowedStream:
             self._window,
             rows,
             stream.schema,
+            self._updates,
             factory=code,
             schema=columns,
             form=form,
@@ -219,21 +221,29 @@ def check_given_once(
     of_texts: bool = False,
     pre_aggregate: bool = False,
 ) -> None:
-    """See that the rows of a window are needed once, when it is complete.
+    """See that the rows of a window are needed when it is complete, and with late rows again, but not before.
 
     Raises:
-        GraphError: they are not.
+        GraphError: they are; or late rows come to windows that cannot be told again.
     """
-    if not pre_aggregate and window.kind != "global" and updates == WindowUpdates():
+    is_session = window.kind == "session"
+    is_usual = updates.early is None and updates.results == "accumulating"
+    if (
+        not pre_aggregate
+        and window.kind != "global"
+        and is_usual
+        and not (is_session and updates.lateness_ms)
+    ):
         return
+    late = "allowed_lateness, " if is_session else ""
     if of_texts:
         raise GraphError(
-            f"step {name!r}: aggregates of texts and bytes are made of all rows of a window, once, when it is "
-            "complete; leave out early, allowed_lateness, pre_aggregate and global windows"
+            f"step {name!r}: aggregates of texts and bytes are made of all rows of a window when it is complete; leave "
+            f"out early, {late}results, pre_aggregate and global windows"
         )
     raise GraphError(
-        f"step {name!r}: code of your own gets each window once, when it is complete; leave out early results, "
-        "allowed lateness and global windows, or use a weir.KeyedProcess with timers"
+        f"step {name!r}: code of your own gets each window when it is complete; leave out early, {late}results and "
+        "global windows, or use a weir.KeyedProcess with timers"
     )
 
 

@@ -2,7 +2,7 @@
 
 The table of windows has the number of rows of each key and pane: panes, late rows, firing and sessions are those of
 other windows. What is kept of the rows lies beside it (``kept_values``), and goes when the last window of its pane has
-left; in sessions when the session has.
+left, or so much later as late rows may come; in sessions when the session has.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.panes import session_pane_ends, window_pane_ends
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
+from weir.operators.windows.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import with_times
+from weir.records import WATERMARK_MAX_MS, with_times
 from weir.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
-from weir.state.tables.window_entries import NOTHING_MS, entry_keys
+from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, entry_keys
 
 
 class ProcessWindowOperator(WindowAggregateOperator):
@@ -171,6 +172,45 @@ class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
         return True
 
 
+class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
+    """Windows that take late rows for a while: the author's code is called again for those that get some."""
+
+    def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
+        # Results leave when all rows of the batch are kept.
+        late = np.unique(slots[self._is_closed[start:stop]])
+        if len(late):
+            self._note_late(self.table.entries_at(late))
+
+    def _is_last(self, pane_ms: int, end_ms: int) -> bool:
+        """What is kept of a pane goes when no row can come any more."""
+        return False
+
+    def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
+        dead = self._dying(until_ms)
+        yield from super()._fire(until_ms)
+        for owner in dead:
+            self._kept.clear(owner)
+
+    def _dying(self, until_ms: int) -> list[bytes]:
+        """Owners of the panes that are needed no more when windows have fired up to a time, and were before."""
+        table = self.table
+        table.look()
+        fired_ms = table.fired_ms()
+        if fired_ms == NEVER_MS:
+            # No key group is owned.
+            return []
+        stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else self._dead_until(until_ms)
+        return [
+            self._kept.owner(group, end_ms, key)
+            for entries in table.entries(self._dead_until(fired_ms), stop_ms)
+            for group, end_ms, key in zip(
+                entries.groups.tolist(), entries.ends_ms.tolist(), entries.keys.to_list(), strict=True
+            )
+        ]
+
+
 def make_process_operator(spec: WindowProcessSpec) -> ProcessWindowOperator:
-    """That of sessions, or that of windows which are made of panes."""
-    return SessionProcessOperator(spec) if spec.window.kind == "session" else ProcessWindowOperator(spec)
+    """That of sessions, of windows that take late rows, or of windows which are made of panes."""
+    if spec.window.kind == "session":
+        return SessionProcessOperator(spec)
+    return LateProcessOperator(spec) if spec.updates.lateness_ms else ProcessWindowOperator(spec)

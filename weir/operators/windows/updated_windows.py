@@ -121,9 +121,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             if self._panes.is_single:
                 yield from self._tell_slots(late)
             else:
-                entries = self.table.entries_at(late)
-                self._changed.append(_identities(entries))
-                self._changed_groups.append(entries.groups)
+                self._note_late(self.table.entries_at(late))
         if self._rows_max is not None or self._told.has_hits:
             slots = np.unique(slots[~is_closed])
             cells, told = self.table.cells, self._told
@@ -132,6 +130,11 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             else:
                 is_due = cells[slots, told.hits] > 0
             yield from self._tell_slots(slots[is_due])
+
+    def _note_late(self, entries: WindowEntries) -> None:
+        """Late rows have changed these: their windows are told when the batch has been taken in."""
+        self._changed.append(_identities(entries))
+        self._changed_groups.append(entries.groups)
 
     def _tell_slots(self, slots: np.ndarray) -> Iterator[pa.RecordBatch]:
         if not len(slots):

@@ -177,9 +177,14 @@ def test_what_cannot_work_is_refused_when_the_graph_is_built(rows, slide, aggreg
 @pytest.mark.parametrize(
     ("window", "more", "message"),
     [
-        (weir.tumbling(10), {"early": weir.every("1s")}, "made of all rows of a window, once"),
-        (weir.tumbling(10), {"allowed_lateness": 5}, "made of all rows of a window, once"),
-        (weir.global_window(), {"early": weir.every(rows=2)}, "made of all rows of a window, once"),
+        (weir.tumbling(10), {"early": weir.every("1s")}, "leave out early, results"),
+        (
+            weir.session(10),
+            {"allowed_lateness": 5},
+            "of all rows of a window when it is complete; leave out early, allowed_lateness",
+        ),
+        (weir.tumbling(10), {"allowed_lateness": 5, "results": "discarding"}, "leave out early, results"),
+        (weir.global_window(), {"early": weir.every(rows=2)}, "of all rows of a window when it is complete"),
     ],
 )
 def test_texts_do_not_go_with_results_before_a_window_is_complete(window, more, message):

@@ -52,10 +52,10 @@ def in_order(key, window, rows):
     return rows.select("v", "at", place=pl.int_range(pl.len(), dtype=pl.Int64))
 
 
-def windows(flow, window):
+def windows(flow, window, lateness=0, out_of_order="30ms"):
     events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
-    source = flow.source("rows", events, watermark=weir.bounded_out_of_orderness("30ms"))
-    return source.key_by("k").window(window)
+    source = flow.source("rows", events, watermark=weir.bounded_out_of_orderness(out_of_order))
+    return source.key_by("k").window(window, allowed_lateness=lateness)
 
 
 def results(flow, rows):
@@ -101,6 +101,88 @@ def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(row
     for found in told.values():
         assert [place for _, _, place in found] == list(range(len(found)))
         assert [at for at, _, _ in found] == sorted(at for at, _, _ in found)
+
+
+@given(
+    parts=st.lists(ROWS, max_size=5),
+    window=st.sampled_from([weir.tumbling(20), weir.sliding(30, 10), weir.cumulative(20, 5)]),
+    lateness=st.sampled_from([1, 15, 60]),
+    keyless=st.booleans(),
+)
+@settings(max_examples=40, deadline=None)
+def test_code_of_ones_own_is_called_again_for_windows_with_late_rows(parts, window, lateness, keyless):
+    """Just as often, and with the same rows, as built-in aggregates are told again."""
+
+    def told(name, step):
+        flow = weir.Dataflow(name)
+        events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
+        source = flow.source("rows", events, watermark=weir.bounded_out_of_orderness("5ms"))
+        made = step(
+            source.window_all(window, allowed_lateness=lateness)
+            if keyless
+            else source.key_by("k").window(window, allowed_lateness=lateness)
+        )
+        made.sink("out", weir.Collect())
+        made.side_output("late").sink("too_late", weir.Collect())
+        with testing.start(flow) as job:
+            for number, rows in enumerate(parts):
+                job.push("rows", rows)
+                if number == 1:
+                    job.checkpoint()
+                    job.restart()
+            found = job.finish()
+        return [sorted(found[sink], key=str) for sink in ("out", "too_late")]
+
+    wanted = told(
+        "built_in", lambda w: w.aggregate("w", low=weir.min("v"), high=weir.max("v"), n=weir.count())
+    )
+    extremes = told("own", lambda w: w.aggregate_with("w", Range, {"low": int, "high": int}))
+    assert extremes == [[{k: row[k] for k in row if k != "n"} for row in wanted[0]], wanted[1]]
+    schema = {"low": int, "high": int, "n": int}
+
+    code = extremes_of_all if keyless else extremes_of_key
+    assert told("rows", lambda w: w.process("w", code, schema)) == wanted
+
+
+def extremes_of_all(window, rows):
+    return rows.select(low=pl.col("v").min(), high=pl.col("v").max(), n=pl.len().cast(pl.Int64))
+
+
+def extremes_of_key(key, window, rows):
+    return extremes_of_all(window, rows)
+
+
+@pytest.mark.parametrize("window", [weir.tumbling(20), weir.sliding(40, 20)])
+def test_rows_of_windows_stay_for_the_allowed_lateness_and_no_longer(monkeypatch, window):
+    kept = set()
+    put, clear = KeptValues.put, KeptValues.clear
+
+    def noted_put(self, values):
+        kept.update(owner for owner, _, _ in values)
+        put(self, values)
+
+    def noted_clear(self, owner):
+        kept.discard(owner)
+        clear(self, owner)
+
+    monkeypatch.setattr(KeptValues, "put", noted_put)
+    monkeypatch.setattr(KeptValues, "clear", noted_clear)
+    flow = weir.Dataflow("kept")
+    events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
+    made = flow.source("rows", events).key_by("k").window(window, allowed_lateness=100)
+    made.process("w", extremes_of_key, {"low": int, "high": int, "n": int}).sink("out", weir.Collect())
+    end_ms = 20 if window.kind == "tumbling" else 40
+    with testing.start(flow, {"rows": []}) as job:
+        job.push("rows", [{"k": "a", "at": 5, "v": 1}, {"k": "b", "at": 5, "v": 1}])
+        job.advance_watermark("rows", end_ms)
+        job.push("rows", [{"k": "a", "at": 6, "v": 3}])
+        job.advance_watermark("rows", end_ms + 99)
+        assert len(kept) == 2
+        job.restart()
+        job.advance_watermark("rows", end_ms + 100)
+        assert not kept
+        rows = [(row["k"], row["window_end"], row["n"]) for row in job.rows("out")]
+    assert sorted(rows)[:2] == [("a", 20, 1), ("a", 20, 2)]
 
 
 def test_values_of_a_pane_lie_under_the_bytes_of_the_golden_form():
