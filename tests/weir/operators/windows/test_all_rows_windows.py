@@ -243,7 +243,7 @@ def test_a_job_of_before_keeps_its_fingerprint():
             lambda rows: rows.window_all(weir.tumbling(20), early=BY_TIME).process(
                 "w", middle, {"rows": int}
             ),
-            r"step 'w': code of your own gets each window once",
+            r"step 'w': code of your own gets each window when it is complete",
         ),
         (
             lambda rows: (
