@@ -43,13 +43,14 @@ def is_wrong_password(error: KafkaError) -> bool:
 def more_telling(before: KafkaError | None, now: KafkaError) -> KafkaError:
     """Of two errors of connections the one that says why there is none: the later one, but for three cases.
 
-    It says only that no broker is left; the earlier one is about the password; or the client guessed at first that only
-    one side speaks TLS, and says of the next attempt that the other side hung up within the handshake.
+    It says only that no broker is left; the earlier one is about the password; or it said why TLS
+    failed, such as that only one side speaks it, and the later one says less of the next handshake.
     """
     if before is None:
         return now
+    is_reason = before.code() == KafkaError._SSL or _WRONG_LISTENER in before.str()
     is_vague = now.code() == KafkaError._ALL_BROKERS_DOWN or (
-        _WRONG_LISTENER in before.str() and "SSL_HANDSHAKE" in now.str() and _WRONG_LISTENER not in now.str()
+        is_reason and "SSL_HANDSHAKE" in now.str() and _WRONG_LISTENER not in now.str()
     )
     return before if is_vague or is_wrong_password(before) else now
 

@@ -262,3 +262,5 @@ def test_the_guess_that_one_side_lacks_tls_is_not_replaced_by_what_the_next_hand
     assert more_telling(hung_up, plain) is plain
     assert more_telling(plain, hung_up) is plain
     assert more_telling(plain, refused) is refused
+    unknown = KafkaError(KafkaError._SSL, "certificate verify failed (after 55ms in state SSL_HANDSHAKE)")
+    assert more_telling(unknown, hung_up) is unknown
