@@ -87,7 +87,7 @@ def open_job(
         request.restore.job_id,
         request.restore.manifest_path,
     )
-    restores = RestoreListener(clock, clock.now_us())
+    restores = RestoreListener(clock, clock.now_us(), topology.graph.name_of)
     in_database = config.task_manager.state_backend == "cassandra"
     state = places.open_state(
         config.task_manager,
@@ -182,6 +182,7 @@ def _connect(
         threads.pool(_CHECKPOINT_THREADS, "checkpoint"),
         threads.pool(_CHECKPOINT_THREADS, "images"),
         None if database is None else database.applying,
+        topology.graph.name_of,
     )
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(

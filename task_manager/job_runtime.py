@@ -314,7 +314,7 @@ class JobRuntime:
         deadline_s = self._clock.monotonic_s() + timeout_s
         for running in self._running.values():
             if not running.subtask.join(max(deadline_s - self._clock.monotonic_s(), 0)):
-                log.warning("subtask %s did not stop within %g s", running.subtask.subtask, timeout_s)
+                log.warning("%s did not stop within %g s", running.subtask.name, timeout_s)
             elif running.dead_letters is not None:
                 running.dead_letters.close()
         for running in self._running.values():

@@ -13,6 +13,8 @@ with the step's name, in the line that makes it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import polars as pl
@@ -27,6 +29,7 @@ from weir.graph_checks import (
     check_source_spec,
     checked_graph,
 )
+from weir.job_traceback import calling_line
 from weir.specs import SourceSpec
 from weir.stream_frame import type_name
 from weir.streams import Stream
@@ -43,6 +46,8 @@ class Dataflow:
         self.max_parallelism = max_parallelism
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, int] = {}
+        #: Where each step was written; see :meth:`line_of`.
+        self._lines: dict[str, str] = {}
 
     def source(
         self,
@@ -88,7 +93,8 @@ class Dataflow:
         Raises:
             GraphError: no source, or a branch that does not end in a sink.
         """
-        return checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
+        with self._telling_lines():
+            return checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
 
     def build_local(self, last: str | None = None) -> LogicalGraph:
         """The validated graph for a run in this process, where branches need not end in a sink.
@@ -103,7 +109,22 @@ class Dataflow:
         """
         wanted = set(self._nodes) if last is None else self._leading_to(last)
         nodes = [node for node in self._nodes.values() if node.name in wanted]
-        return checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
+        with self._telling_lines():
+            return checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
+
+    def line_of(self, step: str) -> str:
+        """`` (FILE, line N)`` of the job's code that made a step; empty if that is not known."""
+        return self._lines.get(step, "")
+
+    @contextmanager
+    def _telling_lines(self) -> Iterator[None]:
+        """What is wrong with a step shows only in the whole graph: no line of the job's own code raises it."""
+        try:
+            yield
+        except GraphError as error:
+            if line := self.line_of(error.step):
+                raise GraphError(f"{error}{line}") from error
+            raise
 
     def _leading_to(self, last: str) -> set[str]:
         found: set[str] = set()
@@ -133,6 +154,7 @@ class Dataflow:
         """Take in a node whose name came from :meth:`new_name`; called by streams."""
         check_parallelism(node.name, node.parallelism)
         self._nodes[node.name] = node
+        self._lines[node.name] = calling_line()
         return node
 
 

@@ -22,6 +22,7 @@ from weir.projection import project
 from weir.side_outputs import output_id
 from weir.specs import KeyedSpec, OperatorSpec, SideOutput, SinkSpec, SourceSpec
 from weir.spelling import did_you_mean
+from weir.subtask_names import CHAINED, in_step
 from weir.types import ChannelId, SubtaskId
 
 
@@ -150,7 +151,7 @@ class Stage:
     @property
     def name(self) -> str:
         """Names of the chained operators."""
-        return " -> ".join(node.name for node in self.nodes)
+        return CHAINED.join(node.name for node in self.nodes)
 
     @property
     def is_source(self) -> bool:
@@ -247,6 +248,10 @@ class PhysicalGraph:
 
     logical: LogicalGraph
     stages: tuple[Stage, ...]
+
+    def name_of(self, subtask: SubtaskId) -> str:
+        """What people read of a subtask: "step 'count', subtask 0"; of a chain all of its steps."""
+        return in_step(self.stages[subtask.stage_index].name, subtask)
 
     def stage(self, index: int) -> Stage:
         """The stage of that index.

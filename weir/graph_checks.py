@@ -58,6 +58,13 @@ def checked_graph(
     return LogicalGraph(name, tuple(without_needless_exchanges(ordered)), max_parallelism)
 
 
+def wrong_step(step: str, text: str) -> GraphError:
+    """The error of a step; :meth:`Dataflow.build` adds the line of the job that made the step."""
+    error = GraphError(f"step {step!r}: {text}")
+    error.step = step
+    return error
+
+
 def check_name(what: str, name: object) -> None:
     """Names end up in metric labels, file names and URLs, so only letters, digits and ``_ . -`` are allowed.
 
@@ -88,24 +95,22 @@ def _check_links(nodes: Sequence[Node], by_name: Mapping[str, Node], open_ends: 
     consumed = {item.producer for node in nodes for item in node.inputs}
     for node in nodes:
         if node.is_source and node.inputs:
-            raise GraphError(f"step {node.name!r}: a source has no inputs")
+            raise wrong_step(node.name, "a source has no inputs")
         if not node.is_source and not node.inputs:
-            raise GraphError(f"step {node.name!r}: it has no input; call it on a stream")
+            raise wrong_step(node.name, "it has no input; call it on a stream")
         if len(node.inputs) > 1 and not node.spec.takes_several_inputs:
-            raise GraphError(f"step {node.name!r}: only union takes several inputs; put a union before it")
+            raise wrong_step(node.name, "only union takes several inputs; put a union before it")
         for item in node.inputs:
             if item.producer not in by_name:
-                raise GraphError(
-                    f"step {node.name!r}: its input {item.producer!r} does not exist"
-                    f"{did_you_mean(item.producer, by_name)}"
+                raise wrong_step(
+                    node.name,
+                    f"its input {item.producer!r} does not exist{did_you_mean(item.producer, by_name)}",
                 )
             if by_name[item.producer].is_sink:
-                raise GraphError(
-                    f"step {node.name!r}: its input {item.producer!r} is a sink, nothing leaves it"
-                )
+                raise wrong_step(node.name, f"its input {item.producer!r} is a sink, nothing leaves it")
     for node in nodes:
         if not open_ends and not node.is_sink and node.name not in consumed:
-            raise GraphError(f"step {node.name!r}: nothing reads its output; end the branch with .sink(...)")
+            raise wrong_step(node.name, "nothing reads its output; end the branch with .sink(...)")
 
 
 def _topological(nodes: Sequence[Node]) -> list[Node]:
@@ -143,16 +148,18 @@ def _check_parallelism(node: Node, by_name: Mapping[str, Node], max_parallelism:
     check_parallelism(node.name, node.parallelism)
     hashed = any(item.exchange is Exchange.HASH for item in node.inputs)
     if (node.is_keyed or hashed) and node.parallelism > max_parallelism:
-        raise GraphError(
-            f"step {node.name!r}: parallelism {node.parallelism} is above the job's max_parallelism "
-            f"{max_parallelism}, the number of key groups"
+        raise wrong_step(
+            node.name,
+            f"parallelism {node.parallelism} is above the job's max_parallelism "
+            f"{max_parallelism}, the number of key groups",
         )
     for item in node.inputs:
         producer = by_name[item.producer]
         if item.exchange is Exchange.FORWARD and producer.parallelism != node.parallelism:
-            raise GraphError(
-                f"step {node.name!r}: parallelism {node.parallelism} differs from {producer.parallelism} "
-                f"of its input {producer.name!r}; put .rebalance(), .key_by(...) or .broadcast() between them"
+            raise wrong_step(
+                node.name,
+                f"parallelism {node.parallelism} differs from {producer.parallelism} "
+                f"of its input {producer.name!r}; put .rebalance(), .key_by(...) or .broadcast() between them",
             )
 
 
@@ -173,7 +180,7 @@ def _check_source(node: Node) -> None:
     check_source_spec(node.name, node.spec)
     difference = schema_difference(node.spec.schema, node.schema)
     if difference:
-        raise GraphError(f"step {node.name!r}: the node's schema is not the source's: {difference}")
+        raise wrong_step(node.name, f"the node's schema is not the source's: {difference}")
 
 
 def check_source_spec(step: str, spec: SourceSpec) -> None:
@@ -224,18 +231,16 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:
-        raise GraphError(f"step {node.name!r}: the node's schema is not what the step gives: {difference}")
+        raise wrong_step(node.name, f"the node's schema is not what the step gives: {difference}")
     if node.spec.sides(node.name, inputs) != node.side_outputs:
-        raise GraphError(f"step {node.name!r}: the node's side outputs are not those of the step")
+        raise wrong_step(node.name, "the node's side outputs are not those of the step")
 
 
 def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
     if item.exchange is Exchange.HASH:
         check_key_columns(node.name, item.key_columns, schema)
     elif item.key_columns:
-        raise GraphError(
-            f"step {node.name!r}: key columns {list(item.key_columns)} go only with a HASH exchange"
-        )
+        raise wrong_step(node.name, f"key columns {list(item.key_columns)} go only with a HASH exchange")
 
 
 def _check_partitioning(nodes: Sequence[Node]) -> None:
@@ -247,8 +252,8 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
         for position, item in enumerate(node.inputs):
             keys = node.spec.keys_of_input(position)
             if not keys and item.exchange is not Exchange.BROADCAST:
-                raise GraphError(
-                    f"step {node.name!r}: every subtask must get all of input {position + 1}; call broadcast before it"
+                raise wrong_step(
+                    node.name, f"every subtask must get all of input {position + 1}; call broadcast before it"
                 )
             is_there = item.exchange is Exchange.FORWARD and not item.output
             if (
@@ -256,8 +261,8 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
                 and item.key_columns != keys
                 and not (is_there and is_spread_by(spread[item.producer], keys))
             ):
-                raise GraphError(
-                    f"step {node.name!r}: its rows are not partitioned by {list(keys)}; call key_by before it"
+                raise wrong_step(
+                    node.name, f"its rows are not partitioned by {list(keys)}; call key_by before it"
                 )
 
 
@@ -268,9 +273,10 @@ def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:
     while waiting:
         producer = by_name[waiting.pop()]
         if isinstance(producer.spec, WindowAggregateSpec) and producer.spec.window.time == "processing":
-            raise GraphError(
-                f"step {node.name!r}: its rows come from windows by the clock of step {producer.name!r}, and have no "
-                'event time; use time="processing" here, too'
+            raise wrong_step(
+                node.name,
+                f"its rows come from windows by the clock of step {producer.name!r}, and have no "
+                'event time; use time="processing" here, too',
             )
         if producer.name not in seen:
             seen.add(producer.name)

@@ -242,7 +242,7 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
     try:
         flow = build(**values)
         if isinstance(flow, Dataflow):
-            return _for_processes(flow.build())
+            return _for_processes(flow, flow.build())
     except WeirError as error:
         # Its message is enough, with the line that asked for it.
         raise GraphError(f"job {module}: {error}{place_in_job(error)}") from error
@@ -253,12 +253,13 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
     )
 
 
-def _for_processes(graph: LogicalGraph) -> LogicalGraph:
+def _for_processes(flow: Dataflow, graph: LogicalGraph) -> LogicalGraph:
     for node in graph.nodes:
         if isinstance(node.spec, CollectSpec):
             raise GraphError(
                 f"step {node.name!r}: weir.Collect() keeps rows in the process that calls weir.run(flow); on task "
                 "managers end the branch with another sink, such as weir.JsonLinesSink(...)"
+                f"{flow.line_of(node.name)}"
             )
     return graph
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import sysconfig
 import traceback
 from pathlib import Path
@@ -31,12 +32,23 @@ def place_in_job(error: BaseException) -> str:
     """`` (FILE, line N)`` of the job's code that raised or asked for what raised; empty if none is known."""
     if isinstance(error, SyntaxError) and error.filename:
         # Its own text ends with the line, but has only the file's name.
-        return f" ({error.filename}, line {error.lineno})"
+        return _place(error.filename, error.lineno)
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if not _is_loader(frame.filename) and not _is_ours(frame.filename)]
     own = [frame for frame in outside if not frame.filename.startswith(_INSTALLED)]
     found = own or outside
-    return f" ({found[-1].filename}, line {found[-1].lineno})" if found else ""
+    return _place(found[-1].filename, found[-1].lineno) if found else ""
+
+
+def calling_line() -> str:
+    """`` (FILE, line N)`` of the job's code that is calling Weir now; empty if there is none."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        filename = frame.f_code.co_filename
+        if not (_is_ours(filename) or _is_loader(filename) or filename.startswith(_INSTALLED)):
+            return _place(filename, frame.f_lineno)
+        frame = frame.f_back
+    return ""
 
 
 def suggestion(error: BaseException) -> str:
@@ -50,6 +62,10 @@ def suggestion(error: BaseException) -> str:
         known = {*frame.f_locals, *frame.f_globals, *dir(builtins)}
     near = did_you_mean(error.name, known)
     return near if near.endswith("?") else ""
+
+
+def _place(filename: str, line: int | None) -> str:
+    return f" ({filename}, line {line})"
 
 
 def _is_ours(filename: str) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from weir.errors import FailureKind
 from weir.protocol import checkpoint_model as model
 from weir.redaction import redacted_text
+from weir.subtask_names import NameOf
 
 log = logging.getLogger("control_plane")
 
@@ -18,7 +19,9 @@ _DELIVERY_KINDS = {FailureKind.OUTAGE: "outage", FailureKind.PERMANENT: "refused
 class CheckpointLog:
     """One per job; the checkpointer calls it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name_of: NameOf) -> None:
+        """``name_of``: what subtasks are called."""
+        self._name_of = name_of
         #: Checkpoints, without savepoints, that failed since the last one that did not.
         self._failed_in_a_row = 0
 
@@ -43,9 +46,9 @@ class CheckpointLog:
         again = "" if again_ms is None else f"; again in {again_ms} ms"
         for failure in failures:
             log.warning(
-                "%s: subtask %s could not deliver what it had received: %s%s",
+                "%s: %s could not deliver what it had received: %s%s",
                 _DELIVERY_KINDS.get(failure.kind, "mistake"),
-                failure.subtask,
+                self._name_of(failure.subtask),
                 failure.cause,
                 again,
             )

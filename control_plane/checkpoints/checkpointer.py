@@ -101,8 +101,9 @@ class Checkpointer:
                 delivery_delay_ms_max=config.restart_delay_ms_max,
             ),
             next_id,
+            job.graph.name_of,
         )
-        self._log = CheckpointLog()
+        self._log = CheckpointLog(job.graph.name_of)
         self._calls = CheckpointCalls(job, task_managers, background)
         #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}

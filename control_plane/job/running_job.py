@@ -49,7 +49,11 @@ class RunningJob:
         self.graph, self.routing_tables = graph_and_routing(physical_graph(job.graph), since)
         self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
         self.machine = JobMachine(
-            self.graph.subtasks(), restarts=restarts, commits_at_end=True, generation=start.generation
+            self.graph.subtasks(),
+            restarts=restarts,
+            commits_at_end=True,
+            generation=start.generation,
+            name_of=self.graph.name_of,
         )
         self.reports: dict[SubtaskId, control_pb2.SubtaskReport] = {}
         #: Last reports of subtasks that a rescale retired: their events count.

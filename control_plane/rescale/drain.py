@@ -141,7 +141,7 @@ class Drainer:
             if stage.is_source and not self._checkpoints.is_enabled:
                 return RescaleRefusal(
                     RefusalKind.SOURCE,
-                    f"source subtask {subtask} ({stage.name}) runs on {name}, and sources move by a checkpoint: set "
+                    f"the source {graph.name_of(subtask)} runs on {name}, and sources move by a checkpoint: set "
                     "controlPlane.checkpoint_uri, drain another task manager, or let the job end",
                 )
         drain = Drain(name)

@@ -127,7 +127,7 @@ class Rescaler:
         if stage.is_source:
             return self._source_moves.begin(plan, stage.name)
         migrates = job.strategy.move is StateMove.FETCHED
-        started = self.log.add(plan, wall_ms(self._clock), migrates=migrates)
+        started = self.log.add(plan, wall_ms(self._clock), migrates=migrates, name_of=self._job.graph.name_of)
         if isinstance(started, RescaleRefusal):
             return started
         rescale, actions = started

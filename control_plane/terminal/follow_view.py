@@ -12,6 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from control_plane.web.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
+from weir.subtask_names import in_step
+from weir.types import SubtaskId
 
 _BAR_COLUMNS = 24
 #: Restores of more subtasks become one line.
@@ -116,11 +118,14 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         left = sum(restore.groups_left for restore in restoring)
         yield "restores", _bar(_restoring(restoring), total - left, total)
         return
+    names = {stage.stage: stage.name for stage in status.stages}
     for restore in restoring:
+        subtask = SubtaskId(restore.stage, restore.subtask_index)
+        who = in_step(names.get(restore.stage, str(restore.stage)), subtask)
         yield (
             "restore",
             _bar(
-                f"subtask {restore.stage}/{restore.subtask_index}: {restore.groups_left} key groups left",
+                f"{who}: {restore.groups_left} key groups left",
                 restore.groups_total - restore.groups_left,
                 restore.groups_total,
             ),

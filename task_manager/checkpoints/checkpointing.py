@@ -37,6 +37,7 @@ from weir.state.images.image_client import image_ids_of, is_image, joined_ids
 from weir.state.placement.group_places import HeldGroup
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture, WriteHold
+from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class CheckpointParticipant:
         threads: Executor,
         takers: Executor,
         applying: ChangesApplied | None = None,
+        name_of: NameOf = numbered,
     ) -> None:
         """The executors are shut down with this.
 
@@ -71,6 +73,7 @@ class CheckpointParticipant:
             threads: publishes parts, which may be slow.
             takers: takes images; apart from ``threads``, because subtasks may have to wait for it.
             applying: brings changes of complete checkpoints into a database that keeps the state.
+            name_of: what subtasks are called in the log.
         """
         self._identity = identity
         self._address = address
@@ -82,6 +85,7 @@ class CheckpointParticipant:
         self._threads = threads
         self._takers = takers
         self._applying = applying
+        self._name_of = name_of
         self._shared = None if publisher is None else SharedImages(publisher, takers)
         self._acknowledgements = Acknowledgements(self._acknowledge, self._run)
         self._lock = threading.Lock()
@@ -334,7 +338,7 @@ class CheckpointParticipant:
         if failure:
             # Nobody waits for a part of a checkpoint that is over.
             level = logging.DEBUG if 0 < checkpoint_id <= self.ended_id else logging.WARNING
-            log.log(level, "checkpoint %d: no part of subtask %s: %s", checkpoint_id, subtask, failure)
+            log.log(level, "checkpoint %d: no part of %s: %s", checkpoint_id, self._name_of(subtask), failure)
         return MadePart(subtask, checkpoint_id, part_json, failure)
 
     def _acknowledge(self, parts: Sequence[MadePart]) -> None:

@@ -6,6 +6,7 @@ import logging
 
 from task_manager.subtasks.progress import SubtaskProgress
 from weir.clock import Clock
+from weir.subtask_names import NameOf
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -19,8 +20,9 @@ class RestoreListener:
     alone.
     """
 
-    def __init__(self, clock: Clock, began_us: int) -> None:
+    def __init__(self, clock: Clock, began_us: int, name_of: NameOf) -> None:
         """``began_us``: wall clock, epoch µs, before the store of the job was opened: fetching tables counts."""
+        self._name_of = name_of
         self._clock = clock
         self._began_us = began_us
         self._began_s = clock.monotonic_s()
@@ -40,7 +42,9 @@ class RestoreListener:
             return
         progress.restore_groups = groups
         progress.restore_started_us = self._began_us
-        log.info("restoring subtask %s: %d key groups, %d of them in the background", subtask, groups, left)
+        log.info(
+            "restoring %s: %d key groups, %d of them in the background", self._name_of(subtask), groups, left
+        )
         self._open[subtask] = progress
         self.progressed(subtask, left)
 
@@ -53,8 +57,8 @@ class RestoreListener:
         progress.restoring_groups = left
         if left == 0 and self._open.pop(subtask, None) is not None:
             log.info(
-                "restored subtask %s: %d key groups in %.3f s",
-                subtask,
+                "restored %s: %d key groups in %.3f s",
+                self._name_of(subtask),
                 progress.restore_groups,
                 progress.restore_s,
             )
@@ -64,8 +68,8 @@ class RestoreListener:
         progress = self._open.pop(subtask, None)
         if progress is not None:
             log.info(
-                "the restore of subtask %s ended with it: %d of %d key groups were left",
-                subtask,
+                "the restore of %s ended with it: %d of %d key groups were left",
+                self._name_of(subtask),
                 progress.restoring_groups,
                 progress.restore_groups,
             )

@@ -35,6 +35,7 @@ class Subtask(ABC):
     def __init__(self, parts: SubtaskParts) -> None:
         subtask, timers = parts.subtask, parts.timers
         self.subtask = subtask
+        self.name = parts.name
         self.mailbox = parts.mailbox
         self.progress = parts.progress
         self._errors = parts.errors
@@ -117,7 +118,7 @@ class Subtask(ABC):
             if self._ends_stream_when_cancelled:
                 self._chain.output.broadcast(EndOfStream())
         except WeirError as error:
-            log.debug("subtask %s: the end of its stream was not told: %s", self.subtask, error)
+            log.debug("%s: the end of its stream was not told: %s", self.name, error)
         self._abandon()
         self._change(SubtaskState.CANCELED)
 
@@ -130,7 +131,7 @@ class Subtask(ABC):
             self.progress.failed_step = error.step
             self._change(SubtaskState.FAILED, str(error))
         else:
-            log.error("subtask %s failed", self.subtask, exc_info=error)
+            log.error("%s failed", self.name, exc_info=error)
             self._change(SubtaskState.FAILED, f"{type(error).__name__}: {error}")
 
     def _run_last_commands(self) -> None:
@@ -228,7 +229,7 @@ class Subtask(ABC):
             try:
                 close()
             except BaseException:
-                log.warning("subtask %s: closing after a failure failed too", self.subtask, exc_info=True)
+                log.warning("%s: closing after a failure failed too", self.name, exc_info=True)
 
     def _change(self, state: SubtaskState, cause: str = "") -> None:
         self.progress.cause = cause

@@ -130,6 +130,7 @@ class SubtaskFactory:
         chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
         parts = SubtaskParts(
             subtask,
+            topology.graph.name_of(subtask),
             chain,
             mailbox,
             self._timers(topology.graph),

@@ -40,6 +40,8 @@ class SubtaskParts:
     """What a subtask of any kind is made of."""
 
     subtask: SubtaskId
+    #: What people read of it.
+    name: str
     chain: OperatorChain[Output]
     mailbox: Mailbox
     timers: SubtaskTimers

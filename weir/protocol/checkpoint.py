@@ -41,6 +41,7 @@ from weir.protocol.checkpoint_model import (
 from weir.protocol.checkpoint_records import QUEUE_MAX
 from weir.protocol.checkpoint_steps import FINISH_RETRY_MS, CheckpointSteps
 from weir.protocol.restart import back_off_ms
+from weir.subtask_names import NameOf, listed
 
 #: From the type of an event to the method of :class:`CheckpointMachine` that handles it.
 Handlers = Mapping[type, Callable[["CheckpointMachine", Any], list[CheckpointAction]]]
@@ -193,9 +194,9 @@ class CheckpointMachine(CheckpointSteps):
         if flight is not None and not flight.is_committing:
             waited_ms = self._now_ms - (flight.record.started_ms or 0)
             if waited_ms >= self._settings.timeout_ms:
-                missing = ", ".join(map(str, sorted(flight.missing)))
+                missing = listed(self._name_of, sorted(flight.missing))
                 return self._fail(
-                    flight, f"no part of subtasks {missing} after {waited_ms} ms (checkpoint_timeout_ms)"
+                    flight, f"no part of {missing} after {waited_ms} ms (checkpoint_timeout_ms)"
                 )
         return []
 
@@ -222,9 +223,11 @@ class CheckpointMachine(CheckpointSteps):
         if not self.waits_for(event.generation, event.checkpoint_id, event.subtask):
             return []
         if event.checkpoint_id == 0:
-            return [FailJob(f"subtask {event.subtask} could not make its last part: {event.cause}")]
+            return [FailJob(f"{self._name_of(event.subtask)} could not make its last part: {event.cause}")]
         flight = self._flight
-        return self._fail(flight, f"subtask {event.subtask}: {event.cause}") if flight is not None else []
+        return (
+            self._fail(flight, f"{self._name_of(event.subtask)}: {event.cause}") if flight is not None else []
+        )
 
     def _committed(self, event: Committed) -> list[CheckpointAction]:
         flight = self._committing(event.checkpoint_id)
@@ -270,7 +273,7 @@ class CheckpointMachine(CheckpointSteps):
         is_stop = stop is not None and stop.checkpoint_id == event.checkpoint_id
         if event.failures and not is_final:
             # The next deployment delivers it.
-            return [FailJob(_undelivered(event.failures), event.failures[0].kind)]
+            return [FailJob(_undelivered(event.failures, self._name_of), event.failures[0].kind)]
         if not (is_final or is_stop) or not self._untold:
             return []
         self._untold &= {*event.unreached, *(failure.task_manager for failure in event.failures)}
@@ -291,7 +294,9 @@ class CheckpointMachine(CheckpointSteps):
         settings = self._settings
         self._deliveries_failed += 1
         if self._deliveries_failed > settings.deliveries_max:
-            cause = f"{_undelivered(failures)}; given up after {self._deliveries_failed} attempts"
+            cause = (
+                f"{_undelivered(failures, self._name_of)}; given up after {self._deliveries_failed} attempts"
+            )
             return [FailJob(cause, FailureKind.PERMANENT)]
         self._retry_ms = self._now_ms + back_off_ms(
             self._deliveries_failed, settings.delivery_delay_ms, settings.delivery_delay_ms_max
@@ -318,7 +323,7 @@ class CheckpointMachine(CheckpointSteps):
     }
 
 
-def _undelivered(failures: Sequence[DeliveryFailure]) -> str:
+def _undelivered(failures: Sequence[DeliveryFailure], name_of: NameOf) -> str:
     first = failures[0]
     others = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    return f"subtask {first.subtask}{others} could not deliver what it had received: {first.cause}"
+    return f"{name_of(first.subtask)}{others} could not deliver what it had received: {first.cause}"

@@ -15,6 +15,7 @@ from weir.protocol.checkpoint_parties import CheckpointParties
 from weir.protocol.checkpoint_records import CheckpointRecords
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import SubtaskPart
+from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
 
@@ -46,9 +47,10 @@ class Flight:
 class CheckpointLife:
     """All checkpoints of a job; see :class:`~weir.protocol.checkpoint.CheckpointMachine`."""
 
-    def __init__(self, settings: CheckpointSettings, next_id: int) -> None:
+    def __init__(self, settings: CheckpointSettings, next_id: int, name_of: NameOf = numbered) -> None:
         """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""
         self._settings = settings
+        self._name_of = name_of
         self._now_ms = 0
         self._generation = 0
         self._is_running = False

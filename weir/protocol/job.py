@@ -42,6 +42,7 @@ from weir.protocol.job_model import (
     TaskManagerLost,
 )
 from weir.protocol.job_steps import JobSteps
+from weir.subtask_names import in_step, without_step
 
 __all__ = [
     "Action",
@@ -114,28 +115,35 @@ class JobMachine(JobSteps):
             return self._advance()
         match event.status:
             case SubtaskStatus.FAILED:
-                return self._restart_or_fail(_failure_of(event))
+                return self._restart_or_fail(self._failure_of(event))
             case SubtaskStatus.CANCELED:
                 reason = event.cause or "its task manager stopped it"
-                cause = f"subtask {event.subtask} was cancelled: {reason}"
+                cause = f"{self._name_of(event.subtask)} was cancelled: {reason}"
                 return self._restart_or_fail(Failure(cause, is_secondary=True))
             case SubtaskStatus.DEPLOYED if self._state is JobState.RUNNING:
                 return [Start(self._subtasks.assignments([event.subtask], last_stage_first=True))]
             case _:
                 return self._advance()
 
+    def _failure_of(self, event: SubtaskReported) -> Failure:
+        who = in_step(event.step, event.subtask) if event.step else self._name_of(event.subtask)
+        cause = f"{who} failed: {without_step(event.cause, event.step) or 'no cause given'}"
+        # Outside of the steps it is mostly a channel or a store of a subtask that failed before.
+        is_secondary = not event.step and event.kind is not FailureKind.PERMANENT
+        return Failure(cause, event.kind, event.step, is_secondary)
+
     def _report_while_restarting(self, event: SubtaskReported) -> list[Action]:
         """Nobody waits for the end of what still runs: the next deployment fences it. But it may tell the cause."""
         if not self._record(event) or event.status is not SubtaskStatus.FAILED:
             return []
-        return self._learn(_failure_of(event))
+        return self._learn(self._failure_of(event))
 
     def _report_while_stopping(self, event: SubtaskReported) -> list[Action]:
         """In FAILING or CANCELLING: the first cause stands, unless another failure led to it."""
         if not self._record(event):
             return []
         if event.status is SubtaskStatus.FAILED and self._state is JobState.FAILING:
-            found = _failure_of(event)
+            found = self._failure_of(event)
             if self._failure.is_secondary and not found.is_secondary:
                 self._failure, self._cause = found, found.cause
         return self._end_if_quiet()
@@ -312,10 +320,3 @@ class JobMachine(JobSteps):
         JobState.CANCELLED: _FINAL,
         JobState.STOPPED: _FINAL,
     }
-
-
-def _failure_of(event: SubtaskReported) -> Failure:
-    cause = f"subtask {event.subtask} failed: {event.cause or 'no cause given'}"
-    # Outside of the steps it is mostly a channel or a store of a subtask that failed before.
-    is_secondary = not event.step and event.kind is not FailureKind.PERMANENT
-    return Failure(cause, event.kind, event.step, is_secondary)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from weir.errors import InvalidTransitionError
 from weir.protocol.job_model import TRANSITIONS, UNFINISHED_ENDS, Failure, JobState, SubtaskStatus
 from weir.protocol.job_subtasks import JobSubtasks
+from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
 _HISTORY_ENTRIES_MAX = 64
@@ -26,6 +27,7 @@ class JobLife:
         restarts: bool = False,
         commits_at_end: bool = False,
         generation: int = 1,
+        name_of: NameOf = numbered,
     ) -> None:
         """A job that waits for task managers.
 
@@ -34,6 +36,7 @@ class JobLife:
             restarts: a failure leads to RESTARTING, and the machine asks with :class:`Restart`.
             commits_at_end: FINISHED takes a last checkpoint: the job is FINISHING until :class:`FinalCommitted`.
             generation: of the first deployment.
+            name_of: what subtasks are called in causes.
 
         Raises:
             ValueError: there is no subtask.
@@ -46,6 +49,7 @@ class JobLife:
         self._restarts = restarts
         self._commits_at_end = commits_at_end
         self._generation = generation
+        self._name_of = name_of
         self._failure = Failure("")
         self._state = JobState.WAITING_FOR_TASK_MANAGERS
         self._cause = ""

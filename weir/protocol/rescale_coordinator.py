@@ -40,6 +40,7 @@ from weir.protocol.rescale_model import (
 )
 from weir.protocol.rescale_phases import RescalePhases
 from weir.protocol.rescale_plan import RescalePlan
+from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
 #: From the type of an event to the method of :class:`RescaleMachine` that handles it.
@@ -50,9 +51,20 @@ _HISTORY_ENTRIES_MAX = 64
 class RescaleMachine(RescalePhases):
     """One rescale. Not safe for use by several threads at once."""
 
-    def __init__(self, rescale_id: int, plan: RescalePlan, now_ms: int, *, migrates: bool) -> None:
-        """``migrates``: state follows its group in the background, and the rescale ends when it is there."""
+    def __init__(
+        self, rescale_id: int, plan: RescalePlan, now_ms: int, *, migrates: bool, name_of: NameOf = numbered
+    ) -> None:
+        """One that has not begun.
+
+        Args:
+            rescale_id: number of the rescale.
+            plan: what is to be done.
+            now_ms: when it begins.
+            migrates: state follows its group in the background, and the rescale ends when it is there.
+            name_of: what subtasks are called in causes.
+        """
         super().__init__(rescale_id, plan, now_ms)
+        self._name_of = name_of
         self._migrates = migrates and bool(plan.moves)
         self._now_ms = now_ms
         self._not_deployed = set(plan.new)
@@ -135,7 +147,7 @@ class RescaleMachine(RescalePhases):
         self._check_party(event.subtask, self.plan.new, "a new subtask")
         self._new_live.discard(event.subtask)
         self._new_lost.add(event.subtask)
-        return self._abort(f"subtask {event.subtask} could not be deployed: {event.cause}")
+        return self._abort(f"{self._name_of(event.subtask)} could not be deployed: {event.cause}")
 
     def _prepared(self, event: Prepared) -> list[RescaleAction]:
         self._check_party(event.subtask, self.plan.subtasks, "a subtask of the stage")
@@ -144,7 +156,7 @@ class RescaleMachine(RescalePhases):
 
     def _prepare_refused(self, event: PrepareRefused) -> list[RescaleAction]:
         self._check_party(event.subtask, self.plan.subtasks, "a subtask of the stage")
-        return self._abort(f"subtask {event.subtask} cannot take part: {event.cause}")
+        return self._abort(f"{self._name_of(event.subtask)} cannot take part: {event.cause}")
 
     def _rerouted(self, event: Rerouted) -> list[RescaleAction]:
         self._check_party(event.subtask, self.plan.upstream, "an upstream subtask")
@@ -181,7 +193,7 @@ class RescaleMachine(RescalePhases):
         if is_new:
             self._new_live.discard(event.subtask)
             self._new_lost.add(event.subtask)
-        return self._abort(f"subtask {event.subtask} is lost: {event.cause}")
+        return self._abort(f"{self._name_of(event.subtask)} is lost: {event.cause}")
 
     def _lost_while_aborting(self, event: PartyLost) -> list[RescaleAction]:
         if event.subtask not in self.plan.new:
@@ -276,7 +288,7 @@ class RescaleMachine(RescalePhases):
 
     def _fail(self, event: PartyLost) -> list[RescaleAction]:
         self._cause = (
-            f"subtask {event.subtask} is lost while rescale {self.rescale_id} of stage {self.plan.stage_index} "
+            f"{self._name_of(event.subtask)} is lost while rescale {self.rescale_id} of stage {self.plan.stage_index} "
             f"is in phase {self._phase.value}: {event.cause}"
         )
         return [FailJob(self._cause), *self._end(RescalePhase.FAILED)]

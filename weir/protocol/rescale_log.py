@@ -9,6 +9,7 @@ from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_model import RescaleAction, RescaleEvent, RescalePhase
 from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
 from weir.protocol.rescale_source import SourceRescaleMachine
+from weir.subtask_names import NameOf, numbered
 
 #: Rescales that are remembered at most.
 RESCALES_MAX = 64
@@ -75,7 +76,7 @@ class RescaleLog:
         )
 
     def add(
-        self, plan: RescalePlan, now_ms: int, *, migrates: bool
+        self, plan: RescalePlan, now_ms: int, *, migrates: bool, name_of: NameOf = numbered
     ) -> tuple[RescaleMachine, list[RescaleAction]] | RescaleRefusal:
         """Start a rescale; returns its machine and its first actions, or the refusal while another one runs.
 
@@ -86,7 +87,7 @@ class RescaleLog:
         if busy is not None:
             return busy
         self._reserve(plan)
-        machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates)
+        machine = RescaleMachine(self._last_id, plan, now_ms, migrates=migrates, name_of=name_of)
         self._rescales[self._last_id] = machine
         return machine, machine.start()
 

@@ -115,7 +115,8 @@ def test_a_part_that_cannot_be_made_gives_the_checkpoint_up_for_everybody():
         )
         assert here.parts.checkpointer.acknowledged(request).taken
         await settle()
-        assert (record.state, record.cause) == (CheckpointState.FAILED, "subtask 1/0: the disk is full")
+        cause = "steps 'count -> out', subtask 0: the disk is full"
+        assert (record.state, record.cause) == (CheckpointState.FAILED, cause)
         assert told(here) == {"h:1": [(1, False)], "h:2": [(1, False)]}
         assert here.state is JobState.RUNNING
         await here.close()

@@ -178,7 +178,10 @@ def test_a_new_subtask_that_its_task_manager_stops_takes_the_rescale_back():
         deployed.set()
         await until(lambda: rescale.phase.is_final)
         assert (rescale.phase.value, here.state) == ("ABORTED", JobState.RUNNING)
-        assert rescale.cause == f"subtask {new[1]} is lost: its task manager stopped it"
+        assert (
+            rescale.cause
+            == f"steps 'count -> out', subtask {new[1].subtask_index} is lost: its task manager stopped it"
+        )
         here.parts.checkpointer.request()
         await until(lambda: here.parts.checkpointer.latest_id == 1)
         await here.close()

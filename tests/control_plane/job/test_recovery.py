@@ -50,7 +50,7 @@ def test_what_led_to_a_failure_is_waited_for_a_moment():
         assert here.state is JobState.RESTARTING
         here.holder(FIRST).fail(FIRST, "1 / 0", failed_step="count")
         await until(lambda: is_running(here, 2))
-        assert here.job.machine.restart_cause == "subtask 1/0 failed: 1 / 0"
+        assert here.job.machine.restart_cause == "step 'count', subtask 0 failed: 1 / 0"
         await here.close()
 
     run(test)
@@ -112,7 +112,7 @@ def test_failures_in_a_row_come_to_an_end():
         await here.parts.coordinator.ended.wait()
         assert here.state is JobState.FAILED
         assert here.job.machine.cause.startswith(
-            "subtask 1/0 failed: 1 / 0; given up after 2 restarts without"
+            "step 'count', subtask 0 failed: 1 / 0; given up after 2 restarts without"
         )
         # Its checkpoints stay: another start goes on from them.
         assert "remove" not in here.done

@@ -130,10 +130,10 @@ def test_everything_that_goes_on_is_shown():
         "12,345 in, 4,000/s, 9,000 out",
         "checkpoint 7 COMPLETE in 1,035 ms, 2.5 MB new, 3 s ago",
         "4: count 2 -> 3 MIGRATING",
-        "subtask 1/0: 16 key groups left",
+        "step 'count', subtask 0: 16 key groups left",
     ):
         assert words in text
-    assert "subtask 1/1" not in text
+    assert "subtask 1:" not in text
     assert (bar_columns(text, "rescale"), bar_columns(text, "restore")) == (6, 18)
     assert line(moment) == (
         "running; 12,345 events in, 4,000/s; checkpoint 7 COMPLETE in 1,035 ms, 2.5 MB new, 3 s ago; 4: count 2 -> 3 "

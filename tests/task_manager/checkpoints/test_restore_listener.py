@@ -18,7 +18,7 @@ def clock():
 @pytest.fixture
 def listener(clock, caplog):
     caplog.set_level(logging.INFO, "task_manager")
-    return RestoreListener(clock, clock.now_us())
+    return RestoreListener(clock, clock.now_us(), lambda subtask: f"subtask {subtask}")
 
 
 def test_start_progress_and_end(listener, clock, caplog):

@@ -33,6 +33,7 @@ def task_subtask(name, operator, inbox, inputs, clock):
     )
     parts = SubtaskParts(
         subtask=SUBTASK,
+        name="step 'made', subtask 0",
         chain=chain,
         mailbox=mailbox,
         timers=SubtaskTimers(200, 0, 1000, 60_000, 1000, 5, 100),

@@ -103,6 +103,7 @@ def source(request):
     context = SimpleNamespace(operator_name="source")
     parts = SubtaskParts(
         SUBTASK,
+        "step 'source', subtask 0",
         chain,
         Mailbox(Inbox()),
         timers,

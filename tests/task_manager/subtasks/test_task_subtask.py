@@ -132,6 +132,7 @@ class Setup:
         self.subtask = TaskSubtask(
             SubtaskParts(
                 SUBTASK,
+                "step 'both', subtask 0",
                 self.chain,
                 mailbox,
                 timers,

@@ -140,8 +140,8 @@ def test_a_cause_that_comes_late_replaces_the_failure_that_it_led_to(running):
     assert restart.failure.is_secondary
     bug = SubtaskReported(COUNT, SubtaskStatus.FAILED, "a bug", kind=FailureKind.ROWS, step="count")
     assert tell(running, bug) == []
-    assert running.failure == Failure("subtask 1/0 failed: a bug", FailureKind.ROWS, "count")
-    assert running.restart_cause == "subtask 1/0 failed: a bug"
+    assert running.failure == Failure("step 'count', subtask 0 failed: a bug", FailureKind.ROWS, "count")
+    assert running.restart_cause == "step 'count', subtask 0 failed: a bug"
 
 
 @pytest.mark.parametrize("machine", ["running", "deploying", "restarting"])
@@ -152,7 +152,7 @@ def test_what_would_fail_again_fails_the_job_at_once(request, machine):
     )
     tell(job, absent)
     assert job.state in (JobState.FAILING, JobState.FAILED)
-    assert job.cause == "subtask 0/0 failed: no such file"
+    assert job.cause == "step 'in', subtask 0 failed: no such file"
 
 
 def test_a_refused_deployment_that_would_be_refused_again_fails_the_job(deploying):
@@ -169,7 +169,7 @@ def test_a_job_without_restarts_fails_with_the_cause_and_not_with_what_it_led_to
     tell(job, SlotsAvailable(PLACEMENT), *all_report(SubtaskStatus.DEPLOYED, SOURCE, COUNT))
     tell(job, SubtaskReported(SOURCE, SubtaskStatus.CANCELED))
     ended = tell(job, SubtaskReported(COUNT, SubtaskStatus.FAILED, "a bug", step="count"))
-    assert ended == [JobEnded(JobState.FAILED, "subtask 1/0 failed: a bug")]
+    assert ended == [JobEnded(JobState.FAILED, "step 'count', subtask 0 failed: a bug")]
 
 
 def test_a_job_that_starts_again_has_the_subtasks_of_its_checkpoint(restarting):

@@ -176,7 +176,7 @@ def test_a_checkpoint_that_takes_too_long_is_given_up(in_flight):
     assert in_flight.tell(Tick(), at=6000) == [NotifyEnd(7, 1, False, BOTH)]
     record = in_flight.machine.records[0]
     assert record.state is CheckpointState.FAILED
-    assert record.cause == "no part of subtasks 1/0 after 5000 ms (checkpoint_timeout_ms)"
+    assert record.cause == "no part of subtask 1/0 after 5000 ms (checkpoint_timeout_ms)"
     assert in_flight.tell(Tick(), at=6200) == [Trigger(8, (SOURCE,))]
     assert in_flight.deliver(7, COUNT) == []
 
