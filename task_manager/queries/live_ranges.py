@@ -15,8 +15,8 @@ from operator import itemgetter
 import numpy as np
 
 from task_manager.queries.state_copies import Entries, LivePart, StateCopy
+from weir.operators.queries.key_range import Check
 from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_bounds, stored_entries
-from weir.operators.queries.state_format import Check
 from weir.protocol.queries import QueryError
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.overlay import overlaid

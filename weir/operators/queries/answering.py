@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -14,10 +14,11 @@ from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
 from weir.operators.queries.dicts import DICT_KEY, DictFormat
 from weir.operators.queries.formats import format_of
+from weir.operators.queries.key_range import Check, KeyRange
 from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
 from weir.operators.queries.reading import RangeReading, StateReading
-from weir.operators.queries.state_format import Check, StateFormat
+from weir.operators.queries.state_format import StateFormat
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
 from weir.questions.askable import askable, refused_step
 from weir.specs.keyed import KeyedSpec
@@ -170,13 +171,16 @@ def answer_range(
     """
     check_range(asked, question)
     if question.counts:
-        return Page(asked, [], [], count=_count(asked, reading, state_id, groups, question, check))
+        # A number needs no order.
+        ranges = _key_ranges(asked, state_id, groups, replace(question, reverse=False), check)
+        return Page(asked, [], [], count=_count(asked.format, reading, ranges))
     bytes_max = (ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX) // question.shares
     keys: list[bytes] = []
     values: list[Any] = []
     size_bytes, size_of = 0, asked.format.size_bytes
     after: bytes | None = None
-    for block in merged_blocks(asked, reading, state_id, groups, question, check):
+    ranges = _key_ranges(asked, state_id, groups, question, check)
+    for block in _merged_blocks(asked.format, reading, ranges, question, check):
         check()
         live = asked.format.live(reading, block, question)
         for key, value in live:
@@ -192,23 +196,15 @@ def answer_range(
     return Page(asked, keys, values, after)
 
 
-def _count(
-    asked: AskedState,
-    reading: RangeReading,
-    state_id: int,
-    groups: Sequence[int],
-    question: Question,
-    check: Check,
-) -> int:
-    """How many keys a range has: group by group, since a number needs no order."""
-    count, question = 0, replace(question, reverse=False)
-    bounds, state_format, runs_max = _bounds(asked, question), asked.format, _runs_max(groups)
-    for group in groups:
-        runs = list(state_format.runs(reading, group, state_id, bounds, question, check, runs_max))
+def _count(state_format: StateFormat, reading: RangeReading, ranges: Iterable[KeyRange]) -> int:
+    """How many keys there are, key group by key group."""
+    count = 0
+    for keys in ranges:
+        runs, check = list(state_format.runs(reading, keys)), keys.check
         blocks = _blocks(runs[0]) if len(runs) == 1 else merged_runs(runs, BLOCK_ROWS, check, reverse=False)
         for block in blocks:
             check()
-            live = state_format.live(reading, block, question)
+            live = state_format.live(reading, block, keys.question)
             count += len(live) if isinstance(live, list) else sum(1 for _ in live)
     return count
 
@@ -218,9 +214,12 @@ def _blocks(entries: Entries) -> Iterator[list[tuple[bytes, Any]]]:
         yield block
 
 
-def _runs_max(groups: Sequence[int]) -> int:
-    """So many runs of each key group are read side by side at most."""
-    return max(_RUNS_MAX // max(len(groups), 1), 2)
+def _key_ranges(
+    asked: AskedState, state_id: int, groups: Sequence[int], question: Question, check: Check
+) -> Iterator[KeyRange]:
+    """What each key group is asked."""
+    bounds, runs_max = _bounds(asked, question), max(_RUNS_MAX // max(len(groups), 1), 2)
+    return (KeyRange(group, state_id, bounds, question, check, runs_max) for group in groups)
 
 
 def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]:
@@ -244,21 +243,14 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
     return start, stop
 
 
-def merged_blocks(
-    asked: AskedState,
+def _merged_blocks(
+    state_format: StateFormat,
     reading: RangeReading,
-    state_id: int,
-    groups: Sequence[int],
+    ranges: Iterable[KeyRange],
     question: Question,
     check: Check,
 ) -> Iterator[list[tuple[bytes, Any]]]:
-    """Keys within a range and what they have, of all groups and in order, many at a time."""
-    bounds, state_format = _bounds(asked, question), asked.format
-    runs_max = _runs_max(groups)
-    runs = (
-        run
-        for group in groups
-        for run in state_format.runs(reading, group, state_id, bounds, question, check, runs_max)
-    )
+    """Keys within ranges and what they have, of all groups and in order, many at a time."""
+    runs = (run for keys in ranges for run in state_format.runs(reading, keys))
     rows = min(question.limit, state_format.block_rows)
     yield from merged_runs(runs, rows, check, reverse=question.reverse, cut_bytes=state_format.cut_bytes)

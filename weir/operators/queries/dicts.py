@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading
-from weir.operators.queries.state_format import Check, EntryFormat, KeyBounds
-from weir.protocol.queries import Question
+from weir.operators.queries.state_format import EntryFormat
 
 #: What keys of the dict are, whatever the key columns of the step.
 DICT_KEY = pa.field("key", pa.string(), nullable=False)
@@ -25,19 +25,10 @@ class DictFormat(EntryFormat):
     def __init__(self) -> None:
         super().__init__(orjson.loads)
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`."""
-        if group == self.only_group:
-            yield from super().runs(reading, group, state_id, bounds, question, check, runs_max)
+        if keys.group == self.only_group:
+            yield from super().runs(reading, keys)
 
     def plain_values(self, values: Any) -> list[Any]:
         """See :class:`StateFormat`."""

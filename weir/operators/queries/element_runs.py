@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby, islice
 
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading
-from weir.operators.queries.state_format import KEY_ELEMENTS_MAX, Check, KeyBounds
+from weir.operators.queries.state_format import KEY_ELEMENTS_MAX
 from weir.protocol.queries import QueryError
 from weir.state import layout
 from weir.state.api import prefix_end
@@ -20,10 +21,9 @@ _PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
 _CHECKED = 1_000
 
 
-def element_runs(
-    reading: RangeReading, prefix: bytes, bounds: KeyBounds, check: Check, *, reverse: bool
-) -> Iterator[Entries]:
+def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
     """A run for each length of keys: user keys, and what of an entry's key is after them, with its value, ascending."""
+    prefix = keys.prefix
     end = prefix_end(prefix)
     assert end is not None, "it begins with a key group, which is not only 0xFF"
     length = 0
@@ -32,22 +32,18 @@ def element_runs(
         found = next(iter(reading.scan(at, end)), None)
         if found is None:
             return
-        check()
+        keys.check()
         length = int.from_bytes(found[0][_PREFIX_BYTES : _PREFIX_BYTES + LENGTH_BYTES], "big")
-        yield _run(
-            reading, prefix + length.to_bytes(LENGTH_BYTES, "big"), length, bounds, check, reverse=reverse
-        )
+        yield _run(reading, keys, length)
         length += 1
 
 
-def _run(
-    reading: RangeReading, prefix: bytes, length: int, bounds: KeyBounds, check: Check, *, reverse: bool
-) -> Entries:
+def _run(reading: RangeReading, keys: KeyRange, length: int) -> Entries:
     """Keys of one length."""
-    start, stop = bounds
+    prefix, (start, stop) = keys.prefix + length.to_bytes(LENGTH_BYTES, "big"), keys.bounds
     last = prefix_end(prefix if stop is None else prefix + stop[:length])
     assert last is not None, "it begins with a key group, which is not only 0xFF"
-    entries = reading.scan(prefix + start[:length], last, reverse=reverse)
+    entries = reading.scan(prefix + start[:length], last, reverse=keys.reverse)
     count = 0
     for owner, group in groupby(entries, key=lambda entry: element_owner(entry[0])):
         user_key = owner[len(prefix) :]
@@ -61,5 +57,5 @@ def _run(
                 f"a key has more than {KEY_ELEMENTS_MAX:,} entries: ask for its neighbours and it apart",
             )
         if count // _CHECKED != (count := count + len(found)) // _CHECKED:
-            check()
-        yield user_key, found[::-1] if reverse else found
+            keys.check()
+        yield user_key, found[::-1] if keys.reverse else found

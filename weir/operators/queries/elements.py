@@ -10,12 +10,11 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
     ABSENT,
-    Check,
-    KeyBounds,
     StateFormat,
     below_key,
     first_of,
@@ -120,19 +119,10 @@ class ElementFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
-        prefix, cut_ms = layout.key_prefix(group, state_id), self._cut_ms(reading, group, state_id)
-        for run in element_runs(reading, prefix, bounds, check, reverse=question.reverse):
+        cut_ms = self._cut_ms(reading, keys.group, keys.state_id)
+        for run in element_runs(reading, keys):
             yield ((key, (cut_ms, found)) for key, found in run)
 
     def live(

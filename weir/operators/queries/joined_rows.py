@@ -16,14 +16,13 @@ from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_rows import layout_of
 from weir.operators.joins.row_chunks import rows_of_entry
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
+from weir.operators.queries.key_range import KeyBounds, KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
     ABSENT,
     KEY_ELEMENTS_MAX,
-    Check,
     Cut,
-    KeyBounds,
     StateFormat,
     below_key,
 )
@@ -94,23 +93,14 @@ class JoinFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`: those of entries by the length of keys, and one of all recent rows."""
-        prefix, watermark_ms = layout.key_prefix(group, state_id), reading.watermark_of(group)
-        for run in element_runs(reading, prefix, bounds, check, reverse=question.reverse):
+        watermark_ms = reading.watermark_of(keys.group)
+        for run in element_runs(reading, keys):
             yield ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
         if self._recent is not None:
-            found = self._recent_rows(reading, group, bounds)
-            yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=question.reverse))
+            found = self._recent_rows(reading, keys.group, keys.bounds)
+            yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=keys.reverse))
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

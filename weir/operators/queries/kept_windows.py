@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from weir.aggregator import Aggregator
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
-from weir.operators.queries.state_format import ABSENT, Check, Cut, KeyBounds, StateFormat
+from weir.operators.queries.state_format import ABSENT, Cut, StateFormat
 from weir.operators.windows.kept_values import decoded, owner_of_pane, stop_of_pane
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
@@ -85,18 +86,9 @@ class KeptFormat(StateFormat, ABC):
 
     # --- ranges of keys ---
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`."""
-        return self._windows.runs(reading, group, state_id, bounds, question, check, runs_max)
+        return self._windows.runs(reading, keys)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading
-from weir.operators.queries.state_format import Check, KeyBounds
 from weir.protocol.queries import QueryError
 from weir.state.api import prefix_end
 from weir.state.tables.packed_reading import scan_entries
@@ -52,37 +52,28 @@ def _stop(prefix: bytes, ends: range) -> bytes:
     return found
 
 
-def pane_run(
-    reading: RangeReading, prefix: bytes, end_ms: int, bounds: KeyBounds, place: Place, *, reverse: bool
-) -> Entries:
+def pane_run(reading: RangeReading, keys: KeyRange, end_ms: int) -> Entries:
     """The keys of one pane."""
-    pane, (start, stop) = prefix + time_bytes(end_ms), bounds
+    pane, (start, stop) = keys.prefix + time_bytes(end_ms), keys.bounds
+    place = Place(keys.group, keys.state_id)
     last = prefix_end(pane) if stop is None else pane + stop
     assert last is not None, "it begins with a key group, which is not only 0xFF"
     if pane + start < last:
-        for key, data in scan_entries(reading.scan, pane + start, last, reverse=reverse):
+        for key, data in scan_entries(reading.scan, pane + start, last, reverse=keys.reverse):
             yield key[TIME_STOP:], [(end_ms, place, data)]
 
 
-def whole_run(
-    reading: RangeReading,
-    prefix: bytes,
-    ends: range,
-    bounds: KeyBounds,
-    place: Place,
-    check: Check,
-    *,
-    reverse: bool,
-) -> Entries:
+def whole_run(reading: RangeReading, keys: KeyRange, ends: range) -> Entries:
     """The keys of all panes of a group, where these are too many to be read side by side."""
-    start, stop = bounds
+    prefix, (start, stop) = keys.prefix, keys.bounds
+    place = Place(keys.group, keys.state_id)
     found: dict[bytes, list[PaneEntry]] = {}
     count = 0
     for number, (key, data) in enumerate(
         scan_entries(reading.scan, prefix + time_bytes(ends[0]), _stop(prefix, ends))
     ):
         if not number % _CHECKED:
-            check()
+            keys.check()
         user_key = key[TIME_STOP:]
         if user_key >= start and (stop is None or user_key < stop):
             found.setdefault(user_key, []).append((time_of(key), place, data))
@@ -93,4 +84,4 @@ def whole_run(
                     f"these windows consist of more than {GROUP_ENTRIES_MAX:,} entries of a key group: ask for less "
                     "time, or for fewer keys",
                 )
-    yield from sorted(found.items(), reverse=reverse)
+    yield from sorted(found.items(), reverse=keys.reverse)

@@ -11,14 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.aggregation.rows import Cells
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.pane_parts import PART_ENTRIES_MAX, AskedPart, TooManyEntriesError
 from weir.operators.queries.pane_runs import PaneEntry, Place, pane_run, panes_there, whole_run
 from weir.operators.queries.reading import PaneBounds, RangeReading, StateReading
 from weir.operators.queries.state_format import (
     ABSENT,
-    Check,
-    KeyBounds,
     StateFormat,
     below_key,
     first_of,
@@ -31,7 +30,6 @@ from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
-from weir.state import layout
 from weir.state.tables.accumulators import decode_values
 
 #: Panes of one key that are read for one question: about 10 us for ten of them, for which rows may wait.
@@ -198,31 +196,21 @@ class PaneFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`: a run for each pane, or one of all that the group has."""
-        panes = reading.pane_bounds(group, state_id, self._folds.cell_count)
+        panes = reading.pane_bounds(keys.group, keys.state_id, self._folds.cell_count)
         if panes is None:
             return
-        check()
-        ends = self._pane_ends(panes, *times_of(below_key(question)))
+        keys.check()
+        ends = self._pane_ends(panes, *times_of(below_key(keys.question)))
         if not len(ends):
             return
-        prefix, place = layout.key_prefix(group, state_id), Place(group, state_id)
-        apart = list(islice(panes_there(reading, prefix, ends), runs_max + 1))
-        if len(apart) <= runs_max:
+        apart = list(islice(panes_there(reading, keys.prefix, ends), keys.runs_max + 1))
+        if len(apart) <= keys.runs_max:
             for end_ms in apart:
-                yield pane_run(reading, prefix, end_ms, bounds, place, reverse=question.reverse)
+                yield pane_run(reading, keys, end_ms)
         else:
-            yield whole_run(reading, prefix, ends, bounds, place, check, reverse=question.reverse)
+            yield whole_run(reading, keys, ends)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

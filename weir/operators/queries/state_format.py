@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import BLOCK_ROWS, Entries
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.protocol.queries import QueryError, Question
@@ -25,10 +26,6 @@ from weir.ttl import Ttl
 ABSENT: Any = object()
 #: Of a key that is one of a range: more elements make the answer useless for the others.
 KEY_ELEMENTS_MAX = 10_000
-#: Called now and then while much is read; raises what ends the question.
-Check = Callable[[], None]
-#: ``start <= key < stop`` of user keys; None: no end.
-KeyBounds = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True)
@@ -106,20 +103,8 @@ class StateFormat(ABC):
             raise QueryError(400, "time_from and time_to are for versions, windows and sessions")
 
     @abstractmethod
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
-        """Keys of a group within bounds and what they have, in runs; each in the order of ``question``.
-
-        More than ``runs_max`` of them would be slow.
-        """
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+        """Keys of a range and what they have, in runs; each in the order of its question."""
 
     @abstractmethod
     def live(
@@ -186,23 +171,13 @@ class EntryFormat(StateFormat):
             return ABSENT
         return self._decode(data)
 
-    def runs(
-        self,
-        reading: RangeReading,
-        group: int,
-        state_id: int,
-        bounds: KeyBounds,
-        question: Question,
-        check: Check,
-        runs_max: int,
-    ) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`."""
-        prefix = layout.key_prefix(group, state_id)
-        start, stop = bounds
+        prefix, (start, stop) = keys.prefix, keys.bounds
         last = prefix_end(prefix) if stop is None else prefix + stop
         assert last is not None, "it begins with a key group, which is not only 0xFF"
         if prefix + start < last:
-            yield reading.scan(prefix + start, last, reverse=question.reverse)
+            yield reading.scan(prefix + start, last, reverse=keys.reverse)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
