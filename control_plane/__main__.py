@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from control_plane.start_command import StartCommand
 from weir.entry_point import (
     LogFileOption,
     ParentOption,
@@ -20,6 +21,9 @@ from weir.entry_point import (
 )
 from weir.errors import ConfigError
 from weir.lifeline import Parent
+
+if TYPE_CHECKING:
+    from weir.config import Config
 
 EPILOG = """
 Examples:
@@ -134,23 +138,24 @@ def main(
     set_up_logging("control_plane", verbose=verbose, path=log_file)
     if show_parameters:
         run("control_plane", lambda: _show_parameters(job))
-    run(
-        "control_plane",
-        lambda: _serve(
+    overrides = _overrides(port, http_port, task_managers, strict)
+
+    def serve() -> int:
+        command = StartCommand(
             job,
             parameter_texts(param or []),
-            config,
-            set_flags or [],
-            _overrides(port, http_port, task_managers, strict),
-            exit_when_finished,
-            follow,
-            _start_from(from_savepoint, from_checkpoint, start_fresh=start_fresh),
-            allow_dropped_state,
-            start_fresh,
-            parent,
-            or_any_http_port,
-        ),
-    )
+            exit_when_finished=exit_when_finished,
+            follows=follow,
+            savepoint=_start_from(from_savepoint, from_checkpoint, start_fresh=start_fresh),
+            allow_dropped=allow_dropped_state,
+            starts_fresh=start_fresh,
+            parent=parent,
+            or_any_http_port=or_any_http_port,
+        )
+        loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
+        return _serve(loaded.config, command)
+
+    run("control_plane", serve)
 
 
 def _overrides(
@@ -181,38 +186,12 @@ def _show_parameters(job: str) -> int:
     return 0
 
 
-def _serve(
-    job: str,
-    parameters: dict[str, str],
-    path: Path | None,
-    set_flags: list[str],
-    overrides: dict[str, str],
-    exit_when_finished: bool,
-    follow: bool,
-    savepoint: str,
-    allow_dropped: bool,
-    starts_fresh: bool,
-    parent: Parent | None,
-    or_any_http_port: bool,
-) -> int:
-    loaded = settings(path, set_flags, overrides, tells_of_absence=parent is None)
+def _serve(config: Config, command: StartCommand) -> int:
+    # Takes most of a second: what is wrong with the options is told before.
     from control_plane.process import serve
 
     settle_memory()
-    return asyncio.run(
-        serve(
-            loaded.config,
-            job,
-            parameters,
-            exit_when_finished=exit_when_finished,
-            follows=follow,
-            savepoint=savepoint,
-            allow_dropped=allow_dropped,
-            starts_fresh=starts_fresh,
-            parent=parent,
-            or_any_http_port=or_any_http_port,
-        )
-    )
+    return asyncio.run(serve(config, command))
 
 
 def _show(text: str) -> None:

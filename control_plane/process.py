@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
@@ -21,13 +21,13 @@ from control_plane.link.service import serve_grpc
 from control_plane.ports import ManifestStore
 from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
+from control_plane.start_command import StartCommand
 from control_plane.web.http import HttpServer, create_app
 from control_plane.web.status_views import job_facts, outcome, status_view
 from weir.clock import SystemClock, monotonic_ms
 from weir.config import Config, ControlPlaneConfig
 from weir.errors import CheckpointError
 from weir.job_loading import LoadedJob, load_job
-from weir.lifeline import Parent
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
 from weir.redaction import redacted_text
@@ -45,32 +45,12 @@ _JOB_FAILED_EXIT_CODE = 1
 _CANCELLED_EXIT_CODE = 3
 
 
-async def serve(
-    config: Config,
-    job_module: str,
-    parameters: Mapping[str, str],
-    *,
-    exit_when_finished: bool,
-    follows: bool = False,
-    savepoint: str = "",
-    allow_dropped: bool = False,
-    starts_fresh: bool = False,
-    parent: Parent | None = None,
-    or_any_http_port: bool = False,
-) -> int:
+async def serve(config: Config, command: StartCommand) -> int:
     """Run until the job has ended (``exit_when_finished``) or a signal comes, which cancels it.
 
     Args:
         config: of all processes.
-        job_module: module of the job.
-        parameters: of the job, as text.
-        exit_when_finished: end when the job has ended, task managers too.
-        follows: show the job on the terminal.
-        savepoint: start from this savepoint or retained checkpoint; "": from nothing.
-        allow_dropped: steps of the savepoint that the job has not got any more lose their state.
-        starts_fresh: give up a job that an earlier control plane left running.
-        parent: the ``weir run`` that started this process, and all task managers.
-        or_any_http_port: answer HTTP on any free port if the configured one is taken.
+        command: what to run.
 
     Returns:
         The exit code: 0 the job finished, 1 it failed, 3 it was cancelled.
@@ -83,9 +63,11 @@ async def serve(
     """
     section = _with_absolute_store(config.control_plane)
     job = load_job(
-        job_module, parameters, {"input": config.file_name, "max_parallelism": section.max_parallelism}
+        command.job_module,
+        command.parameters,
+        {"input": config.file_name, "max_parallelism": section.max_parallelism},
     )
-    log.info("parameters of %s %s", job_module, job.describe_parameters() or "none")
+    log.info("parameters of %s %s", command.job_module, job.describe_parameters() or "none")
     lost = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -93,35 +75,21 @@ async def serve(
         loop.call_soon_threadsafe(lost.set)
 
     keeper = _keeper(section, job.graph.name, on_lost)
-    start, store = await _begin(
-        job,
-        section.checkpoint_uri,
-        keeper,
-        savepoint,
-        allow_dropped=allow_dropped,
-        starts_fresh=starts_fresh,
-    )
+    start, store = await _begin(job, section.checkpoint_uri, keeper, command)
     background = LoopBackground()
     control_plane = ControlPlane(
         section,
-        job_module,
+        command.job_module,
         job,
         start,
         _outside(background, store, keeper),
-        end_task_managers=exit_when_finished,
+        end_task_managers=command.exit_when_finished,
         strategy=config.task_manager.state_strategy,
     )
-    async with _serving(
-        control_plane,
-        background,
-        keeper,
-        follows=follows,
-        parent=parent,
-        or_any_http_port=or_any_http_port,
-    ):
-        await _until_over(control_plane, lost, exit_when_finished=exit_when_finished)
-    if parent is not None:
-        parent.tell(outcome(status_view(control_plane)))
+    async with _serving(control_plane, background, keeper, command):
+        await _until_over(control_plane, lost, exit_when_finished=command.exit_when_finished)
+    if command.parent is not None:
+        command.parent.tell(outcome(status_view(control_plane)))
     return _told_exit_code(control_plane)
 
 
@@ -155,20 +123,15 @@ def _told_exit_code(control_plane: ControlPlane) -> int:
 
 
 async def _begin(
-    job: LoadedJob,
-    uri: str,
-    keeper: Keeper | None,
-    savepoint: str,
-    *,
-    allow_dropped: bool,
-    starts_fresh: bool,
+    job: LoadedJob, uri: str, keeper: Keeper | None, command: StartCommand
 ) -> tuple[StartPoint, ManifestStore | None]:
     """Become the leader; returns what the job begins with. Whoever cannot begin does not lead."""
     record = None if keeper is None else await _lead(keeper)
+    savepoint = command.savepoint
     try:
         if not savepoint:
-            return start_or_take_over(job, uri, record, starts_fresh=starts_fresh)
-        start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=allow_dropped)
+            return start_or_take_over(job, uri, record, starts_fresh=command.starts_fresh)
+        start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=command.allow_dropped)
     except BaseException:
         if keeper is not None:
             keeper.close()
@@ -179,20 +142,16 @@ async def _begin(
 
 @contextlib.asynccontextmanager
 async def _serving(
-    control_plane: ControlPlane,
-    loop: LoopBackground,
-    keeper: Keeper | None,
-    *,
-    follows: bool,
-    parent: Parent | None,
-    or_any_http_port: bool,
+    control_plane: ControlPlane, loop: LoopBackground, keeper: Keeper | None, command: StartCommand
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
-    section = control_plane.config
+    section, parent = control_plane.config, command.parent
     registry = CollectorRegistry()
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(control_plane))
-    http = HttpServer(create_app(control_plane, registry, section), section, or_any_port=or_any_http_port)
+    http = HttpServer(
+        create_app(control_plane, registry, section), section, or_any_port=command.or_any_http_port
+    )
     calls_server, control_plane.reception.calls_place = await serve_frequent_calls(control_plane, section)
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
     control_plane.reception.grpc_port = grpc_port
@@ -209,7 +168,7 @@ async def _serving(
     if parent is not None:
         parent.tell({"address": join_address(host, grpc_port), "http": join_address(host, http.port)})
     background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
-    if follows:
+    if command.follows:
         background.append(asyncio.create_task(_follow(control_plane)))
     try:
         yield

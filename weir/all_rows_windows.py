@@ -15,34 +15,22 @@ from weir.row_aggregates import RowAggregates
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
-from weir.specs.window_updates import ResultMode, Trigger
+from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
 from weir.stream_frame import Columns, checked_arguments, checked_callable
 from weir.streams import Stream
 from weir.windowed_streams import (
     check_given_once,
     checked_columns,
-    checked_updates,
     read_by_aggregates,
 )
-from weir.windows import Duration
 
 
 class AllRowsWindowedStream:
     """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
 
-    def __init__(
-        self,
-        stream: Stream,
-        window: Window,
-        allowed_lateness: Duration = 0,
-        early: Trigger | None = None,
-        results: ResultMode = "accumulating",
-    ) -> None:
-        self._stream = stream
-        self._window, self._updates = checked_updates(
-            stream.node.name, window, allowed_lateness, early, results
-        )
+    def __init__(self, stream: Stream, window: Window, updates: WindowUpdates) -> None:
+        self._stream, self._window, self._updates = stream, window, updates
 
     def aggregate(self, name: str | None, **aggregates: AggregateCall) -> Stream:
         """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.

@@ -253,9 +253,11 @@ class KeyedStream(JoinSteps):
             GraphError: it cannot be used.
         """
         # The module needs this one.
-        from weir.windowed_streams import WindowedStream
+        from weir.windowed_streams import WindowedStream, checked_updates
 
-        return WindowedStream(self, window, allowed_lateness, early, results)
+        return WindowedStream(
+            self, *checked_updates(self.node.name, window, allowed_lateness, early, results)
+        )
 
     def count_window(self, rows: int, slide: int | None = None) -> CountWindowedStream:
         """The last ``rows`` rows of each key: ``count_window(100, 10).aggregate("n", high=weir.max("x"))``.

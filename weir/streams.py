@@ -240,8 +240,11 @@ class Stream(FunctionSteps):
         """
         # The module needs this one.
         from weir.all_rows_windows import AllRowsWindowedStream
+        from weir.windowed_streams import checked_updates
 
-        return AllRowsWindowedStream(self, window, allowed_lateness, early, results)
+        return AllRowsWindowedStream(
+            self, *checked_updates(self.node.name, window, allowed_lateness, early, results)
+        )
 
     def rebalance(self) -> Stream:
         """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""

@@ -40,18 +40,8 @@ from weir.windows import Duration, lateness_ms
 class WindowedStream:
     """A keyed stream whose rows belong to windows; made by :meth:`weir.KeyedStream.window`."""
 
-    def __init__(
-        self,
-        stream: KeyedStream,
-        window: Window,
-        allowed_lateness: Duration = 0,
-        early: Trigger | None = None,
-        results: ResultMode = "accumulating",
-    ) -> None:
-        self._stream = stream
-        self._window, self._updates = checked_updates(
-            stream.node.name, window, allowed_lateness, early, results
-        )
+    def __init__(self, stream: KeyedStream, window: Window, updates: WindowUpdates) -> None:
+        self._stream, self._window, self._updates = stream, window, updates
 
     def aggregate(
         self,
@@ -116,7 +106,7 @@ class WindowedStream:
             # Whole rows are sent and kept: those columns that are read.
             chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read_schema.names)
             stream = chosen.key_by(*stream.key_columns)
-        made = WindowedStream(stream, self._window, self._updates.lateness_ms)
+        made = WindowedStream(stream, self._window, self._updates)
         told = made._processed(name, RowAggregates(aggregates, columns), columns, "rows", parallelism)
         return WindowResults(told.flow, told.node, None, told.key_columns)
 

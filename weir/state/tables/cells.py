@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.state import layout
-from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.cell_cache import CellCache
-from weir.state.tables.expiry import Expiry, cell_stamps
+from weir.state.tables.expiry import cell_stamps
 
 #: What a key adds to a copy beside its cells, about.
 _COPIED_KEY_BYTES = 32
@@ -46,32 +46,15 @@ class WholeCell:
 class CellTable(CellCache):
     """Accumulators of one operator in one subtask; arguments are those of :class:`CellCache`."""
 
-    def __init__(
-        self,
-        backend: StateBackend,
-        state_id: int,
-        cell_count: int,
-        bytes_max: int,
-        max_parallelism: int,
-        *,
-        drops_empty: bool = False,
-        other_cell_count: int = 0,
-        expiry: Expiry | None = None,
-    ) -> None:
-        super().__init__(
-            backend,
-            state_id,
-            cell_count,
-            bytes_max,
-            max_parallelism,
-            drops_empty=drops_empty,
-            other_cell_count=other_cell_count,
-            expiry=expiry,
-        )
-        #: By key group: when it was copied for a new owner (the table's ``now``); negative: not, or the copy is void.
-        self._copied = np.full(max_parallelism, -1, dtype=np.int64)
-        #: Groups that are not ours yet, whose cached keys count when they are adopted.
-        self._kept = np.zeros(max_parallelism, dtype=np.bool_)
+    @cached_property
+    def _copied(self) -> np.ndarray:
+        """By key group: when it was copied for a new owner (the table's ``now``); negative: not, or it is void."""
+        return np.full(self._max_parallelism, -1, dtype=np.int64)
+
+    @cached_property
+    def _kept(self) -> np.ndarray:
+        """Groups that are not ours yet, whose cached keys count when they are adopted."""
+        return np.zeros(self._max_parallelism, dtype=np.bool_)
 
     def _note_evicted(self, slots: np.ndarray, groups: np.ndarray) -> None:
         # What is changed and then evicted would be missing among the changes since the copy.
