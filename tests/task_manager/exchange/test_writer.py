@@ -1,0 +1,175 @@
+"""When rows that are gathered for a channel leave, in batches of which size, and what waits for credit."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from task_manager.exchange.channels import Inbox, LocalChannel
+from task_manager.exchange.credits import IDLE_BATCHES, ChannelLimits, CreditGate
+from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from tests.task_manager.exchange.made_channels import NoWaker, batch, channel, drain
+from weir.clock import Clock, SystemClock
+from weir.records import Watermark
+from weir.testing import ManualClock
+from weir.types import ChannelId, SubtaskId
+
+
+def writer(
+    policy: BatchPolicy | None = None, elements_max: int = 100, clock: Clock | None = None
+) -> tuple[ChannelWriter, Inbox]:
+    link, inbox = channel(elements_max=elements_max, clock=clock)
+    return ChannelWriter(link, policy or BatchPolicy(1000, 10_000.0)), inbox
+
+
+def keep_busy(out: ChannelWriter, inbox: Inbox) -> None:
+    """Put so many batches in flight that the receiver counts as busy."""
+    for _ in range(IDLE_BATCHES):
+        add(out, batch(["busy"]))
+    assert len(inbox) == IDLE_BATCHES
+
+
+def add(out: ChannelWriter, element) -> None:
+    out.add(element)
+    out.pump(out._clock.monotonic_s())
+
+
+def test_rows_leave_at_once_when_the_receiver_is_idle():
+    out, inbox = writer()
+    add(out, batch(["a"]))
+    assert len(inbox) == 1
+
+
+def test_rows_gather_while_the_receiver_works_and_leave_when_it_has_little_to_do():
+    out, inbox = writer()
+    keep_busy(out, inbox)
+    for n, key in enumerate("bc"):
+        add(out, batch([key], n))
+    assert len(inbox) == IDLE_BATCHES
+    inbox.poll(0.0).release()
+    out.pump(time.monotonic())
+    gathered = drain(inbox)[-1]
+    assert gathered.column("key").to_pylist() == ["b", "c"]
+
+
+def test_rows_gather_up_to_the_batch_size():
+    out, inbox = writer(BatchPolicy(4, 10_000.0))
+    keep_busy(out, inbox)
+    add(out, batch(["b", "c"], 1))
+    assert len(inbox) == IDLE_BATCHES
+    add(out, batch(["d", "e"], 3))
+    assert [inbox.poll(0.0).element.num_rows for _ in range(IDLE_BATCHES + 1)] == [1] * IDLE_BATCHES + [4]
+
+
+def wide_batch(rows: int, row_bytes: int, start: int = 0) -> pa.RecordBatch:
+    """Rows of one number and one long text."""
+    texts = [f"{n:08d}" + "x" * (row_bytes - 8) for n in range(start, start + rows)]
+    return pa.RecordBatch.from_pydict({"n": list(range(start, start + rows)), "text": texts})
+
+
+def bounded_writer(bytes_in_flight: int, bytes_waiting: float = float("inf")) -> tuple[ChannelWriter, Inbox]:
+    """A channel of so many bytes, with a buffer of so many before it."""
+    inbox = Inbox()
+    gate = CreditGate(ChannelLimits(100, bytes_in_flight, 1e6), NoWaker(), SystemClock())
+    gate._rows_max = 1e9
+    link = LocalChannel(gate, inbox, ChannelId(SubtaskId(0, 0), SubtaskId(1, 0)))
+    return ChannelWriter(link, BatchPolicy(1 << 20, 0.0, float("inf"), bytes_waiting)), inbox
+
+
+def test_rows_that_wait_are_bounded_by_bytes():
+    """A buffer of 32,768 rows of 100 KB would hold 3 GB."""
+    out, inbox = bounded_writer(64 << 10, bytes_waiting=1 << 20)
+    added = 0
+    while not out.is_full:
+        add(out, wide_batch(10, 10_000, added))
+        added += 10
+    assert added * 10_000 < (2 << 20)
+    rows = []
+    while len(rows) < added:
+        delivery = inbox.poll(0.0)
+        rows += delivery.element.column("n").to_pylist()
+        delivery.release()
+        out.pump(time.monotonic())
+    assert rows == list(range(added))
+    assert not out.is_full
+
+
+def test_a_batch_of_many_bytes_leaves_in_pieces_that_fit_the_channel():
+    out, inbox = bounded_writer(1 << 20)
+    rows = wide_batch(400, 20_000)
+    add(out, rows)
+    pieces = []
+    while sum(piece.num_rows for piece in pieces) < 400:
+        waiting = len(inbox)
+        assert waiting >= 2, "one is worked on while the next one comes"
+        delivery = inbox.poll(0.0)
+        pieces.append(delivery.element)
+        assert delivery.size_bytes <= 1 << 19
+        delivery.release()
+        out.pump(time.monotonic())
+        if out.is_empty:
+            pieces += drain(inbox)
+    assert pa.concat_batches(pieces).equals(rows)
+
+
+def test_a_single_row_larger_than_the_channel_passes_alone():
+    out, inbox = bounded_writer(64 << 10)
+    add(out, wide_batch(3, 1 << 20))
+    for _ in range(3):
+        assert len(inbox) == 1
+        delivery = inbox.poll(0.0)
+        assert delivery.element.num_rows == 1
+        delivery.release()
+        out.pump(time.monotonic())
+
+
+def test_large_batches_are_not_joined():
+    """Joining copies every byte, and saves nothing."""
+    out, inbox = bounded_writer(1 << 30)
+    keep_busy(out, inbox)
+    drain(inbox)
+    out.channel.gate.take(1, 1 << 30)
+    for start in (0, 2):
+        add(out, wide_batch(2, 1 << 20, start))
+    out.channel.gate.release(1)
+    out.pump(time.monotonic())
+    assert [item.num_rows for item in drain(inbox)] == [2, 2]
+
+
+def test_rows_leave_when_their_time_is_over():
+    # Long enough that it does not run out while the test gets here.
+    out, inbox = writer(BatchPolicy(1000, 100_000.0))
+    keep_busy(out, inbox)
+    add(out, batch(["b"]))
+    out.pump(out.deadline_s - 0.001)
+    assert len(inbox) == IDLE_BATCHES
+    out.pump(out.deadline_s)
+    assert len(inbox) == IDLE_BATCHES + 1
+
+
+def test_control_elements_stay_behind_the_rows_before_them():
+    out, inbox = writer()
+    add(out, batch(["a"]))
+    add(out, batch(["b"]))
+    add(out, Watermark(5))
+    kinds = [type(inbox.poll(0.0).element).__name__ for _ in range(3)]
+    assert kinds == ["RecordBatch", "RecordBatch", "Watermark"]
+
+
+def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
+    clock = ManualClock()
+    policy = BatchPolicy(1000, 10_000.0, age_ms_max=20.0)
+    out, inbox = writer(policy, elements_max=IDLE_BATCHES, clock=clock)
+    keep_busy(out, inbox)
+    add(out, batch(["a", "b"]))
+    assert not out.is_full
+    assert out.rows == 2
+    clock.advance_ms(21)
+    assert out.is_full
+    assert out.age_s(clock.monotonic_s()) == pytest.approx(0.021)
+    drain(inbox)
+    out.pump(clock.monotonic_s())
+    assert not out.is_full
+    assert (out.rows, out.age_s(clock.monotonic_s())) == (0, 0.0)
