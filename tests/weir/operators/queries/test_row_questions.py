@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.weir.operators.queries.test_answering import Reading
+from tests.weir.operators.queries.asked_states import Reading, table_of
 from weir.graph import physical_graph
 from weir.operators.base import OperatorContext
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
@@ -20,11 +20,6 @@ from weir.state.tables.opened import StateTables
 
 GROUPS, FIRST_STATE = 4, 3
 SCHEMA = {"k": str, "v": int, "f": float, "day": pl.Date}
-
-
-def table_of(page):
-    """The batches of a page, together."""
-    return pa.Table.from_batches(list(page.batches()))
 
 
 def rows_of(flow):

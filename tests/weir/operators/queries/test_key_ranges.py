@@ -1,0 +1,186 @@
+"""Ranges over keys: their order, pages, counts and Arrow."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.weir.operators.queries.asked_states import GROUPS, Everything, Reading, build, page, table_of
+from tests.weir.state.retained_steps import Step
+from weir.operators.keyed.aggregate_functions import cell_count
+from weir.operators.queries.answering import answer_range, asked_state
+from weir.operators.queries.merging import merged_runs
+from weir.protocol.queries import QueryError, Question
+from weir.questions.json_values import plain
+from weir.state import layout
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.accumulators import encode_values
+from weir.states import declared_states
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["ann", "bea", "bob"]),
+        ({"reverse": True}, ["bob", "bea", "ann"]),
+        ({"first": "ann", "last": "bea"}, ["ann", "bea"]),
+        ({"first": "b"}, ["bea", "bob"]),
+        ({"prefix": "be"}, ["bea"]),
+        ({"first": "z", "last": "a"}, []),
+        ({"prefix": ""}, ["ann", "bea", "bob"]),
+        ({"prefix": "\U0010ffff"}, []),
+        ({"after": b"bea".hex()}, ["bob"]),
+        ({"after": b"bea".hex(), "reverse": True}, ["ann"]),
+    ],
+)
+@pytest.mark.parametrize("state", ["number", "text"])
+def test_ranges_over_keys(graph, written, state, given, expected):
+    assert [row["key"] for row in page(graph, written, state, **given).rows] == expected
+
+
+def test_pages_and_counts(graph, written):
+    first = page(graph, written, "number", limit=2)
+    assert ([row["value"] for row in first.rows], first.after) == ([0, 2], b"bea")
+    last = page(graph, written, "number", limit=2, after=first.after.hex())
+    assert ([row["value"] for row in last.rows], last.after) == ([1], None)
+    assert page(graph, written, "number", counts=True).count == 3
+    assert page(graph, written, "number", counts=True, first="b").count == 2
+    assert page(graph, written, "text", counts=True, prefix="be").count == 1
+    assert page(graph, written, "number", counts=True, first="z").count == 0
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "expected"),
+    [
+        ("items", {}, [[0, 7], [2, 7], [1, 7]]),
+        (
+            "names",
+            {},
+            [[{"key": "one", "value": 1}, {"key": "other", "value": 2}, {"key": "two", "value": 3}]] * 3,
+        ),
+        ("prices", {}, [9, 9, 9]),
+        ("prices", {"as_of_ms": 52}, [11, 11, 11]),
+        ("prices", {"as_of_ms": 22}, []),
+        (
+            "prices",
+            {"time_from_ms": 50, "time_to_ms": 53},
+            [
+                [
+                    {"value": 11, "valid_from": 38, "valid_to": 53},
+                    {"value": 9, "valid_from": 53, "valid_to": None},
+                ]
+            ]
+            * 3,
+        ),
+        ("windows", {"time_from_ms": 17, "time_to_ms": 38}, [[{"start": 38, "value": 11}]] * 3),
+        ("visits", {"time_to_ms": 36}, [[{"start": 36, "end": 38, "value": 11}]] * 3),
+    ],
+)
+def test_ranges_over_keys_with_several_entries(graph, written, state, given, expected):
+    found = page(graph, written, state, **given)
+    assert [row["key"] for row in found.rows] == ["ann", "bea", "bob"][: len(expected)]
+    assert [row["value"] for row in found.rows] == expected
+    assert table_of(found).column("value").to_pylist() == expected
+    assert page(graph, written, state, counts=True, **given).count == len(expected)
+    backwards = page(graph, written, state, reverse=True, first="b", **given)
+    assert backwards.rows == [row for row in found.rows[::-1] if row["key"] != "ann"]
+    assert [row["key"] for row in page(graph, written, state, limit=1, **given).rows] == ["ann"][
+        : len(expected)
+    ]
+
+
+def test_keys_of_different_lengths_are_in_order():
+    backend = MemoryBackend()
+    step = Step(backend, {state.name: state for state in declared_states(Everything)}, GROUPS)
+    keys = ["", "a", "aa", "ab", "aba", "b", "ba", "\U0010ffff", "z" * 300]
+    for key in keys:
+        with step.at(key):
+            step.handles["items"].extend([len(key)])
+    step.tables.flush()
+    numbers = {name: 2 + index for index, name in enumerate(sorted(step.handles))}
+    graph = build()
+
+    def listed(**given):
+        return [row["key"] for row in page(graph, (backend, numbers), "items", **given).rows]
+
+    ordered = sorted(keys, key=str.encode)
+    assert listed() == ordered
+    assert listed(reverse=True) == ordered[::-1]
+    assert listed(first="a", last="ab") == ["a", "aa", "ab"]
+    assert listed(first="aa", last="b", reverse=True) == ["b", "aba", "ab", "aa"]
+    assert listed(prefix="ab") == ["ab", "aba"]
+    assert listed(after=b"aa".hex(), limit=2) == ["ab", "aba"]
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "says"),
+    [
+        ("number", {"as_of_ms": 1}, "versioned"),
+        ("number", {"time_from_ms": 1}, "for versions, windows and sessions"),
+        ("names", {"time_to_ms": 1}, "for versions, windows and sessions"),
+        ("names", {"as_of_ms": 1}, "versioned"),
+    ],
+)
+def test_ranges_that_do_not_fit(graph, written, state, given, says):
+    with pytest.raises(QueryError, match=says) as refused:
+        page(graph, written, state, **given)
+    assert refused.value.status == 400
+
+
+def test_rows_in_arrow_are_those_in_json(graph, written):
+    for state in ("number", "text", "day"):
+        found = page(graph, written, state, arrow=True)
+        table = pa.Table.from_batches(found.batches())
+        assert table["key"].to_pylist() == ["ann", "bea", "bob"]
+        values = [plain(value) for value in table["value"].to_pylist()]
+        assert values == [row["value"] for row in found.rows]
+    assert [
+        batch.num_rows for batch in page(graph, written, "number", arrow=True, prefix="none").batches()
+    ] == [0]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_pages_over_many_groups_have_every_key_once_and_in_order(reverse):
+    backend, groups = MemoryBackend(), 40
+    keys = [f"{number * 7919 % 3000:04}".encode() for number in range(3000)]
+    # Groups of very different sizes.
+    backend.write(
+        [(layout.key_prefix(number % 7 * number % groups, 5) + key, b"v") for number, key in enumerate(keys)]
+    )
+    bounds = [[layout.key_prefix(group, 5) + key for key in (b"0100", b"2900")] for group in range(groups)]
+    for rows in (10, 1_000, 100_000):
+        runs = [backend.scan(*each, reverse=reverse) for each in bounds]
+        blocks = list(
+            merged_runs(runs, rows, lambda: None, reverse=reverse, cut_bytes=layout.NO_NAMESPACE_HEADER_BYTES)
+        )
+        expected = sorted((key for key in keys if b"0100" <= key < b"2900"), reverse=reverse)
+        assert [key for block in blocks for key, _ in block] == expected
+
+
+def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
+    """Subtasks wait for what holds the GIL: between two looks whether a scan may go on there is little."""
+    asked = asked_state(graph, Question("sums", "n", None))
+    backend, number, rows = MemoryBackend(), 1, 20_000
+    cells = np.zeros((1, cell_count(asked.node.spec.aggregates, asked.node.schema)), dtype=np.int64)
+    value = encode_values(cells, np.zeros((1, -(-cells.shape[1] // 8)), dtype=np.uint8))
+    keys = [b"%06d" % index for index in range(rows)]
+    backend.write(
+        [(layout.key_prefix(index % GROUPS, number) + key, value) for index, key in enumerate(keys)]
+    )
+    read, read_at_looks = 0, [0]
+
+    class Counted(Reading):
+        def scan(self, start, stop, *, reverse=False):
+            nonlocal read
+            for entry in super().scan(start, stop, reverse=reverse):
+                read += 1
+                yield entry
+
+    question = Question("sums", "n", None, limit=rows, arrow=True)
+    found = answer_range(
+        asked, Counted(backend), number, range(GROUPS), question, lambda: read_at_looks.append(read)
+    )
+    assert max(np.diff(read_at_looks)) <= 10_000 // GROUPS + 100
+    batches = list(found.batches())
+    assert max(batch.num_rows for batch in batches) < 5_000
+    table = pa.Table.from_batches(batches)
+    assert table["key"].to_pylist() == [key.decode() for key in keys]
