@@ -537,4 +537,7 @@ def test_threads_that_wait_in_grpc_are_not_woken_without_need(monkeypatch):
 @pytest.mark.parametrize("module", ["grpc._gone", "grpc.aio"])
 def test_another_grpcio_without_that_setting_stays_as_it_is(monkeypatch, module):
     monkeypatch.setattr(connections, "_GRPC_WAIT_MODULE", module)
+    before = grpc._common.MAXIMUM_WAIT_TIMEOUT
     let_grpc_sleep()
+    assert before == grpc._common.MAXIMUM_WAIT_TIMEOUT
+    assert not hasattr(sys.modules.get(module), "MAXIMUM_WAIT_TIMEOUT")

@@ -1,26 +1,8 @@
-"""Aggregates over a changelog, as a changelog: vectorised for the keys of a batch.
-
-A key has one value in the store, version 1 or 2:
-
-==========  =============================================================================================
-bytes       field
-==========  =============================================================================================
-1           version
-8           rows that are there, little endian; below 0 while some were taken away before they came
-16 each     of each aggregate: how many values count, and the sum of them (int64, or float64 of those that are finite)
-24 each     only in version 2: of each sum and mean of floats how many values are NaN, infinity, and minus infinity
-the rest    of each ``min`` and ``max``: 4 bytes, how many different values there are; the values in ascending
-            order, 8 bytes each, as int64 or float64; then how often each of them is there, 8 bytes each
-==========  =============================================================================================
-
-Version 2 is of keys that have values which are not finite. Programs of before wrote version 1 for these as well, and
-added them to the sum, which says NaN or infinity until the key has no rows.
-"""
+"""Aggregates over a changelog, as a changelog: vectorised for the keys of a batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +21,7 @@ from weir.operators.change_codes import (
     UPDATE_BEFORE,
     change_codes,
 )
+from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import SYSTEM_COLUMNS
@@ -46,35 +29,6 @@ from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.keyed import Aggregate
 from weir.state.handles.block import Keys
 from weir.state.tables.values import ValueTable
-
-#: Without numbers of values that are not finite, and with them.
-_VERSION, _VERSION_NOT_FINITE = 1, 2
-_EXTREMES = ("min", "max")
-_SUMS = ("sum", "mean")
-
-
-@dataclass
-class _Totals:
-    """What the keys of a batch have; arrays have the shape (keys,) or (keys, aggregates)."""
-
-    rows: np.ndarray
-    counts: np.ndarray
-    #: int64, or the bits of float64.
-    sums: np.ndarray
-    #: How many values are NaN, infinity and minus infinity; (keys, sums of floats, 3).
-    not_finite: np.ndarray
-    #: By extreme: values and how often each is there, for each key.
-    values: dict[int, list[tuple[np.ndarray, np.ndarray]]]
-
-    def copy(self) -> _Totals:
-        """Of the arrays; pairs of values are replaced, not changed."""
-        values = {index: list(pairs) for index, pairs in self.values.items()}
-        return _Totals(self.rows.copy(), self.counts.copy(), self.sums.copy(), self.not_finite.copy(), values)
-
-
-def has_rows(value: bytes) -> bool:
-    """Whether a key with this value in the store has rows; for questions."""
-    return int.from_bytes(value[1:9], "little", signed=True) > 0
 
 
 class ChangelogAggregateOperator(Operator):
@@ -87,7 +41,7 @@ class ChangelogAggregateOperator(Operator):
 
     def __init__(self, spec: ChangelogAggregateSpec) -> None:
         self._spec = spec
-        self._extremes = [index for index, each in enumerate(spec.aggregates) if each.function in _EXTREMES]
+        self._set_sums([False] * len(spec.aggregates))
         self._conditions = Conditions(spec.aggregates)
 
     def open(self, context: OperatorContext) -> None:
@@ -113,8 +67,6 @@ class ChangelogAggregateOperator(Operator):
                     f"needs {self._codec}; start without the checkpoint, or give the step another name if it may "
                     "begin empty"
                 )
-        #: Whether values are summed as floats; the mean of integers is that of their exact sum. Known from the input.
-        self._sums_are_floats = [False] * len(self._fields)
         self._table: ValueTable = declared_tables(context).values("totals")
         self._max_parallelism = context.max_parallelism
 
@@ -126,21 +78,22 @@ class ChangelogAggregateOperator(Operator):
             StateError: the store cannot be read or written.
             WeirError: a value does not fit 64 bits, or a sum of integers passes them.
         """
-        for index, aggregate in enumerate(self._spec.aggregates):
-            if aggregate.column is not None:
-                dtype = batch.schema.field(aggregate.column).type
-                self._sums_are_floats[index] = pa.types.is_floating(dtype)
+        self._set_sums(_float_columns(self._spec.aggregates, batch.schema))
         column = weir_keys.key_bytes(batch, self._spec.key_columns)
         keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
         state_keys = keys.distinct.state_keys(self._table)
         stored = self._table.get_stored(state_keys)
-        before = self._read(stored)
+        before = self._form.read(stored)
         after = before.copy()
         self._add(batch, keys.inverse, after)
-        self._write(state_keys, stored, after)
+        self._table.write_stored(*self._form.written(state_keys, stored, after))
         yield from self._told(batch, keys.last_rows, before, after)
 
-    def _add(self, batch: pa.RecordBatch, inverse: np.ndarray, totals: _Totals) -> None:
+    def _set_sums(self, sums_are_floats: list[bool]) -> None:
+        self._sums_are_floats = sums_are_floats
+        self._form = TotalsForm(self._spec.aggregates, sums_are_floats)
+
+    def _add(self, batch: pa.RecordBatch, inverse: np.ndarray, totals: Totals) -> None:
         codes = change_codes(batch)
         signs = np.where((codes == INSERT) | (codes == UPDATE_AFTER), 1, -1).astype(np.int64)
         np.add.at(totals.rows, inverse, signs)
@@ -155,29 +108,20 @@ class ChangelogAggregateOperator(Operator):
             np.add.at(totals.counts[:, index], keys, own)
             if values is None:
                 continue
-            if aggregate.function in _EXTREMES:
+            if aggregate.function in EXTREMES:
                 self._add_values(totals.values[index], keys, values, own)
             elif self._sums_are_floats[index]:
                 self._add_floats(totals, index, keys, values, own)
             else:
                 _add_integers(aggregate, totals.sums[:, index], keys, values, own)
 
-    @property
-    def _float_sums(self) -> list[int]:
-        """Aggregates that are made of a sum of floats."""
-        return [
-            index
-            for index, each in enumerate(self._spec.aggregates)
-            if each.function in _SUMS and self._sums_are_floats[index]
-        ]
-
     def _add_floats(
-        self, totals: _Totals, index: int, keys: np.ndarray, values: np.ndarray, signs: np.ndarray
+        self, totals: Totals, index: int, keys: np.ndarray, values: np.ndarray, signs: np.ndarray
     ) -> None:
         """Add floats to sums; those that are not finite are counted, because no sum could be rid of them."""
         finite = np.isfinite(values)
         if not finite.all():
-            counts = totals.not_finite[:, self._float_sums.index(index)]
+            counts = totals.not_finite[:, self._form.float_sums.index(index)]
             for kind, found in enumerate((np.isnan(values), np.isposinf(values), np.isneginf(values))):
                 np.add.at(counts[:, kind], keys[found], signs[found])
             keys, values, signs = keys[finite], values[finite], signs[finite]
@@ -212,76 +156,6 @@ class ChangelogAggregateOperator(Operator):
             stays = counts != 0
             pairs[key] = merged[stays].view(np.int64), counts[stays]
 
-    # --- the store ---
-
-    def _read(self, stored: list[bytes | None]) -> _Totals:
-        count, width = len(stored), len(self._spec.aggregates)
-        fixed_bytes = 9 + 16 * width
-        empty = bytes([_VERSION]) + bytes(fixed_bytes - 1)
-        heads = [empty if value is None else value[:fixed_bytes] for value in stored]
-        table = np.frombuffer(b"".join(heads), dtype=np.uint8).reshape(count, fixed_bytes)
-        known = np.isin(table[:, 0], (_VERSION, _VERSION_NOT_FINITE))
-        if not known.all():
-            raise StateMismatchError(
-                f"aggregates have format version {int(table[~known, 0][0])}, this program reads {_VERSION} and "
-                f"{_VERSION_NOT_FINITE}"
-            )
-        cells = np.ascontiguousarray(table[:, 1:]).view(np.int64)
-        none = np.empty(0, dtype=np.int64)
-        values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self._extremes}
-        not_finite = np.zeros((count, len(self._float_sums), 3), dtype=np.int64)
-        has_numbers = (table[:, 0] == _VERSION_NOT_FINITE).tolist()
-        for position in np.flatnonzero(has_numbers).tolist():
-            value = stored[position]
-            assert value is not None
-            not_finite[position].ravel()[:] = np.frombuffer(
-                value, dtype=np.int64, count=not_finite[position].size, offset=fixed_bytes
-            )
-        for position, value in enumerate(stored) if self._extremes else ():
-            at = fixed_bytes + (8 * not_finite[position].size if has_numbers[position] else 0)
-            for index in self._extremes:
-                if value is None:
-                    values[index].append((none, none))
-                    continue
-                size = int.from_bytes(value[at : at + 4], "little")
-                numbers_at, at = at + 4, at + 4 + 16 * size
-                both = np.frombuffer(value[numbers_at:at], dtype=np.int64)
-                values[index].append((both[:size], both[size:]))
-        return _Totals(
-            cells[:, 0].copy(),
-            cells[:, 1::2].copy(order="F"),
-            cells[:, 2::2].copy(order="F"),
-            not_finite,
-            values,
-        )
-
-    def _write(self, state_keys: list[bytes], stored: list[bytes | None], totals: _Totals) -> None:
-        count, width = totals.counts.shape
-        cells = np.empty((count, 1 + 2 * width), dtype=np.int64)
-        cells[:, 0], cells[:, 1::2], cells[:, 2::2] = totals.rows, totals.counts, totals.sums
-        has_numbers = (totals.not_finite != 0).any(axis=(1, 2)).tolist()
-        # What is left of a sum of floats when all are gone is what rounding left.
-        is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1) & ~np.array(has_numbers, dtype=bool)
-        for index in range(width):
-            if not self._sums_are_floats[index] and index not in self._extremes:
-                is_empty &= totals.sums[:, index] == 0
-        for pairs in totals.values.values():
-            is_empty &= np.array([not len(values) for values, _ in pairs], dtype=bool)
-        puts, deletes = [], []
-        for position, (key, row, gone) in enumerate(zip(state_keys, cells, is_empty.tolist(), strict=True)):
-            if gone:
-                if stored[position] is not None:
-                    deletes.append(key)
-                continue
-            parts = [bytes([_VERSION_NOT_FINITE if has_numbers[position] else _VERSION]), row.tobytes()]
-            if has_numbers[position]:
-                parts.append(totals.not_finite[position].tobytes())
-            for index in self._extremes:
-                values, counts = totals.values[index][position]
-                parts += [len(values).to_bytes(4, "little"), values.tobytes(), counts.tobytes()]
-            puts.append((key, b"".join(parts)))
-        self._table.write_stored(puts, deletes)
-
     # --- the result ---
 
     def results_of(self, values: list[bytes], schema: pa.Schema, given: pa.Schema) -> list[pa.Array]:
@@ -294,13 +168,10 @@ class ChangelogAggregateOperator(Operator):
         """
         aggregates = self._spec.aggregates
         self._fields = [schema.field(each.output) for each in aggregates]
-        self._sums_are_floats = [
-            each.column is not None and pa.types.is_floating(given.field(each.column).type)
-            for each in aggregates
-        ]
-        return self._results(self._read([*values]))
+        self._set_sums(_float_columns(aggregates, given))
+        return self._results(self._form.read(values))
 
-    def _results(self, totals: _Totals) -> list[pa.Array]:
+    def _results(self, totals: Totals) -> list[pa.Array]:
         """The columns of the aggregates."""
         found = []
         for index, (aggregate, field) in enumerate(zip(self._spec.aggregates, self._fields, strict=True)):
@@ -309,13 +180,13 @@ class ChangelogAggregateOperator(Operator):
                 found.append(pa.array(np.maximum(counts, 0)))
                 continue
             valid = counts > 0
-            if aggregate.function in _EXTREMES:
+            if aggregate.function in EXTREMES:
                 found.append(self._extreme(aggregate, field.type, totals.values[index]))
                 continue
             sums = np.ascontiguousarray(totals.sums[:, index])
             if self._sums_are_floats[index]:
                 sums = _with_not_finite(
-                    sums.view(np.float64), totals.not_finite[:, self._float_sums.index(index)]
+                    sums.view(np.float64), totals.not_finite[:, self._form.float_sums.index(index)]
                 )
             if aggregate.function == "mean":
                 sums = sums / np.where(valid, counts, 1)
@@ -340,7 +211,7 @@ class ChangelogAggregateOperator(Operator):
         return array_of(out.view(np.float64) if is_float else out, valid)
 
     def _told(
-        self, batch: pa.RecordBatch, last_rows: np.ndarray, before: _Totals, after: _Totals
+        self, batch: pa.RecordBatch, last_rows: np.ndarray, before: Totals, after: Totals
     ) -> Iterator[pa.RecordBatch]:
         old, new = self._results(before), self._results(after)
         was, is_now = before.rows > 0, after.rows > 0
@@ -377,6 +248,14 @@ class ChangelogAggregateOperator(Operator):
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the state mean."""
         return keyed_snapshot(self._spec.kind, self._codec)
+
+
+def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[bool]:
+    """Whether the values of each are summed as floats; the mean of integers is that of their exact sum."""
+    return [
+        each.column is not None and pa.types.is_floating(schema.field(each.column).type)
+        for each in aggregates
+    ]
 
 
 def _add_integers(

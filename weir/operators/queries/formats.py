@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from weir.graph import Node
 from weir.operators.aggregation.rows import Cells
-from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator, has_rows
+from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
+from weir.operators.keyed.changelog_totals import has_rows
 from weir.operators.keyed.deduplicate import deduplicated_state
 from weir.operators.queries.dicts import DictFormat
 from weir.operators.queries.elements import ElementFormat, is_of_elements

@@ -155,7 +155,8 @@ def test_a_snapshot_of_the_time_of_bytes_of_ones_own_is_understood():
         "codec": {"name": "1", "keys": ["k"]},
         "user": {"mine": 1},
     }
-    process_operator(First, {0: older})
+    begun = process_operator(First, {0: older})
+    assert begun.snapshot(1) == process_operator(First).snapshot(1)
 
 
 def test_state_of_another_kind_of_step_is_refused(written):

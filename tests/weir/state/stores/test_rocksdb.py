@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 import signal
@@ -125,7 +126,10 @@ def test_fresh_keeps_files_beside_the_data_directory(tmp_path: Path) -> None:
 def test_a_half_made_store_is_completed(tmp_path: Path) -> None:
     (tmp_path / "weir-store.lock").touch()
     (tmp_path / "weir-store.json.new").write_text('{"form')
-    open_store(tmp_path, SETTINGS, fresh=False).close()
+    with contextlib.closing(open_store(tmp_path, SETTINGS, fresh=False)) as store:
+        store.write([(b"key", b"value")])
+        assert store.get_many([b"key"]) == [b"value"]
+    assert json.loads((tmp_path / "weir-store.json").read_text())["format"] == "weir-rocksdb-store"
 
 
 def test_a_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
