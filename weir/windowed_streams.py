@@ -214,26 +214,19 @@ def check_given_once(
     """See that the rows of a window are needed when it is complete, and with late rows again, but not before.
 
     Raises:
-        GraphError: they are; or late rows come to windows that cannot be told again.
+        GraphError: they are.
     """
-    is_session = window.kind == "session"
     is_usual = updates.early is None and updates.results == "accumulating"
-    if (
-        not pre_aggregate
-        and window.kind != "global"
-        and is_usual
-        and not (is_session and updates.lateness_ms)
-    ):
+    if not pre_aggregate and window.kind != "global" and is_usual:
         return
-    late = "allowed_lateness, " if is_session else ""
     if of_texts:
         raise GraphError(
             f"step {name!r}: aggregates of texts and bytes are made of all rows of a window when it is complete; leave "
-            f"out early, {late}results, pre_aggregate and global windows"
+            f"out early, results, pre_aggregate and global windows"
         )
     raise GraphError(
-        f"step {name!r}: code of your own gets each window when it is complete; leave out early, {late}results and "
-        "global windows, or use a weir.KeyedProcess with timers"
+        f"step {name!r}: code of your own gets each window when it is complete; leave out early, results and global "
+        "windows, or use a weir.KeyedProcess with timers"
     )
 
 

@@ -17,6 +17,11 @@ AGGREGATES = (
     pl.col("id").sum().alias("total"),
     pl.col("id").max().alias("last"),
 )
+#: A result is one of a session's rows.
+WITHIN = (
+    pl.col("window_start") >= pl.col("window_start_of"),
+    pl.col("window_end") <= pl.col("window_end_of"),
+)
 
 
 @pytest.mark.parametrize("stage", [1, 5], ids=["sliding", "sessions"])
@@ -45,11 +50,7 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
         fixed(rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS)),
     )
     visits = told(tmp_path / "out-visits").join(sessions.select(KEYS), on="server", suffix="_of")
-    inside = (
-        pl.col("window_start") >= pl.col("window_start_of"),
-        pl.col("window_end") <= pl.col("window_end_of"),
-    )
-    of_sessions = visits.filter(*inside).drop("window_start", "window_end")
+    of_sessions = visits.filter(*WITHIN).drop("window_start", "window_end")
     of_sessions = of_sessions.rename({"window_start_of": "window_start", "window_end_of": "window_end"})
     assert len(of_sessions) > len(sessions)
     assert_same(of_sessions.group_by(KEYS).agg(*sums), sessions)
@@ -59,7 +60,7 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     check(tmp_path / "out-by-rows", by_rows.agg(*AGGREGATES, **bounds))
 
 
-@pytest.mark.parametrize("stage", [3, 7], ids=["all", "late"])
+@pytest.mark.parametrize("stage", [3, 7, 8], ids=["all", "late", "again"])
 def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_and_a_loss(
     run_disturbed, tmp_path, stage
 ):
@@ -77,6 +78,12 @@ def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_
     bounds = {"window_start": pl.col("at").min(), "window_end": pl.col("at").max() + GAP_MS}
     sessions = moved.with_columns(session=session).group_by("server", "session").agg(*AGGREGATES, **bounds)
     assert_same(folded(late), sessions)
+    # The last result within the bounds of a session has all of its rows.
+    again = told(tmp_path / "out-again").join(sessions.select(KEYS), on="server", suffix="_of")
+    of_sessions = again.filter(*WITHIN)
+    assert len(of_sessions) > len(sessions)
+    whole = of_sessions.sort("n").unique(["server", "window_start_of"], keep="last", maintain_order=True)
+    assert_same(whole, sessions)
 
 
 def fixed(rows):

@@ -16,6 +16,11 @@ def whole(window, rows):
     return pl.DataFrame({"n": [rows.height], "total": [rows["id"].sum()], "last": [rows["id"].max()]})
 
 
+def whole_of_key(key, window, rows):
+    """Number, sum and largest of the rows of a key's session."""
+    return whole(window, rows)
+
+
 def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
     flow = weir.Dataflow("all_rows")
     events = flow.source(
@@ -32,6 +37,8 @@ def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:
         weir.session(GAP_MS), allowed_lateness=LATENESS_MS, results="changelog"
     )
     found["late"] = sessions.aggregate("late", n=weir.count(), total=weir.sum("id"), last=weir.max("id"))
+    again = moved.key_by("server").window(weir.session(GAP_MS), allowed_lateness=LATENESS_MS)
+    found["again"] = again.process("again", whole_of_key, columns)
     for name, results in found.items():
         results.rebalance().sink(f"out_{name}", weir.JsonLinesSink(f"{output}-{name}"))
     return flow

@@ -20,6 +20,7 @@ from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_aggregates import SessionAggregateOperator, Sessions
 from weir.operators.windows.told import ToldCells
+from weir.operators.windows.told_windows import ToldWindows
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
@@ -107,21 +108,8 @@ class EarlySessionOperator(SessionAggregateOperator):
 
     # --- results ---
 
-    def _made(
-        self,
-        keys: list[pa.Array],
-        starts_ms: np.ndarray,
-        ends_ms: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        times_ms: np.ndarray | None = None,
-        changes: pa.Array | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """See :class:`WindowAggregateOperator`; a discarding session whose rows were all told has no result."""
-        more = self._told.has_more(cells)
-        if self._discards and not more.all():
-            rows = np.flatnonzero(more)
-            keys = [key.take(pa.array(rows)) for key in keys]
-            starts_ms, ends_ms, cells, presence = starts_ms[rows], ends_ms[rows], cells[rows], presence[rows]
-            times_ms = None if times_ms is None else times_ms[rows]
-        yield from super()._made(keys, starts_ms, ends_ms, cells, presence, times_ms, changes)
+        if self._discards:
+            windows = windows.part(np.flatnonzero(self._told.has_more(windows.cells)))
+        yield from super()._made(windows)

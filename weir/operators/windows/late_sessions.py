@@ -23,6 +23,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.windows.early_sessions import EarlySessionOperator
 from weir.operators.windows.session_aggregates import Sessions
 from weir.operators.windows.session_entries import SessionEntries
+from weir.operators.windows.told_windows import ToldWindows
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
@@ -71,11 +72,11 @@ class LateSessionOperator(EarlySessionOperator):
         self._is_closed = times_ms[taken] + self._gap_ms < self._told_until(groups)
         return late
 
-    def _taken(self, start: int, stop: int, slots: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
+        super()._note_changed(start, stop, slots)
         closed = slots[self._is_closed[start:stop]]
         if len(closed):
             self._changed.append(self.table.entries_at(np.unique(closed)))
-        yield from ()
 
     def _told_until(self, groups: np.ndarray) -> np.ndarray:
         """Of these key groups: sessions that end before this time have been told; int64."""
@@ -204,30 +205,16 @@ class LateSessionOperator(EarlySessionOperator):
         presence = np.concatenate([before.presence, block.presence[rows]])[order]
         an_entry = np.concatenate([showed, block.an_entry[rows]])[order]
         ends_ms = cells[:, told.last] + gap_ms
-        yield from self._made(
-            weir_keys.decode_keys(weir_keys.select_keys(entries.keys, an_entry), self._key_types),
-            cells[:, told.first].copy(),
-            ends_ms,
-            cells,
-            presence,
-            times_ms=ends_ms,
-            changes=pa.array(_KINDS, pa.string()).take(pa.array(kinds[order])),
-        )
+        keys = weir_keys.decode_keys(weir_keys.select_keys(entries.keys, an_entry), self._key_types)
+        changes = pa.array(_KINDS, pa.string()).take(pa.array(kinds[order]))
+        starts_ms = cells[:, told.first].copy()
+        yield from self._made(ToldWindows(keys, starts_ms, ends_ms, cells, presence, ends_ms, changes))
 
     def _rewrite(self, entries: WindowEntries) -> None:
         self.table.put(entries.ends_ms, entries.keys, entries.cells, entries.presence)
         self._closing.note_entries(entries)
 
-    def _made(
-        self,
-        keys: list[pa.Array],
-        starts_ms: np.ndarray,
-        ends_ms: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        times_ms: np.ndarray | None = None,
-        changes: pa.Array | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """See :class:`EarlySessionOperator`; a session that is over was told before."""
         if not self._is_silent:
-            yield from super()._made(keys, starts_ms, ends_ms, cells, presence, times_ms, changes)
+            yield from super()._made(windows)

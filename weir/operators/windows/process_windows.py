@@ -18,8 +18,10 @@ from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.windows.kept_values import KeptValues
+from weir.operators.windows.late_sessions import LateSessionOperator
 from weir.operators.windows.panes import session_pane_ends, window_pane_ends
 from weir.operators.windows.session_aggregates import SessionAggregateOperator
+from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
@@ -99,40 +101,41 @@ class ProcessWindowOperator(WindowAggregateOperator):
 
     # --- windows fire ---
 
-    def _made(
-        self,
-        keys: list[pa.Array],
-        starts_ms: np.ndarray,
-        ends_ms: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        times_ms: np.ndarray | None = None,
-        changes: pa.Array | None = None,
-    ) -> Iterator[pa.RecordBatch]:
+    def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """What the author's code makes of windows, in batches of about the usual size."""
-        if not len(ends_ms):
-            return
-        names = list(self._spec.key_columns)
-        key_batch = pa.RecordBatch.from_arrays(keys, names)
-        column = weir_keys.key_bytes(key_batch, names)
-        groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
-        times = (ends_ms - 1 if times_ms is None else times_ms).tolist()
         found: list[pa.RecordBatch] = []
-        bounds = zip(starts_ms.tolist(), ends_ms.tolist(), times, strict=True)
-        for number, (start_ms, end_ms, time_ms) in enumerate(bounds):
-            panes = self._pane_ends(start_ms, end_ms)
-            owners = [self._kept.owner(groups[number], pane_ms, column.key(number)) for pane_ms in panes]
-            key = key_batch.slice(number, 1)
-            result = self._users.result(key.to_pylist()[0], WindowBounds(start_ms, end_ms), owners)
-            for owner, pane_ms in zip(owners, panes, strict=True):
-                if self._is_last(pane_ms, end_ms):
+        for (key, bounds, owners), time_ms in zip(
+            self._with_owners(windows), windows.times_ms.tolist(), strict=True
+        ):
+            result = self._users.result(key.to_pylist()[0], bounds, list(owners.values()))
+            for pane_ms, owner in owners.items():
+                if self._is_last(pane_ms, bounds.end_ms):
                     self._kept.clear(owner)
             if result is not None and result.num_rows:
-                found.append(self._leaving(key, WindowBounds(start_ms, end_ms), time_ms, result))
+                found.append(self._leaving(key, bounds, time_ms, result))
             if sum(batch.num_rows for batch in found) >= self._batch_size:
                 yield from self._batches(found)
                 found = []
         yield from self._batches(found)
+
+    def _with_owners(
+        self, windows: ToldWindows
+    ) -> Iterator[tuple[pa.RecordBatch, WindowBounds, dict[int, bytes]]]:
+        """Of each window its key, its bounds, and the owner of what is kept of each pane, by the pane's end."""
+        if not len(windows.ends_ms):
+            return
+        names = list(self._spec.key_columns)
+        keys = pa.RecordBatch.from_arrays(windows.keys, names)
+        column = weir_keys.key_bytes(keys, names)
+        groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
+        for number, bounds in enumerate(
+            map(WindowBounds, windows.starts_ms.tolist(), windows.ends_ms.tolist())
+        ):
+            key = column.key(number)
+            owners = {
+                end_ms: self._kept.owner(groups[number], end_ms, key) for end_ms in self._pane_ends(*bounds)
+            }
+            yield keys.slice(number, 1), bounds, owners
 
     def _leaving(
         self, key: pa.RecordBatch, bounds: WindowBounds, time_ms: int, result: pa.RecordBatch
@@ -170,6 +173,21 @@ class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         return True
+
+
+class LateSessionProcessOperator(LateSessionOperator, SessionProcessOperator):
+    """Sessions that take late rows for a while: what is kept of one goes when no late row can join it any more."""
+
+    def _is_last(self, pane_ms: int, end_ms: int) -> bool:
+        return False
+
+    def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
+        """See :class:`LateSessionOperator`."""
+        if self._is_silent:
+            for _, _, owners in self._with_owners(windows):
+                for owner in owners.values():
+                    self._kept.clear(owner)
+        yield from super()._made(windows)
 
 
 class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
@@ -212,5 +230,5 @@ class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
 def make_process_operator(spec: WindowProcessSpec) -> ProcessWindowOperator:
     """That of sessions, of windows that take late rows, or of windows which are made of panes."""
     if spec.window.kind == "session":
-        return SessionProcessOperator(spec)
+        return LateSessionProcessOperator(spec) if spec.updates.lateness_ms else SessionProcessOperator(spec)
     return LateProcessOperator(spec) if spec.updates.lateness_ms else ProcessWindowOperator(spec)

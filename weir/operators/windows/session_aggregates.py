@@ -22,6 +22,7 @@ from weir.operators.windows import fold_kernels
 from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_entries import live_entries
+from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.side_outputs import SideRows
@@ -155,7 +156,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
             columns = weir_keys.decode_keys(complete.keys, self._key_types)
             times_ms = complete.cells.integers[:, self._folds.cell_count - 2 :].copy()
             ends_ms = times_ms[:, 1] + self._gap_ms
-            yield from self._made(columns, times_ms[:, 0].copy(), ends_ms, *complete.cells, times_ms=ends_ms)
+            starts_ms = times_ms[:, 0].copy()
+            yield from self._made(ToldWindows(columns, starts_ms, ends_ms, *complete.cells, ends_ms))
 
     def _fire_all(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         """Put all sessions together that begin before a watermark, and fire those that are complete."""
@@ -199,14 +201,9 @@ class SessionAggregateOperator(WindowAggregateOperator):
         columns = weir_keys.decode_keys(
             weir_keys.select_keys(block.entries.keys, block.an_entry[sessions]), self._key_types
         )
-        yield from self._made(
-            columns,
-            block.firsts_ms[sessions],
-            block.lasts_ms[sessions] + self._gap_ms,
-            block.cells[sessions],
-            block.presence[sessions],
-            times_ms=block.lasts_ms[sessions] + self._gap_ms,
-        )
+        starts_ms, ends_ms = block.firsts_ms[sessions], block.lasts_ms[sessions] + self._gap_ms
+        cells, presence = block.cells[sessions], block.presence[sessions]
+        yield from self._made(ToldWindows(columns, starts_ms, ends_ms, cells, presence, ends_ms))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells, interleaved
+from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import WATERMARK_MAX_MS
 from weir.side_outputs import SideRows
@@ -177,7 +178,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             starts_ms, ends_ms = entries.ends_ms - self._panes.size_ms, entries.ends_ms
         keys = weir_keys.decode_keys(entries.keys, self._key_types)
         if self._updates.results != "changelog":
-            yield from self._made(keys, starts_ms, ends_ms, *cells)
+            yield from self._made(ToldWindows(keys, starts_ms, ends_ms, *cells))
             return
         told_before = cells.integers[:, self._told.told] > 0
         changed = np.flatnonzero(self._told.has_more(cells.integers))
@@ -200,7 +201,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         kinds = np.where(is_before, 1, np.where(told_before[rows], 2, 0)).astype(np.int8)
         changes = pa.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER], pa.string()).take(pa.array(kinds))
         taken = [key.take(pa.array(rows)) for key in keys]
-        yield from self._made(taken, starts_ms, ends_ms, *chosen, changes=changes)
+        yield from self._made(ToldWindows(taken, starts_ms, ends_ms, *chosen, changes=changes))
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         if not self._told.is_kept:
@@ -258,7 +259,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
                     np.full(len(rows), bound, dtype=np.int64) for bound in (panes.start_of(end_ms), end_ms)
                 )
                 taken = [key.take(pa.array(rows)) for key in keys]
-                yield from self._made(taken, starts, ends, cells[rows], presence[rows])
+                yield from self._made(ToldWindows(taken, starts, ends, cells[rows], presence[rows]))
 
     # --- windows fire ---
 

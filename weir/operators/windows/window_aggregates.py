@@ -17,6 +17,7 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import PartRows, split_parts
 from weir.operators.windows.rolling import RollingWindows
+from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.operators.windows.window_parts import WindowParts
 from weir.records import (
@@ -263,7 +264,7 @@ class WindowAggregateOperator(TimedOperator):
                 for window in self._rolling.windows():
                     last_ms = window.end_ms
                     starts, ends = (np.full(len(window), bound, dtype=np.int64) for bound in window.bounds_ms)
-                    yield from self._made(window.keys, starts, ends, *window.cells)
+                    yield from self._made(ToldWindows(window.keys, starts, ends, *window.cells))
             else:
                 last_ms = yield from self._fire_entries(until_ms)
             if until_ms == WATERMARK_MAX_MS:
@@ -317,7 +318,8 @@ class WindowAggregateOperator(TimedOperator):
             index[rows] = np.arange(len(rows))
             self._parts.fill(self._parts.load(entries), index, cells)
         starts_ms = ends_ms - self._panes.size_ms
-        yield from self._made([key.take(taken) for key in keys], starts_ms, ends_ms, *cells)
+        taken_keys = [key.take(taken) for key in keys]
+        yield from self._made(ToldWindows(taken_keys, starts_ms, ends_ms, *cells))
 
     def _combined(
         self, entries: WindowEntries, places_ms: np.ndarray, until_ms: int
@@ -337,31 +339,19 @@ class WindowAggregateOperator(TimedOperator):
             rows = np.flatnonzero(has_rows)
             starts, ends = (np.full(len(rows), bound, dtype=np.int64) for bound in (start_ms, end_ms))
             taken_keys = [key.take(pa.array(rows)) for key in keys]
-            yield from self._made(taken_keys, starts, ends, cells[rows], presence[rows])
+            yield from self._made(ToldWindows(taken_keys, starts, ends, cells[rows], presence[rows]))
 
-    def _made(
-        self,
-        keys: list[pa.Array],
-        starts_ms: np.ndarray,
-        ends_ms: np.ndarray,
-        cells: np.ndarray,
-        presence: np.ndarray,
-        times_ms: np.ndarray | None = None,
-        changes: pa.Array | None = None,
-    ) -> Iterator[pa.RecordBatch]:
-        """Results as they leave the step, in batches of the usual size; ``times_ms``: None: the last ms of windows.
-
-        ``changes``: of a step whose results are changes, their kind.
-        """
-        if not len(ends_ms):
+    def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
+        """Results as they leave the step, in batches of the usual size."""
+        if not len(windows.ends_ms):
             return
-        values = self._folds.results(cells, presence)[: len(self._spec.aggregates)]
-        columns = [*(() if self._spec.is_keyless else keys), pa.array(starts_ms), pa.array(ends_ms), *values]
-        if changes is not None:
-            columns.append(changes)
-        times_ms = ends_ms - 1 if times_ms is None else times_ms
+        values = self._folds.results(windows.cells, windows.presence)[: len(self._spec.aggregates)]
+        keys = () if self._spec.is_keyless else windows.keys
+        columns = [*keys, pa.array(windows.starts_ms), pa.array(windows.ends_ms), *values]
+        if windows.changes is not None:
+            columns.append(windows.changes)
         batch = with_times(
-            pa.RecordBatch.from_arrays(columns, schema=self._schema), times_ms, self._clock.now_us()
+            pa.RecordBatch.from_arrays(columns, schema=self._schema), windows.times_ms, self._clock.now_us()
         )
         for start in range(0, batch.num_rows, self._batch_size):
             yield batch.slice(start, self._batch_size)

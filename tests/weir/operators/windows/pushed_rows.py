@@ -12,7 +12,7 @@ def source(flow, schema):
 
 def pushed(flow, rows):
     """The result of a job whose rows come in three parts, the first two to both subtasks, with a restart after them."""
-    with testing.start(flow) as job:
+    with testing.start(flow, watermarks="follow_rows") as job:
         third = len(rows) // 3
         for part in (rows[:third], rows[third : 2 * third]):
             job.push("rows", part[::2], subtask=0)

@@ -60,7 +60,7 @@ def windows(flow, window, lateness=0, out_of_order="30ms"):
 
 def results(flow, rows):
     """Rows come in two parts, with a restart between them."""
-    with testing.start(flow) as job:
+    with testing.start(flow, watermarks="follow_rows") as job:
         half = len(rows) // 2
         job.push("rows", rows[:half])
         job.checkpoint()
@@ -105,11 +105,11 @@ def test_a_function_gets_all_rows_of_each_window_in_the_order_of_event_times(row
 
 @given(
     parts=st.lists(ROWS, max_size=5),
-    window=st.sampled_from([weir.tumbling(20), weir.sliding(30, 10), weir.cumulative(20, 5)]),
+    window=st.one_of(WINDOWS, st.sampled_from([weir.session(5), weir.session(12)])),
     lateness=st.sampled_from([1, 15, 60]),
     keyless=st.booleans(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_code_of_ones_own_is_called_again_for_windows_with_late_rows(parts, window, lateness, keyless):
     """Just as often, and with the same rows, as built-in aggregates are told again."""
 
@@ -124,7 +124,7 @@ def test_code_of_ones_own_is_called_again_for_windows_with_late_rows(parts, wind
         )
         made.sink("out", weir.Collect())
         made.side_output("late").sink("too_late", weir.Collect())
-        with testing.start(flow) as job:
+        with testing.start(flow, watermarks="follow_rows") as job:
             for number, rows in enumerate(parts):
                 job.push("rows", rows)
                 if number == 1:
@@ -152,7 +152,7 @@ def extremes_of_key(key, window, rows):
     return extremes_of_all(window, rows)
 
 
-@pytest.mark.parametrize("window", [weir.tumbling(20), weir.sliding(40, 20)])
+@pytest.mark.parametrize("window", [weir.tumbling(20), weir.sliding(40, 20), weir.session(10)])
 def test_rows_of_windows_stay_for_the_allowed_lateness_and_no_longer(monkeypatch, window):
     kept = set()
     put, clear = KeptValues.put, KeptValues.clear
@@ -171,18 +171,20 @@ def test_rows_of_windows_stay_for_the_allowed_lateness_and_no_longer(monkeypatch
     events = weir.JsonLines("rows.jsonl", schema=SCHEMA, event_time="at")
     made = flow.source("rows", events).key_by("k").window(window, allowed_lateness=100)
     made.process("w", extremes_of_key, {"low": int, "high": int, "n": int}).sink("out", weir.Collect())
-    end_ms = 20 if window.kind == "tumbling" else 40
+    # A session leaves when the watermark has passed its end.
+    end_ms = {"tumbling": 20, "sliding": 40, "session": 17}[window.kind]
     with testing.start(flow, {"rows": []}) as job:
-        job.push("rows", [{"k": "a", "at": 5, "v": 1}, {"k": "b", "at": 5, "v": 1}])
+        job.push("rows", [{"k": "a", "at": 6, "v": 1}, {"k": "b", "at": 6, "v": 1}])
         job.advance_watermark("rows", end_ms)
-        job.push("rows", [{"k": "a", "at": 6, "v": 3}])
+        job.push("rows", [{"k": "a", "at": 5, "v": 3}])
         job.advance_watermark("rows", end_ms + 99)
         assert len(kept) == 2
         job.restart()
         job.advance_watermark("rows", end_ms + 100)
         assert not kept
         rows = [(row["k"], row["window_end"], row["n"]) for row in job.rows("out")]
-    assert sorted(rows)[:2] == [("a", 20, 1), ("a", 20, 2)]
+    wanted = [("a", 16, 1), ("a", 16, 2)] if window.kind == "session" else [("a", 20, 1), ("a", 20, 2)]
+    assert sorted(rows)[:2] == wanted
 
 
 def test_values_of_a_pane_lie_under_the_bytes_of_the_golden_form():
