@@ -87,11 +87,6 @@ def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> N
 
 
 def _check_session(step: str | None, updates: WindowUpdates) -> None:
-    if updates.results == "changelog" and updates.early is not None:
-        raise GraphError(
-            f"step {step!r}: sessions that were told early may become one, so results='changelog' does not go with "
-            "early of sessions; use results='accumulating' or 'discarding', or leave early out"
-        )
     if updates.early is not None and updates.early.interval_ms is None:
         raise GraphError(
             f"step {step!r}: rows of sessions are put together when these are told; tell them early by time, "

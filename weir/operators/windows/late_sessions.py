@@ -11,7 +11,7 @@ A session has an entry for each pane until these are over, so the entries of one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,8 @@ class LateSessionOperator(EarlySessionOperator):
 
     def __init__(self, spec: WindowAggregateSpec) -> None:
         super().__init__(spec)
-        self._updates = spec.updates
         self._lateness_ms = spec.updates.lateness_ms
+        self._is_changelog = spec.updates.results == "changelog"
         #: Of the rows that are being taken, which are late, each by itself; bool.
         self._is_closed = np.empty(0, dtype=np.bool_)
         #: Entries that late rows have changed.
@@ -90,6 +90,8 @@ class LateSessionOperator(EarlySessionOperator):
         yield from self._tell_complete(until_ms)
         if until_ms != WATERMARK_MAX_MS:
             until_ms = max(until_ms - self._lateness_ms, WATERMARK_MIN_MS)
+            if self._is_changelog:
+                yield from self._tell_joined(until_ms - self._gap_ms)
         self._is_silent = True
         yield from super()._fire(until_ms)
         self._is_silent = False
@@ -122,6 +124,49 @@ class LateSessionOperator(EarlySessionOperator):
             are_due = self._are_due(block.lasts_ms, whole.groups[block.an_entry], until_ms)
             yield from self._tell_sessions(block, np.flatnonzero(are_due))
 
+    def _tell_joined(self, gone_ms: int) -> Iterator[pa.RecordBatch]:
+        """Open sessions that several results were told of, before the entries that have these become one.
+
+        Args:
+            gone_ms: entries whose last row is before this time are about to be put together with others.
+        """
+        table = self.table
+        table.look()
+        fired_ms, last = table.fired_ms(), self._folds.cell_count - 1
+        if fired_ms == NEVER_MS:
+            return
+        moving = []
+
+        def may_move(cells: np.ndarray, groups: np.ndarray) -> np.ndarray:
+            moves: np.ndarray = cells[:, last] < gone_ms
+            return moves
+
+        after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms - self._gap_ms
+        for entries in table.entries(after_ms, gone_ms + self._gap_ms, chosen=may_move):
+            moves = self._entries.live(entries) & may_move(entries.cells, entries.groups)
+            rows = np.flatnonzero(moves & self._told.shows(Cells(entries.cells, entries.presence)))
+            if len(rows):
+                moving.append(entries.part(rows))
+        if not moving:
+            return
+        shown = concatenated(moving)
+        joined = shown.part(np.flatnonzero(self._entries.go_on(shown)))
+        whole = self._entries.gathered(joined) if len(joined) else None
+        if whole is not None:
+            block = self._sessions(whole)
+            shows = self._told.shows(Cells(whole.cells, whole.presence)) & (block.number >= 0)
+            count = np.bincount(block.number[shows], minlength=len(block.firsts_ms))
+            yield from self._tell_sessions(block, np.flatnonzero(count > 1))
+
+    def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
+        if not self._is_changelog:
+            yield from super()._tell(entries, rewritten)
+            return
+        block = self._sessions(entries)
+        changed = yield from self._changes(block, np.arange(len(block.firsts_ms)))
+        if changed is not None:
+            rewritten.append(changed)
+
     def _are_due(self, lasts_ms: np.ndarray, groups: np.ndarray, until_ms: int) -> np.ndarray:
         """Which sessions with these last times are complete at a watermark, and have not been told; bool."""
         due: np.ndarray = lasts_ms + self._gap_ms >= self._told_until(groups)
@@ -145,9 +190,11 @@ class LateSessionOperator(EarlySessionOperator):
     # --- results ---
 
     def _tell_sessions(self, block: Sessions, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """Results of these sessions, which are complete; notes in their entries that they have been told."""
-        if self._updates.results == "changelog":
-            yield from self._changes(block, rows)
+        """Results of these sessions; notes in their entries that they have been told."""
+        if self._is_changelog:
+            changed = yield from self._changes(block, rows)
+            if changed is not None:
+                self._rewrite(changed)
             return
         yield from self._results(block, rows)
         if self._told.is_kept and len(rows):
@@ -157,11 +204,16 @@ class LateSessionOperator(EarlySessionOperator):
             self._told.note_told(Cells(entries.cells, entries.presence))
             self._rewrite(entries)
 
-    def _changes(self, block: Sessions, rows: np.ndarray) -> Iterator[pa.RecordBatch]:
-        """What becomes of the results of these sessions: what was told of their parts leaves."""
+    def _changes(
+        self, block: Sessions, rows: np.ndarray
+    ) -> Generator[pa.RecordBatch, None, WindowEntries | None]:
+        """What becomes of the results of these sessions: what was told of their parts leaves.
+
+        Returns entries as they are after that, which the caller writes; None: nothing has changed.
+        """
         rows = rows[self._told.has_more(block.cells[rows])]
         if not len(rows):
-            return
+            return None
         place = np.full(len(block.firsts_ms) + 1, -1, dtype=np.int64)
         place[rows] = np.arange(len(rows))
         changed = np.flatnonzero(place[block.number] >= 0)
@@ -177,7 +229,7 @@ class LateSessionOperator(EarlySessionOperator):
         order = np.lexsort((entries.ends_ms, place))
         is_last = np.append(place[order][1:] != place[order][:-1], True)
         self._told.note_session_told(cells, order[is_last], sessions)
-        self._rewrite(entries)
+        return entries
 
     def _changed_results(
         self, block: Sessions, rows: np.ndarray, showed: np.ndarray, session_of: np.ndarray

@@ -28,13 +28,17 @@ class SessionEntries:
 
     def without_following(self, entries: WindowEntries) -> WindowEntries:
         """Those entries whose session does not go on in the next pane."""
+        return entries.part(np.flatnonzero(~self.go_on(entries)))
+
+    def go_on(self, entries: WindowEntries) -> np.ndarray:
+        """Of which entries the session goes on in the next pane; bool."""
         goes_on = np.zeros(len(entries), dtype=np.bool_)
         for end_ms in np.unique(entries.ends_ms).tolist():
             rows = np.flatnonzero(entries.ends_ms == end_ms)
             following = self._peek(end_ms + self._gap_ms, weir_keys.select_keys(entries.keys, rows))
             near = following.cells[:, self._first] - entries.cells[rows, self._last] <= self._gap_ms
             goes_on[rows] = self.live(following) & near
-        return entries.part(np.flatnonzero(~goes_on))
+        return goes_on
 
     def gathered(self, entries: WindowEntries) -> WindowEntries | None:
         """All entries of the sessions that have these, of which there is one at least; None: none of them is live."""

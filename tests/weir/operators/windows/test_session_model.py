@@ -159,13 +159,16 @@ class LateSessionMachine(EarlySessionMachine):
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
         results=st.sampled_from(["accumulating", "discarding", "changelog"]),
-        lateness=st.sampled_from([1, 10, 35, 100]),
+        lateness=st.sampled_from([0, 1, 10, 35, 100]),
         is_early=st.booleans(),
         aggregates=st.sampled_from([AGGREGATES, PLAIN]),
     )
     def begin(self, gap, cache_bytes, kind, large_slots, results, lateness, is_early, aggregates):
         self.results, self.lateness = results, lateness
-        self.is_early = is_early and results != "changelog"
+        # Without lateness this operator has the changes of early results alone.
+        self.is_early = is_early or not lateness
+        if not lateness:
+            self.results = results = "changelog"
         early_sessions.LARGE_SLOTS = large_slots
         aggregates = aggregates if results == "accumulating" else PLAIN
         SessionMachine.begin(self, gap, cache_bytes, kind, large_slots, aggregates)
@@ -192,7 +195,7 @@ class LateSessionMachine(EarlySessionMachine):
         if not new:
             return []
         now, shown = self.session_result(rows, rows), self.model["shown"][group]
-        before = sorted(row for row in shown if row[0] == now[0] and now[1] <= row[1] and row[2] <= now[2])
+        before = self.shown_within(group, now)
         self.model["shown"][group] = [row for row in shown if row not in before] + [now]
         kinds = ["delete"] * (len(before) - 1) + ["update_before"]
         changes = [(*row, kind) for row, kind in zip(before, kinds, strict=bool(before))]
@@ -209,7 +212,11 @@ class LateSessionMachine(EarlySessionMachine):
                 place = max(place, watermark - self.lateness)
             left = []
             for rows in self.sessions_of(group):
-                if told_until <= self.end_of(rows) < watermark:
+                if self.end_of(rows) < watermark:
+                    is_told = told_until <= self.end_of(rows)
+                else:
+                    is_told = self.is_settled(group, rows, place - self.window.size_ms)
+                if is_told:
                     found += self.tell(group, rows)
                 if watermark == WATERMARK_MAX_MS or self.end_of(rows) < place:
                     self.model["told"][group] -= Counter(rows)
@@ -234,8 +241,26 @@ class LateSessionMachine(EarlySessionMachine):
                     found += self.tell(group, session)
         return found
 
+    def is_settled(self, group, rows, gone):
+        """Whether an open session is told because entries that have several of its results become one."""
+        if self.results != "changelog":
+            return False
+        shown = self.shown_within(group, self.session_result(rows, rows))
+        first_pane = (shown[0][2] - self.window.size_ms) // self.window.size_ms if shown else 0
+        lasts = [time for _, time, *_ in rows if time // self.window.size_ms == first_pane]
+        return len(shown) > 1 and max(lasts) < gone
+
+    def shown_within(self, group, result):
+        key, start, end = result[:3]
+        shown = self.model["shown"][group]
+        return sorted(row for row in shown if row[0] == key and start <= row[1] and row[2] <= end)
+
     def told_early(self, groups):
-        return super().told_early(groups) if self.is_early else []
+        if not self.is_early:
+            return []
+        if self.results != "changelog":
+            return super().told_early(groups)
+        return [row for group in groups for rows in self.sessions_of(group) for row in self.tell(group, rows)]
 
     def check(self, batches, expected, *, may_repeat=False):
         # However a batch is cut, its late rows are told of together.

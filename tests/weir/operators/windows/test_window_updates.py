@@ -346,12 +346,6 @@ def test_a_job_with_other_results_does_not_read_the_state():
         (lambda: flow_of(weir.tumbling(10), results="discarding"), "one result"),
         (lambda: flow_of(weir.sliding(20, 10), allowed_lateness=1, results="changelog"), "share their rows"),
         (lambda: flow_of(weir.sliding(20, 10), early=weir.every(rows=3)), "by time"),
-        (
-            lambda: flow_of(
-                weir.session(10), early=weir.every("1s"), allowed_lateness=3, results="changelog"
-            ),
-            "may become one",
-        ),
         (lambda: flow_of(weir.session(10), early=weir.every(rows=3)), "by time"),
         (lambda: flow_of(weir.global_window()), "never ends"),
         (lambda: flow_of(weir.global_window(), early=weir.every("1s"), allowed_lateness=1), "no row is late"),
