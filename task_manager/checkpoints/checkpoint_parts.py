@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -86,6 +86,9 @@ class TakenPart:
     peers: dict[str, str] = field(default_factory=dict)
     #: Images that groups are still being fetched from.
     bases: list[StoreImage] = field(default_factory=list)
+    #: Brings what sinks have written to the disk; called before the control plane is told of the part. None: it is
+    #: there.
+    sync: Callable[[], None] | None = None
 
     def wait(self) -> None:
         """Return when the images are taken.

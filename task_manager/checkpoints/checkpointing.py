@@ -287,6 +287,8 @@ class CheckpointParticipant:
 
     def _publish(self, part: TakenPart, rows: Sequence[InputRows]) -> bytes:
         part.wait()
+        if part.sync is not None:
+            part.sync()
         images = list(part.bases)
         new_bytes = 0
         for address, image_id in part.peers.items():

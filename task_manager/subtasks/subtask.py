@@ -157,6 +157,7 @@ class Subtask(ABC):
                 self.progress.passed_id,
             )
             part.counts = self._counts()
+            part.sync = self._chain.sync
             return part
         except WeirError as error:
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
@@ -172,8 +173,9 @@ class Subtask(ABC):
             self.subtask, 0, position | operators, captures, self._backend, self.progress.passed_id
         )
         part.counts = self._counts()
-        # The state is closed after it.
+        # State and files are closed after it.
         part.wait()
+        self._chain.sync()
         self._checkpoints.deliver(part)
 
     def _counts(self) -> EventCounts:

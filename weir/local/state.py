@@ -66,6 +66,7 @@ def take_snapshot(chain: OperatorChain, checkpoint_id: int) -> dict[str, Json]: 
     finally:
         for capture in captures:
             capture.abandon()
+    chain.sync()
     return operators
 
 

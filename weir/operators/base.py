@@ -225,6 +225,21 @@ class LateDelivery(Operator):
         """
 
 
+class LateSync(Operator):
+    """A sink that does not hold rows up while a disk takes what its snapshot tells of."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make durable what the last :meth:`snapshot` told of, and return when it is.
+
+        Called after each snapshot, before its checkpoint can be complete: in another thread, while rows may come, or
+        after :meth:`close`; in the subtask's thread at its end.
+
+        Raises:
+            WeirError: it is not durable, which fails the checkpoint.
+        """
+
+
 class TimeAssigner(Operator):
     """An operator after which rows have another event time.
 

@@ -19,6 +19,7 @@ from weir.operators.base import (
     AheadFilter,
     Json,
     LateDelivery,
+    LateSync,
     Operator,
     OperatorContext,
     TimeAssigner,
@@ -348,7 +349,7 @@ class OperatorChain(Generic[OutputT]):
                     operator.settle()
 
     def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
-        """Note dirty state, and collect what operators need besides, by their names.
+        """Note dirty state, and collect what operators need besides, by their names; :meth:`sync` must follow.
 
         The captures are to be written, or abandoned; after an error none is left.
         """
@@ -368,6 +369,13 @@ class OperatorChain(Generic[OutputT]):
                 capture.abandon()
             raise
         return snapshots, captures
+
+    def sync(self) -> None:
+        """Bring to the disk what the last snapshot tells of and is not there yet; another thread may call it."""
+        for operator, context in self._operators:
+            if isinstance(operator, LateSync):
+                with self._naming(context):
+                    operator.sync()
 
     @property
     def minds_commits(self) -> bool:

@@ -12,7 +12,7 @@ import pytest
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.errors import CheckpointError, ConnectionLostError
+from weir.errors import CheckpointError, ConnectionLostError, InputError
 from weir.protocol.manifest import image_from_json, part_from_json
 from weir.records import InputRows
 from weir.rpc.wire import JobIdentity
@@ -128,6 +128,29 @@ def own_state(side):
     backend.ownership.adopt({0: 1, 1: 1})
     backend.put_many([encode_key(0, STATE, b"k")], [b"v"])
     return backend
+
+
+def test_a_part_is_told_when_sinks_have_brought_their_rows_to_the_disk(side):
+    states = []
+    part = side.participant.take(SUBTASK, 7, {"step": 5}, (), None, 3)
+    part.sync = lambda: states.append(len(side.control.parts))
+    side.participant.deliver(part)
+    assert states == []
+    side.run()
+    assert (states, len(side.control.parts)) == ([0], 1)
+
+
+def test_a_part_whose_rows_do_not_get_to_the_disk_fails_its_checkpoint(side):
+    def fails():
+        raise InputError("the disk is full")
+
+    part = side.participant.take(SUBTASK, 7, {"step": 5}, (), None, 3)
+    part.sync = fails
+    side.participant.deliver(part)
+    side.run()
+    assert [(id_, made, failure) for _, id_, made, failure in side.control.parts] == [
+        (7, None, "the disk is full")
+    ]
 
 
 def test_a_part_has_what_was_captured_and_later_writes_wait_for_its_image(side):

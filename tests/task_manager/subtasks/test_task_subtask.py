@@ -20,7 +20,7 @@ from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.errors import FailureKind, StateError
 from weir.graph import Edge, Exchange
-from weir.operators.base import Operator, OperatorContext
+from weir.operators.base import LateSync, Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
 from weir.operators.user_errors import UserErrors
@@ -184,6 +184,43 @@ def test_the_watermark_is_the_lowest_of_the_inputs_and_idle_ones_do_not_count():
     shown = [call for call in setup.operator.calls if isinstance(call, str) and call.startswith("w")]
     assert shown == ["watermark 5", "watermark 10", "watermark 20"]
     assert setup.subtask.progress.watermark_ms == 20
+
+
+class SlowDisk(LateSync):
+    """A sink that notes what the disk is told, and when."""
+
+    def __init__(self):
+        self.calls = []
+
+    def process(self, batch):
+        yield batch
+
+    def snapshot(self, checkpoint_id):
+        self.calls.append(f"snapshot {checkpoint_id}")
+
+    def sync(self):
+        self.calls.append("sync")
+
+    def close(self):
+        self.calls.append("close")
+
+
+def test_rows_do_not_wait_for_a_disk_but_who_delivers_a_part_does_and_the_end():
+    disk = SlowDisk()
+    ends = [(channel, EndOfStream()) for channel in (LEFT, RIGHT)]
+    setup = Setup((LEFT, Barrier(1)), (RIGHT, Barrier(1)), (LEFT, rows(1)), *ends, before=(disk,))
+    parts, deliver = [], setup.parts.deliver
+
+    def delivered(part, rows=()):
+        parts.append(part)
+        deliver(part, rows)
+
+    setup.parts.deliver = delivered
+    setup.run()
+    assert disk.calls == ["snapshot 1", "snapshot 0", "sync", "close"]
+    parts[0].sync()
+    assert disk.calls[-1] == "sync"
+    assert setup.parts.delivered == [(1, []), (0, [])]
 
 
 class Gathered(Script):

@@ -24,6 +24,7 @@ import errno
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +36,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import InputError, StateMismatchError
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.base import Json, LateSync, OperatorContext
 from weir.operators.sinks.latency_format import LatencyText
 from weir.records import INGEST_TIME_COLUMN, int64_column
 from weir.specs import LatencySinkSpec
@@ -64,7 +65,7 @@ class _Snapshot:
     statistics: dict[str, Any]
 
 
-class LatencySink(Operator):
+class LatencySink(LateSync):
     """Writes the latency of each event: from its scheduled or read time to its arrival at this sink.
 
     Guarantee: each event has exactly one line in the end. Lines are visible at once; those that no checkpoint covers go
@@ -77,6 +78,10 @@ class LatencySink(Operator):
         self._directory = Path(spec.directory).expanduser()
         self._text = LatencyText()
         self._file: BinaryIO | None = None
+        #: Keeps the file open while another thread syncs it.
+        self._open_lock = threading.Lock()
+        #: Bytes that the last snapshot told of, and those that are on the disk.
+        self._told_bytes, self._synced_bytes = 0, -1
         self._finished = False
         self._restarts = 0
 
@@ -176,7 +181,7 @@ class LatencySink(Operator):
             self._file.flush()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """Bring the lines to the disk; returns how far they reach, and the statistics.
+        """Hand the lines to the operating system; returns how far they reach, and the statistics.
 
         Raises:
             InputError: they cannot be written.
@@ -184,21 +189,40 @@ class LatencySink(Operator):
         assert self._file is not None
         try:
             self._file.flush()
-            os.fsync(self._file.fileno())
         except OSError as error:
-            raise InputError(
-                f"latency sink: cannot write to {self._path}: {error.strerror}; make room there"
-            ) from error
+            raise self._unwritable(error) from error
+        self._told_bytes = self._file.tell()
         return {
             "kind": "latency_sink",
             "version": _SNAPSHOT_VERSION,
             "file": self._path.name,
-            "bytes": self._file.tell(),
+            "bytes": self._told_bytes,
             "start_us": self._start_us,
             "restarts": self._restarts,
             "has_suffix": self._has_suffix,
             "statistics": self._text.state(),
         }
+
+    def sync(self) -> None:
+        """Bring the lines to the disk, which may take some ms: rows go on meanwhile.
+
+        Raises:
+            InputError: they cannot be written, or the file was closed before.
+        """
+        with self._open_lock:
+            told_bytes = self._told_bytes
+            if told_bytes <= self._synced_bytes:
+                return
+            if self._file is None:
+                raise InputError(f"latency sink: {self._path} was closed before its lines were on the disk")
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise self._unwritable(error) from error
+            self._synced_bytes = told_bytes
+
+    def _unwritable(self, error: OSError) -> InputError:
+        return InputError(f"latency sink: cannot write to {self._path}: {error.strerror}; make room there")
 
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Complete the file and the sidecar."""
@@ -212,7 +236,8 @@ class LatencySink(Operator):
     def close(self) -> None:
         """Release the file; a run that did not finish is marked as stopped."""
         if self._file is not None:
-            file, self._file = self._file, None
+            with self._open_lock:
+                file, self._file = self._file, None
             with file:
                 file.flush()
                 if not self._finished and self._is_in_place(file):

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -211,6 +214,58 @@ def test_a_machine_without_the_file_begins_a_new_one(tmp_path, caplog):
     assert "up to the checkpoint are not in" in caplog.text
     assert written(second.path) == [20]
     assert facts(second.path)["events"] == 1
+
+
+@pytest.fixture
+def fsyncs(monkeypatch):
+    """Sizes of the files that were brought to the disk, as they were then."""
+    sizes, fsync = [], os.fsync
+
+    def noting(descriptor):
+        sizes.append(os.fstat(descriptor).st_size)
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noting)
+    return sizes
+
+
+def test_rows_do_not_wait_for_the_disk_but_a_checkpoint_does(tmp_path, fsyncs):
+    sink = opened(tmp_path, ManualClock(START_US))
+    write(sink, 10)
+    told = snapshot(sink)["bytes"]
+    assert fsyncs == []
+    with ThreadPoolExecutor(1) as another_thread:
+        another_thread.submit(sink.sync).result()
+        assert fsyncs == [told]
+        # Nothing came since, and what is there already needs no open file.
+        snapshot(sink, 2)
+        sink.close()
+        another_thread.submit(sink.sync).result()
+    assert fsyncs == [told]
+
+
+def test_what_a_sink_did_not_bring_to_the_disk_before_it_was_closed_is_in_no_checkpoint(tmp_path):
+    sink = opened(tmp_path, ManualClock(START_US))
+    write(sink, 10)
+    snapshot(sink)
+    sink.close()
+    with pytest.raises(InputError, match="was closed before its lines were on the disk"):
+        sink.sync()
+
+
+def test_a_full_disk_fails_the_checkpoint(tmp_path, monkeypatch):
+    sink = opened(tmp_path, ManualClock(START_US))
+    write(sink, 10)
+    snapshot(sink)
+
+    def fails(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fails)
+        with pytest.raises(InputError, match="No space left on device; make room there"):
+            sink.sync()
+    sink.close()
 
 
 def test_a_foreign_snapshot_is_refused(tmp_path):
