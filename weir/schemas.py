@@ -79,9 +79,10 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether every value of type ``actual`` is one of type ``wanted``, so that a cast never fails and loses nothing.
 
     True for the same type, for strings, bytes and lists of any offsets, for integers and decimals that fit,
-    and for floats of fewer bits. Integers of 32 bits and less are exact in a float of 64, those of 16 and less in one
-    of 32. So is a map a list of structs, an extension type what it is stored as, and what has nulls only anything. The
-    same holds of what is inside lists and structs.
+    for floats of fewer bits, and for timestamps of a coarser unit and of another time zone (but nanoseconds are no
+    wider than others: they end in 2262). Integers of 32 bits and less are exact in a float of 64, those of 16 and less
+    in one of 32. So is a map a list of structs, an extension type what it is stored as, and what has nulls only
+    anything. The same holds of what is inside lists and structs.
     """
     if isinstance(actual, pa.BaseExtensionType):
         actual = actual.storage_type
@@ -96,6 +97,9 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_decimal128(actual) and pa.types.is_decimal128(wanted):
         digits = wanted.precision - wanted.scale - (actual.precision - actual.scale)
         return bool(wanted.scale >= actual.scale and digits >= 0)
+    if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
+        units = ("ns",) if wanted.unit == "ns" else _UNITS[: _UNITS.index(wanted.unit) + 1]
+        return (actual.tz is None) == (wanted.tz is None) and actual.unit in units
     signed = pa.types.is_signed_integer
     if pa.types.is_integer(actual) and pa.types.is_integer(wanted):
         grows = wanted.bit_width > actual.bit_width
@@ -120,6 +124,8 @@ def _nested_is_widened(actual: pa.DataType, wanted: pa.DataType) -> bool | None:
     return all(is_widened_by(own.type, other.type) for own, other in zip(actual, wanted, strict=True))
 
 
+#: Units of timestamps, each of which holds what those before it hold; but for some 300,000 years.
+_UNITS = ("s", "ms", "us")
 #: Width of a float -> bits of the integers that it holds exactly.
 _EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
 

@@ -43,27 +43,33 @@ class FilePlaces:
         return cls({}, {}, {})
 
     @property
-    def are_plain(self) -> bool:
-        """Whether each is a column of the file with this name."""
-        return not self.constants and all(path == (name,) for name, path in self.paths.items())
+    def are_flat(self) -> bool:
+        """Whether none of those that are in the file lies within another column."""
+        return all(len(path) == 1 for path in self.paths.values())
 
     @property
     def top_names(self) -> list[str]:
         """The file's columns that hold them."""
         return list(dict.fromkeys(str(path[0]) for path in self.paths.values()))
 
-    def taken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The columns, of rows that have at least what is wanted of the file's columns that hold them."""
-        if self.are_plain:
-            return batch.select(list(self.paths))
+    def of_column(self, top_name: str) -> list[str]:
+        """The columns that are made of one of the file's."""
+        return [name for name, path in self.paths.items() if path[0] == top_name]
+
+    def taken(self, batch: pa.RecordBatch, but: str | None = None) -> pa.RecordBatch:
+        """The columns, of rows that have at least what is wanted of the file's columns that hold them.
+
+        ``but``: a column that is left out.
+        """
+        names = [name for name in self.types if name != but]
         arrays = []
-        for name in self.types:
+        for name in names:
             if name in self.constants:
                 arrays.append(pa.repeat(self.constants[name], batch.num_rows))
             else:
                 column, *below = self.paths[name]
                 arrays.append(_value_at(batch.column(str(column)), below))
-        return pa.RecordBatch.from_arrays(arrays, names=list(self.types))
+        return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path]) -> FilePlaces:

@@ -17,6 +17,13 @@ from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, want
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.parquet_groups import FileState, file_state
+from weir.operators.sources.parquet_int96 import (
+    Int96Unit,
+    NanosecondsError,
+    check_nanoseconds,
+    int96_columns,
+    int96_schemas,
+)
 from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
@@ -60,6 +67,8 @@ class ParquetReader(ColumnarReader):
         #: In the open file.
         self._places = FilePlaces.nowhere()
         self._leaves = WantedLeaves({}, [])
+        #: In which its old timestamps are read.
+        self._int96_unit: Int96Unit | None = None
         #: Of a local file: what is open; None: not known.
         self._opened: FileState | None = None
         self._pending: list[RowGroup] = []
@@ -125,7 +134,7 @@ class ParquetReader(ColumnarReader):
     def _row_groups(self, path: str) -> list[RowGroup]:
         try:
             with pq.ParquetFile(self._files.arrow_source(path)) as file:
-                self._check_schema(path, file.schema_arrow)
+                self._found_in(path, file)
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
@@ -207,11 +216,16 @@ class ParquetReader(ColumnarReader):
         # Both time columns are in a batch, too.
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
         source = self._files.arrow_source(group.path)
-        local_path = source if isinstance(source, str) and places.are_plain else None
-        late_but = self._late_but
-        if late_but is not None:
-            late_but = late_but.union(columns_with_nulls(file.metadata, index, self._required))
-        names = self._spec.schema_read.names if places.are_plain else self._leaves.paths
+        local_path = source if isinstance(source, str) and places.are_flat else None
+        late_but = None
+        if self._late_but is not None and local_path is not None:
+            never = {str(path[0]) for name, path in places.paths.items() if name in self._late_but}
+            required = {str(path[0]) for name, path in places.paths.items() if name in self._required}
+            shared = {name for name in places.top_names if len(places.of_column(name)) > 1}
+            late_but = {*never, *shared, *columns_with_nulls(file.metadata, index, required)}
+        names = places.top_names if places.are_flat else self._leaves.paths
+        if self._int96_unit == "ns":
+            self._check_nanoseconds(group.path, index, names)
         batches = read_group(
             file,
             index,
@@ -230,16 +244,50 @@ class ParquetReader(ColumnarReader):
             if not isinstance(rows, LateRows):
                 return _cast(rows, nullable)
             late = rows.late
+            [name] = places.of_column(late.field.name)
+            late.place = nullable.names.index(name)
             late.field = nullable.field(late.place)
             late.unreadable = partial(_unreadable, group.path)
-            late.is_required = late.field.name in self._required
-            return LateRows(_cast(rows.batch, nullable.remove(late.place)), late)
+            late.is_required = name in self._required
+            return LateRows(_cast(places.taken(rows.batch, name), nullable.remove(late.place)), late)
 
         return _readable(group.path, map(widened, batches))
 
+    def _check_nanoseconds(self, path: str, index: int, names: Collection[str]) -> None:
+        assert self._file is not None
+        columns = int96_columns(self._file)
+        leaves = (self._file.schema.column(place).path for place in columns)
+        wanted = [leaf for leaf in leaves if leaf in names or leaf.split(".")[0] in names]
+        if not wanted:
+            return
+        try:
+            check_nanoseconds(self._files.arrow_source(path), index, wanted)
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from error
+
+    def _found_in(self, path: str, file: pq.ParquetFile) -> tuple[FilePlaces, Int96Unit | None]:
+        """Where the columns are in a file, and in which unit its old timestamps are to be read; None: it has none.
+
+        Raises:
+            InputError: it does not have each column of the schema.
+        """
+        columns = int96_columns(file)
+        if not columns:
+            return self._check_schema(path, file.schema_arrow), None
+        refused: list[InputError] = []
+        for unit, found in int96_schemas(file.schema_arrow, columns):
+            try:
+                return self._check_schema(path, found), unit
+            except InputError as error:
+                refused.append(error)
+        raise refused[0]
+
     def _open_file(self, path: str) -> pq.ParquetFile:
+        def unit(file: pq.ParquetFile) -> Int96Unit | None:
+            self._places, self._int96_unit = self._found_in(path, file)
+            return self._int96_unit
+
         def names(file: pq.ParquetFile) -> Collection[str]:
-            self._places = self._check_schema(path, file.schema_arrow)
             leaf_paths = [file.schema.column(place).path for place in range(file.metadata.num_columns)]
             self._leaves = wanted_leaves(file.schema_arrow, self._places, leaf_paths)
             return self._leaves.paths
@@ -249,7 +297,7 @@ class ParquetReader(ColumnarReader):
             source = self._files.arrow_source(path)
             try:
                 self._opened = file_state(source) if isinstance(source, str) else None
-                self._file = open_parquet(partial(self._files.arrow_source, path), names)
+                self._file = open_parquet(partial(self._files.arrow_source, path), names, unit)
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
             self._file_path = path
@@ -292,6 +340,8 @@ def _readable(path: str, batches: Iterator[pa.RecordBatch | LateRows]) -> Iterat
 
 def _unreadable(path: str, error: Exception) -> InputError:
     mend = "check that it is a Parquet file"
+    if isinstance(error, NanosecondsError):
+        mend = 'declare the column as pl.Datetime("us")'
     if isinstance(error, UnexpectedNullsError):
         mend = "write it again, or let the source's schema say that the column may be null"
     return unreadable(path, error, mend)

@@ -15,20 +15,43 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as pa_types
 
 from weir.operators.sources.parquet_columns import Column
+from weir.operators.sources.parquet_int96 import INT96, INT96_VALUE
 from weir.operators.sources.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet_pages import CODECS, PageReader, UnsupportedPageError
 
 _ENCODINGS = {"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED"}
-#: Types whose values lie in the file as in memory, by how the file calls them. None: texts.
-_TYPES: dict[str, dict[pa.DataType, np.dtype | None]] = {
-    "INT64": {pa.int64(): np.dtype("<i8")},
-    "INT32": {pa.int32(): np.dtype("<i4"), pa.date32(): np.dtype("<i4")},
-    "DOUBLE": {pa.float64(): np.dtype("<f8")},
-    "FLOAT": {pa.float32(): np.dtype("<f4")},
-    "BYTE_ARRAY": dict.fromkeys((pa.string(), pa.binary(), pa.large_string(), pa.large_binary())),
+#: Types that are read, by how the file calls what it keeps: as which type, since values lie in the file so. No batch
+#: needs 64-bit offsets.
+_TYPES: dict[str, dict[pa.DataType, pa.DataType]] = {
+    "INT64": {pa.int64(): pa.int64()},
+    "INT32": {
+        pa.int32(): pa.int32(),
+        pa.int16(): pa.int32(),
+        pa.int8(): pa.int32(),
+        pa.date32(): pa.date32(),
+    },
+    "DOUBLE": {pa.float64(): pa.float64()},
+    "FLOAT": {pa.float32(): pa.float32()},
+    "BYTE_ARRAY": {
+        pa.string(): pa.string(),
+        pa.large_string(): pa.string(),
+        pa.binary(): pa.binary(),
+        pa.large_binary(): pa.binary(),
+    },
 }
+#: Of what lies in the file as in memory; None: texts.
+_DTYPES: dict[str, np.dtype | None] = {
+    "INT64": np.dtype("<i8"),
+    "INT32": np.dtype("<i4"),
+    "DOUBLE": np.dtype("<f8"),
+    "FLOAT": np.dtype("<f4"),
+    "BYTE_ARRAY": None,
+    INT96: INT96_VALUE,
+}
+_UNITS = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 #: The last bytes of a file: bytes of its metadata, and what it is.
 _END = struct.Struct("<I4s")
 #: See :func:`file_state`.
@@ -38,8 +61,6 @@ _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
 #: So many batches of late rows come as one: to halve what each batch costs takes an eighth off the CPU of a row. Who
 #: divides them makes batches again (``weir.exchange.PartLimits``).
 LATE_BATCHES = 2
-#: No batch needs 64-bit offsets.
-_SMALL = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 class DirectGroup:
@@ -62,15 +83,16 @@ class DirectGroup:
             if place < 0 or "." in name:
                 raise UnsupportedPageError(f"column {name} is nested")
             chunk, declared = group.column(place), file.schema.column(place)
-            types = _TYPES.get(chunk.physical_type, {})
-            if field.type not in types or declared.max_repetition_level or declared.max_definition_level > 1:
+            found = _kept_as(field.type, declared)
+            if found is None or declared.max_repetition_level or declared.max_definition_level > 1:
                 raise UnsupportedPageError(f"column {name} has type {field.type}")
             if chunk.file_path or chunk.compression not in CODECS or not set(chunk.encodings) <= _ENCODINGS:
                 raise UnsupportedPageError(f"column {name} has another compression or encoding")
             may_be_null = declared.max_definition_level == 1
-            dtype = types[field.type]
-            pages = PageReader(descriptor, chunk, dtype, may_be_null=may_be_null)
-            given = pa.field(name, _SMALL.get(field.type, field.type))
+            data_type, dtype = found
+            unit = field.type.unit if dtype == INT96_VALUE else None
+            pages = PageReader(descriptor, chunk, dtype, may_be_null=may_be_null, int96_unit=unit)
+            given = pa.field(name, data_type)
             size_bytes = chunk.total_uncompressed_size
             self._columns.append(Column(given, pages, size_bytes, is_text=dtype is None))
         self._schema = pa.schema([column.field for column in self._columns])
@@ -165,6 +187,16 @@ class DirectGroup:
     def _read_otherwise(self, field: pa.Field, first: int, rows: int) -> pa.Array:
         column = self._file.read_row_group(self._index, columns=[field.name]).column(0)
         return column.slice(first, rows).combine_chunks().cast(field.type)
+
+
+def _kept_as(data_type: pa.DataType, declared: pq.ColumnSchema) -> tuple[pa.DataType, np.dtype | None] | None:
+    """As which type a column is read, and what its values are in the file, None of texts; None: by pyarrow."""
+    kept = declared.physical_type
+    if pa_types.is_timestamp(data_type):
+        is_plain = kept == "INT64" and f"timeUnit={_UNITS.get(data_type.unit)}," in str(declared.logical_type)
+        return (data_type, _DTYPES[kept]) if kept == INT96 or is_plain else None
+    given = _TYPES.get(kept, {}).get(data_type)
+    return None if given is None else (given, _DTYPES[kept])
 
 
 def _shares(sizes: Sequence[int], total: int) -> list[int]:

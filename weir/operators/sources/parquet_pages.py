@@ -37,6 +37,7 @@ from weir.operators.sources.parquet_headers import (
     header_of,
     read_header,
 )
+from weir.operators.sources.parquet_int96 import Int96Unit, int96_numbers
 from weir.operators.sources.parquet_kernels import (
     all_present,
     decode_hybrid,
@@ -119,7 +120,13 @@ class PageReader:
     """The data pages of one column chunk, one after the other."""
 
     def __init__(
-        self, descriptor: int, chunk: pq.ColumnChunkMetaData, dtype: np.dtype | None, *, may_be_null: bool
+        self,
+        descriptor: int,
+        chunk: pq.ColumnChunkMetaData,
+        dtype: np.dtype | None,
+        *,
+        may_be_null: bool,
+        int96_unit: Int96Unit | None = None,
     ) -> None:
         """Reads nothing yet.
 
@@ -128,10 +135,12 @@ class PageReader:
             chunk: where the column lies.
             dtype: of its values; None: texts.
             may_be_null: whether there are definition levels.
+            int96_unit: of values of type ``INT96_VALUE``, which become int64.
         """
         self._descriptor = descriptor
         self._dtype = dtype
         self._may_be_null = may_be_null
+        self._int96_unit = int96_unit
         self._codec_name = name = CODECS[chunk.compression]
         self._codec = None if name is None else pa.Codec(name)
         start = chunk.data_page_offset
@@ -341,6 +350,8 @@ class PageReader:
             if size_bytes > len(body) - at:
                 raise DamagedPageError("a page has fewer values than it says")
             values = np.frombuffer(body[at : at + size_bytes], dtype=self._dtype)
+            if self._int96_unit is not None:
+                values = int96_numbers(values, self._int96_unit)
             return Page(rows, valid, _spread(values, valid, rows))
         return Page(rows, valid, None, body, at)
 

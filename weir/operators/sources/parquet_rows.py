@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from weir.conditions import Range
 from weir.operators.sources.parquet_groups import FileState, direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
+from weir.operators.sources.parquet_int96 import Int96Unit
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.records import batch_bytes
@@ -32,13 +33,16 @@ _LOCAL_PIECE_BYTES_MAX = 64 << 10
 
 
 def open_parquet(
-    open_source: Callable[[], Any], names: Collection[str] | Callable[[pq.ParquetFile], Collection[str]]
+    open_source: Callable[[], Any],
+    names: Collection[str] | Callable[[pq.ParquetFile], Collection[str]],
+    unit_of: Callable[[pq.ParquetFile], Int96Unit | None] = lambda file: None,
 ) -> pq.ParquetFile:
     """Open a file to read these columns of it; the caller closes it.
 
     Args:
         open_source: returns what pyarrow reads: the path of a local file, or an open file.
         names: the columns, or what tells them of the file.
+        unit_of: tells of the file in which unit its old timestamps are read; None: it has none.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
@@ -46,6 +50,11 @@ def open_parquet(
     source = open_source()
     piece_bytes_max = _LOCAL_PIECE_BYTES_MAX if isinstance(source, str) else _PIECE_BYTES_MAX
     file = pq.ParquetFile(source)
+    unit = unit_of(file)
+    if unit is not None:
+        metadata = file.metadata
+        file.close()
+        file = pq.ParquetFile(open_source(), metadata=metadata, coerce_int96_timestamp_unit=unit)
     columns = _column_indices(file.metadata, names(file) if callable(names) else names)
     groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
     largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
@@ -54,7 +63,13 @@ def open_parquet(
     piece_bytes = max(_PIECE_BYTES_MIN, min(piece_bytes_max, _WHOLE_BYTES_MAX // max(1, len(columns))))
     metadata = file.metadata
     file.close()
-    return pq.ParquetFile(open_source(), metadata=metadata, buffer_size=piece_bytes, pre_buffer=False)
+    return pq.ParquetFile(
+        open_source(),
+        metadata=metadata,
+        buffer_size=piece_bytes,
+        pre_buffer=False,
+        coerce_int96_timestamp_unit=unit,
+    )
 
 
 def read_group(
@@ -80,7 +95,8 @@ def read_group(
         bytes_max: about so many bytes has a batch at most, unless it is one row; pages of the file can be larger.
         local_path: of a local file, whose pages are then read without pyarrow's decoder where that can be.
         late_but: then long texts of another column than these may come late; None: no column.
-        take: makes what is yielded of what was read of the columns; None: these columns, in this order.
+        take: makes what is yielded of what was read of the columns, but not of late rows; None: these columns, in this
+            order.
         opened: of a local file what ``file`` has open: it may have been replaced since; None: not known.
 
     Yields:
@@ -95,8 +111,12 @@ def read_group(
             for rows in direct_batches(
                 local_path, file, index, names, first_row, rows_max, bytes_max, late_but, opened
             ):
-                given += rows.late.rows if isinstance(rows, LateRows) else rows.num_rows
-                yield rows
+                if isinstance(rows, LateRows):
+                    given += rows.late.rows
+                    yield rows
+                else:
+                    given += rows.num_rows
+                    yield rows if take is None else take(rows)
             return
         except (UnsupportedPageError, DamagedPageError):
             # Whether the file is right, and what is wrong with it, pyarrow says.
