@@ -236,6 +236,8 @@ class Csv(LineFileSource):
         path: where it is.
         delimiter: the character between fields.
         quote: the character around fields that hold delimiters, quotes (doubled) or newlines; None: there is none.
+        escape: the character that stands before quotes, and before itself, in such fields: the backslash in those of
+            Spark. Doubled quotes are read, too. None: there is none.
         header: whether the first record of each file names the fields, in any order; a column may not be absent.
         columns: where ``header`` is False: the names of all fields, in order; those of the schema unless given.
         null_values: fields that are null. In quotes they are so only in columns that are no texts: ``""`` is an empty
@@ -254,6 +256,7 @@ class Csv(LineFileSource):
     null_values: Sequence[str] = ("",)
     quoted_newlines: bool = True
     line_bytes_max: int = LINE_BYTES_MAX
+    escape: str | None = None
 
     def to_spec(self) -> CsvSpec:
         """The frozen description that the graph holds."""
@@ -263,10 +266,13 @@ class Csv(LineFileSource):
                 "grows=True is for records of one line, since a quote that is open at the end of a file may be closed "
                 "later; give quoted_newlines=False, too"
             )
-        check_csv_format(schema, self.delimiter, self.quote, self.null_values, self.line_bytes_max)
+        check_csv_format(
+            schema, self.delimiter, self.quote, self.escape, self.null_values, self.line_bytes_max
+        )
         return CsvSpec(
             delimiter=self.delimiter,
             quote=self.quote or "",
+            escape=self.escape or "",
             header=self.header,
             columns=csv_fields(schema, self.header, self.columns),
             null_values=tuple(self.null_values),
@@ -281,9 +287,9 @@ class Parquet(FileSource):
     """Parquet: a file, a directory of parts, or a glob.
 
     A column may have a narrower type than the schema says, if none of its values is changed by that (int32 where int
-    is declared, float32 or int32 where float is). That holds within lists and structs, too. A map is a list of structs
-    ``key``, ``value``; a column of JSON a text, of UUIDs bytes. A column that a file does not have may be in the names
-    of its folders, as partitioned sinks write them: ``day=2026-11-22``.
+    is declared, float32 or int32 where float is, milliseconds where microseconds are). That holds within lists and
+    structs, too. A map is a list of structs ``key``, ``value``; a column of JSON a text, of UUIDs bytes. A column that
+    a file does not have may be in the names of its folders, as partitioned sinks write them: ``day=2026-11-22``.
 
     Attributes:
         path: where it is.

@@ -17,6 +17,7 @@ def check_csv_format(
     schema: pa.Schema,
     delimiter: object,
     quote: object,
+    escape: object,
     null_values: object,
     line_bytes_max: int,
 ) -> None:
@@ -30,6 +31,14 @@ def check_csv_format(
         _check_character("quote", quote, "one ASCII character that is in no number, such as '\"', or None")
     if quote == delimiter:
         raise GraphError(f"quote and delimiter are both {quote!r}; they must differ")
+    if escape is not None:
+        if quote is None or escape in (quote, delimiter):
+            raise GraphError(
+                f"escape is {escape!r}; it stands before quotes in fields, so it must differ from quote and delimiter"
+            )
+        _check_character(
+            "escape", escape, "one ASCII character that is in no number, such as '\\\\', or None"
+        )
     if isinstance(null_values, str) or not all(isinstance(value, str) for value in _items(null_values)):
         raise GraphError(f"null_values is {null_values!r}; give a list of texts, such as ['', 'NULL']")
     if line_bytes_max < 1:

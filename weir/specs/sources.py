@@ -141,6 +141,8 @@ class CsvSpec(FileSpec):
     compression: Compression = "auto"
     #: With ``follow``: what is added to files later is read, too.
     grows: bool = field(default=False, metadata={"came_later": True})
+    #: In quoted fields it stands before quotes and itself; empty: nothing does.
+    escape: str = field(default="", metadata={"came_later": True})
 
 
 @dataclass(frozen=True)

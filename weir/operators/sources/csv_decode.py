@@ -129,7 +129,7 @@ class CsvDecoder:
         self._reserve(stop - start)
         after, rows, bad_count, late_count = self._scan(data, start, stop, self._rows_max, may_be_more)
         good = np.ones(rows, dtype=np.bool_)
-        rejections = [self._rejection(row) for row in self._bad[:bad_count].tolist()]
+        rejections = [self._rejection(row, data) for row in self._bad[:bad_count].tolist()]
         starts = self._starts[:rows].copy()
         late = self._late[:late_count]
         arrays = [
@@ -160,6 +160,7 @@ class CsvDecoder:
             form.record_bytes_max,
             ord(form.delimiter),
             ord(form.quote) if form.quote else -1,
+            ord(form.escape) if form.escape else -1,
             form.one_line,
             may_be_more,
             self._columns,
@@ -237,7 +238,7 @@ class CsvDecoder:
         plain = pa.py_buffer(cells.astype(data_type.to_pandas_dtype()))
         return pa.Array.from_buffers(data_type, rows, [bitmap, plain], nulls)
 
-    def _rejection(self, bad: Sequence[int]) -> Rejection:
+    def _rejection(self, bad: Sequence[int], data: np.ndarray) -> Rejection:
         why, about = bad[BAD_WHY], bad[BAD_FIELD]
         if why == TOO_LONG:
             reason = too_long(self._form.record_bytes_max)
@@ -250,7 +251,15 @@ class CsvDecoder:
             else:
                 name = self.fields[about] if about < len(self.fields) else about + 1
                 reason = _MESSAGES[why].format(name=name, type="")
-        return Rejection(bad[BAD_START], bad[BAD_STOP], reason)
+        start, stop = bad[BAD_START], bad[BAD_STOP]
+        form = self._form
+        if (
+            why == BAD_QUOTE
+            and not form.escape
+            and ("\\" + form.quote).encode() in data[start:stop].tobytes()
+        ):
+            reason += f'; if \\{form.quote} is a quote in a field, give the source escape="\\\\"'
+        return Rejection(start, stop, reason)
 
     def _reason(self, why: int, column: int) -> str:
         item = self._schema.field(column)

@@ -3,7 +3,8 @@
 It says of every record whether it is good, and why not. A record ends with a newline (LF or CRLF) outside quotes. A
 field that begins with the quote ends with the next one that is not doubled, and the delimiter or the record's end must
 follow; a quote anywhere else is a mistake. After such a mistake nothing is certain about the quotes, so that the record
-is taken to be its first line; a record that is too long, too. Empty lines are passed over.
+is taken to be its first line; a record that is too long, too. Empty lines are passed over. Where there is an escape, it
+may stand before a quote instead of another one, and before itself; before anything else it is a character like others.
 
 ``data`` must be readable for ``PADDING_BYTES`` after the range given: bytes are read up to 64 at once.
 """
@@ -115,7 +116,7 @@ def _scan_record(
     rows_max: int,
     delimiter: int,
     quotes: np.uint64,
-    has_quote: bool,
+    escape: int,
     one_line: bool,
     columns: np.ndarray,
     table: np.ndarray,
@@ -132,10 +133,14 @@ def _scan_record(
 ) -> tuple[int, int, int, int]:
     """Read the record that starts at ``at`` into a row.
 
+    ``escape``: the byte before quotes in quoted fields; the quote: nothing else is; negative: there are no quotes.
+
     Returns:
         Position after it; ``GOOD`` or why not; the field that this is about; and how many values are in ``late``.
     """
     quote = int(quotes & np.uint64(0xFF))
+    has_quote = escape >= 0
+    is_doubled = escape < 0 or escape == quote
     why = GOOD
     about = 0
     field = 0
@@ -145,7 +150,7 @@ def _scan_record(
         if column < 0:
             # As many as are not wanted; of the last ones all that there are.
             limit = -column if field - column < wanted_count else _ALL_FIELDS
-            if limit == _ALL_FIELDS and field < wanted_count:
+            if limit == _ALL_FIELDS and field < wanted_count and is_doubled:
                 end, count = rest_of_record(data, at, stop, delimiter, quote, has_quote)
                 if end >= 0 and field + count == wanted_count:
                     return end + 1, why, about, late_count
@@ -187,7 +192,7 @@ def _scan_record(
         if is_quoted:
             start = at + 1
             at, state, end, to_end, utf8_right = quoted_field(
-                data, start, stop, delimiter, quotes, copies, texts, to
+                data, start, stop, delimiter, quotes, escape, copies, texts, to
             )
             if one_line and line_end(data, start) < end:
                 return at, OPEN_QUOTE, field, late_count
@@ -234,7 +239,7 @@ def _scan_record(
 
 @byte_kernel(
     TYPES.UniTuple(INT, 4)(
-        *(BYTES, INT, INT, INT, INT, INT, INT, BOOL, BOOL, INTS, INTS_2D, BYTES, INTS, BOOL),
+        *(BYTES, INT, INT, INT, INT, INT, INT, INT, BOOL, BOOL, INTS, INTS_2D, BYTES, INTS, BOOL),
         *(INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D, INTS_2D, INTS),
     )
 )
@@ -246,6 +251,7 @@ def scan_records(
     record_bytes_max: int,
     delimiter: int,
     quote: int,
+    escape: int,
     one_line: bool,
     may_be_more: bool,
     columns: np.ndarray,
@@ -274,6 +280,7 @@ def scan_records(
         record_bytes_max: longer records are bad.
         delimiter: the byte between fields.
         quote: the byte around fields; negative: there are no quotes.
+        escape: the byte before quotes, and before itself, in quoted fields; negative: there is none.
         one_line: a quoted field may not hold a newline.
         may_be_more: the record in which ``stop`` is may go on; False: a quote that is open there is never closed.
         columns: int64, shape (fields of a record,): the wanted column that a field belongs to; or, negative, how many
@@ -298,6 +305,7 @@ def scan_records(
     has_quote = quote >= 0
     # Where there are no quotes, the newline stands in their place: it ends a field anyway.
     quotes = np.uint64(quote if has_quote else 0x0A) * one
+    meaning = -1 if not has_quote else quote if escape < 0 else escape
     at = start
     row = 0
     bad_count = 0
@@ -318,7 +326,7 @@ def scan_records(
             rows_max,
             delimiter,
             quotes,
-            has_quote,
+            meaning,
             one_line,
             columns,
             table,

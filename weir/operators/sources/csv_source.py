@@ -34,7 +34,12 @@ class CsvReader(LineSource):
         self._spec = spec
         self._keeps_files = self._keeps_files or spec.quoted_newlines
         self._form = CsvFormat(
-            spec.delimiter, spec.quote, spec.null_values, not spec.quoted_newlines, spec.line_bytes_max
+            spec.delimiter,
+            spec.quote,
+            spec.null_values,
+            not spec.quoted_newlines,
+            spec.line_bytes_max,
+            spec.escape,
         )
         self._decoder: CsvDecoder | None = None
         #: Where the open file's first record after its header begins.

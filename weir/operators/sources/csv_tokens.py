@@ -31,10 +31,11 @@ _POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
 @byte_kernel_part
-def _quoted_ends(word: np.uint64, quotes: np.uint64) -> np.uint64:
-    """High bits of quotes, and of what is beyond ASCII; only the lowest is exact."""
+def _quoted_ends(word: np.uint64, quotes: np.uint64, escapes: np.uint64) -> np.uint64:
+    """High bits of quotes, of escapes, and of what is beyond ASCII; only the lowest is exact."""
     quote = word ^ quotes
-    return (((quote - _ONES) & ~quote) | word) & _HIGHS
+    escape = word ^ escapes
+    return (((quote - _ONES) & ~quote) | ((escape - _ONES) & ~escape) | word) & _HIGHS
 
 
 @byte_kernel_part
@@ -186,11 +187,14 @@ def quoted_field(
     stop: int,
     delimiter: int,
     quotes: np.uint64,
+    escape: int,
     copies: bool,
     texts: np.ndarray,
     to: int,
 ) -> tuple[int, int, int, int, bool]:
     """Pass over a field whose opening quote is before ``at``, or copy what is in it.
+
+    ``escape``: what stands before quotes, and before itself, that are in the field; the quote: nothing does.
 
     Returns:
         Position of the delimiter or newline that ends it; ``FIELD_QUOTED``, ``FIELD_MISPLACED`` or ``FIELD_OPEN``;
@@ -198,11 +202,12 @@ def quoted_field(
     """
     utf8_right = True
     quote = int(quotes & np.uint64(0xFF))
+    escapes = np.uint64(escape) * _ONES
     while at < stop:
         word = load8(data, at)
         if copies:
             store8(texts, to, word)
-        found = _quoted_ends(word, quotes)
+        found = _quoted_ends(word, quotes, escapes)
         if found == _ZERO:
             at += 8
             to += 8
@@ -224,6 +229,17 @@ def quoted_field(
             if following == 0x0D and byte_at(data, at + 2) == 0x0A:
                 return at + 2, FIELD_QUOTED, at, to, utf8_right
             return at, FIELD_MISPLACED, at, to, utf8_right
+        if byte == escape:
+            following = byte_at(data, at + 1)
+            is_meant = following == quote
+            is_meant |= following == escape
+            if is_meant and at + 1 < stop:
+                at += 1
+                if copies:
+                    texts[to] = following
+            at += 1
+            to += 1
+            continue
         length = utf8_length(data, at)
         if length == 0:
             utf8_right = False

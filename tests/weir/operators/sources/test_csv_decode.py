@@ -56,6 +56,31 @@ def test_quotes_newlines_and_line_ends():
     ]
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_quotes_that_an_escape_stands_before(seed):
+    dice = random.Random(seed)
+    texts = ["".join(dice.choices('\\\\""ab,\n\ré☃', k=dice.randrange(20))) for _ in range(300)]
+    quoted = [text.replace("\\", "\\\\").replace('"', dice.choice(['\\"', '""'])) for text in texts]
+    data = "".join(f'1,"{text}",2\n3,"{text}","4"\n' for text in quoted)
+    wanted = [text for text in texts for _ in range(2)]
+    assert [row[1] for row in rows(data, escape="\\")] == wanted
+    numbers = pa.schema([SCHEMA.field("id"), SCHEMA.field("x")])
+    assert rows(data, numbers, fields=["id", "name", "x"], escape="\\") == [(1, 2.0), (3, 4.0)] * 300
+    only = decode(data, pa.schema([SCHEMA.field("id")]), ["id", "name", "x"], escape="\\")
+    assert only.batch.column("id").to_pylist() == [1, 3] * 300
+    # Outside quotes, and before anything else, it is as it is.
+    assert rows('1,a\\b\\,\n2,"a\\b",\n', escape="\\") == [(1, "a\\b\\", None), (2, "a\\b", None)]
+    header = (",".join(f'"{text}"' for text in quoted) + "\n").encode()
+    assert header_fields(header, CsvFormat(escape="\\"), False) == (texts, len(header))
+
+
+def test_a_quote_after_a_backslash_tells_of_the_escape():
+    decoded = decode('1,"a\\"b",2\n')
+    assert [rejection.reason for rejection in decoded.rejections] == [
+        'field name has a quote in the wrong place; if \\" is a quote in a field, give the source escape="\\\\"'
+    ]
+
+
 def test_numbers():
     assert values(pa.int64(), "007", "+5", "-9223372036854775808", "9223372036854775807") == [
         7,
