@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from weir.graph import Node, PhysicalGraph
+from weir.plan_reading_times import sources_by_reading_time
 from weir.plan_texts import key_columns, watermark_text, window_text
 from weir.redaction import redacted
 from weir.specs import SourceSpec
@@ -34,6 +35,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "key_columns": key_columns(node),
                 "window": window_text(node),
                 "event_time": watermark_text(node),
+                "sources_by_reading_time": sources_by_reading_time(graph, node),
                 "side_outputs": {
                     item.name: {field.name: str(field.type) for field in item.schema}
                     for item in node.side_outputs

@@ -155,6 +155,10 @@ class PlanNodeView(BaseModel):
     event_time: str | None = Field(
         None, description="of a source, or a step that assigns it: event time and watermark"
     )
+    sources_by_reading_time: list[str] = Field(
+        [],
+        description="of windows and joins by event time: sources before it whose rows have none, but are read at it",
+    )
     side_outputs: dict[str, dict[str, str]] = Field(
         {}, description="by name: columns of outputs beside its own"
     )

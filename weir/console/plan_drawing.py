@@ -8,6 +8,7 @@ from rich.tree import Tree
 from weir.conditions import condition_text
 from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
 from weir.plan_document import columns_not_read
+from weir.plan_reading_times import sources_by_reading_time
 from weir.plan_texts import key_columns, watermark_text, window_text
 from weir.specs import KeyedSpec
 
@@ -42,7 +43,7 @@ def _add(above: Tree, graph: PhysicalGraph, stage: Stage, edge: Edge | None, dra
     drawn.add(stage.index)
     branch = above.add(f"{way}[bold]stage {stage.index}[/] x {stage.parallelism}")
     for node in stage.nodes:
-        branch.add(_step(node))
+        branch.add(_step(graph, node))
     for consumer in graph.stages:
         for its_edge in consumer.inputs:
             if its_edge.producer_stage == stage.index:
@@ -62,10 +63,11 @@ def _way(edge: Edge) -> str:
     )
 
 
-def _step(node: Node) -> str:
+def _step(graph: PhysicalGraph, node: Node) -> str:
     columns = ", ".join(f"{column.name}: {column.type}" for column in node.schema)
-    return f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{_state(node)}{_times(node)})" + (
-        "" if node.is_sink else f"  [dim]{escape(columns)}[/]{_left_out(node)}"
+    return (
+        f"[green]{escape(node.name)}[/] ({escape(node.spec.kind)}{_state(node)}{_times(node)}{_warning(graph, node)})"
+        + ("" if node.is_sink else f"  [dim]{escape(columns)}[/]{_left_out(node)}")
     )
 
 
@@ -82,6 +84,14 @@ def _state(node: Node) -> str:
 def _times(node: Node) -> str:
     told = [text for text in (window_text(node), watermark_text(node)) if text]
     return "".join(f", [blue]{escape(text)}[/]" for text in told)
+
+
+def _warning(graph: PhysicalGraph, node: Node) -> str:
+    names = sources_by_reading_time(graph, node)
+    if not names:
+        return ""
+    of = f"{', '.join(names)} {'has' if len(names) == 1 else 'have'}"
+    return f", [yellow]by the time of reading: {escape(of)} no event time[/]"
 
 
 def _left_out(node: Node) -> str:

@@ -93,6 +93,36 @@ def test_the_plan_tells_of_keys_states_windows_and_watermarks():
 
 
 @pytest.mark.parametrize(
+    ("times", "told"),
+    [({}, ["people"]), ({"event_time": pl.lit(0)}, [])],
+)
+def test_the_plan_tells_which_windows_go_by_the_time_of_reading(times, told):
+    flow = weir.Dataflow("read")
+    visits = flow.source("visits", weir.JsonLines("in", schema={"id": int, "at_ms": int}), event_time="at_ms")
+    people = flow.source("people", weir.JsonLines("in", schema={"person": int, "city": str}), **times)
+    table = people.key_by("person")
+    joined = visits.key_by("id").join("joined", table)
+    joined.key_by("city").window(weir.tumbling("1m")).aggregate("w", n=weir.count()).sink(
+        "a", weir.Blackhole()
+    )
+    # Pairs as of a time have that of the visit; what is given another time, and what goes by no time, is as it was.
+    latest = visits.key_by("id").join_as_of("latest", table)
+    latest.key_by("city").window(weir.tumbling("1m")).aggregate("of_latest", n=weir.count()).sink(
+        "b", weir.Blackhole()
+    )
+    again = joined.assign_event_time("again", "at_ms").key_by("city")
+    again.window(weir.session("1m")).aggregate("of_again", n=weir.count()).sink("c", weir.Blackhole())
+    joined.key_by("city").count("all").sink("d", weir.Blackhole())
+    graph = physical_graph(flow.build())
+    found = {item["name"]: item["sources_by_reading_time"] for item in plan_document(graph)["operators"]}
+    assert {name for name, sources in found.items() if sources} == ({"w", "latest"} if told else set())
+    assert found["w"] == found["latest"] == told
+    out = io.StringIO()
+    Console(file=out, width=300).print(draw(graph))
+    assert out.getvalue().count("by the time of reading: people has no event time") == 2 * len(told)
+
+
+@pytest.mark.parametrize(
     ("window", "options", "text"),
     [
         (weir.tumbling("1m"), {"allowed_lateness": "5s"}, "tumbling 1m, 5s late"),
