@@ -67,6 +67,9 @@ maven: java
 
 services: maven setup ## Start a real Kafka (localhost:9092) and a real Cassandra (localhost:9042); stop-services deletes them
 	@$(RUN) -m services kafka start
+	@# What the examples read by default: they answer at once.
+	@$(RUN) -m services kafka fill streams-plaintext-input weir/examples/countries.txt
+	@$(RUN) -m services kafka fill countries weir/examples/european_union.jsonl
 	@$(RUN) -m services cassandra start
 
 stop-services: setup ## Stop what `services` started, and delete its data

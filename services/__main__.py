@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from services import cassandra, kafka
+from services import cassandra, kafka, topics
 from services.daemon import Daemon, assignments
 from services.errors import ServiceError
+from services.jars import say
 from weir.entry_point import run as run_command
 
 _EPILOG = """
@@ -22,6 +23,7 @@ python -m services kafka start --brokers 3 --dir data/kafka   brokers on 9092, 9
 python -m services kafka start --base-port 19092 --set log.retention.ms=60000
 python -m services kafka kill 2 --dir data/kafka              kill -9; `start` brings it back
 python -m services kafka stop --dir data/kafka --wipe         stop, and delete the data
+python -m services kafka fill texts lines.txt                 a topic of the lines of a file; one that is there stays
 python -m services kafka tool org.apache.kafka.tools.ProducerPerformance --help
 python -m services cassandra start                            CQL on 9042; prints 127.0.0.1:9042
 python -m services cassandra start --dir data/cassandra --port 19042 --storage-port 17000
@@ -104,6 +106,21 @@ def kafka_kill(
 def kafka_status(directory: KafkaDirectory = kafka.DIRECTORY) -> None:
     """Say what runs; exit code 3 unless every broker serves."""
     run_command("services", lambda: _print_states(directory, kafka.states(directory.resolve())))
+
+
+@kafka_app.command("fill")
+def kafka_fill(
+    topic: str,
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="A record for each line.")],
+    bootstrap: Annotated[str, typer.Option(help="Addresses of brokers.")] = "localhost:9092",
+) -> None:
+    """Make a topic with the lines of a file; one that is there stays as it is."""
+
+    def main() -> None:
+        count = topics.fill(bootstrap, topic, path)
+        say(f"topic {topic} has the {count} lines of {path}" if count else f"topic {topic} is there already")
+
+    _run(main)
 
 
 @kafka_app.command("tool", context_settings=_ANY_ARGUMENTS)

@@ -1,14 +1,19 @@
 """``python -m services``: what it refuses, and a real Kafka that is killed and comes back."""
 
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
+import services
 from experiments.ports import free_port
 from services import daemon, jars, kafka
 from services.errors import ServiceError
+from weir.examples import country_table, punctuators, word_count
 
 
 def command(*arguments):
@@ -60,6 +65,19 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path, monkeypatch):
         jars.jars("kafka")
 
 
+def test_what_examples_read_by_default_is_there_after_make_services():
+    root = Path(services.__file__).parents[1]
+    filled = dict(re.findall(r"services kafka fill (\S+) (\S+)", (root / "Makefile").read_text()))
+    for example, text in (
+        (word_count, "countries.txt"),
+        (punctuators, "countries.txt"),
+        (country_table, "european_union.jsonl"),
+    ):
+        topic = inspect.signature(example.build).parameters["topic"].default
+        assert filled[topic] == f"weir/examples/{text}"
+        assert (root / filled[topic]).is_file()
+
+
 @pytest.mark.service
 def test_a_broker_that_is_killed_comes_back_with_what_was_acknowledged(tmp_path):
     if missing := jars.missing_program():
@@ -70,6 +88,14 @@ def test_a_broker_that_is_killed_comes_back_with_what_was_acknowledged(tmp_path)
     try:
         code, address, said = command(*start)
         assert (code, address) == (0, f"127.0.0.1:{port}\n"), said
+        lines = tmp_path / "lines.txt"
+        lines.write_text("finland\nfrance\n")
+        fill = ("kafka", "fill", "texts", lines, "--bootstrap", address.strip())
+        assert [command(*fill)[2] for _ in range(2)] == [
+            f"topic texts has the 2 lines of {lines}\n",
+            "topic texts is there already\n",
+        ]
+        assert command("kafka", "fill", "texts", tmp_path / "none", "--bootstrap", address.strip())[0] == 1
         producer = Producer({"bootstrap.servers": address.strip(), "acks": "all"})
         producer.produce("words", value=b"belgium")
         assert producer.flush(30) == 0

@@ -34,7 +34,7 @@ def build(
     rate: float = 1,
     parallelism: int = 1,
     bootstrap: str = "",
-    topic: str = "streams-plaintext-input",
+    topic: str = "countries",
 ) -> weir.Dataflow:
     """The dataflow.
 
