@@ -32,6 +32,7 @@ from weir.graph import physical_graph
 from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
+from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
@@ -106,6 +107,7 @@ def open_job(
             identity.job_id,
             request.database_run,
             dict(request.state_ids),
+            ["/".join(pair) for pair in asked_pairs(askable(loaded.graph))],
             state.restored_id,
             clock,
             has_checkpoints=bool(request.checkpoint_uri),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from weir.errors import ConfigError
-from weir.state.cassandra.settings import CassandraSettings, StateLayout
+from weir.state.cassandra.settings import CassandraSettings, StateLayout, StateSettings
 
 #: Cassandra refuses longer names.
 NAME_CHARACTERS_MAX = 48
@@ -47,8 +47,8 @@ class StateTable:
     def not_counted(self) -> str:
         """Why rows are not counted, for messages."""
         return (
-            f"rows of {self.name} are not counted, because that reads all of them: set STATE.counts=true in "
-            "taskManager.cassandra.states, where STATE is the step, or step/state"
+            f"rows of {self.name} are not counted, because that reads all of them: set {self.state}.counts=true in "
+            "taskManager.cassandra.states"
         )
 
 
@@ -68,24 +68,50 @@ def table_name(job: str, state: str) -> str:
     return f"{name[: NAME_CHARACTERS_MAX - _DIGEST_CHARACTERS - 1]}_{digest}"
 
 
+def _by_state(
+    job: str, state_ids: Mapping[str, int], settings: CassandraSettings, asked: Collection[str]
+) -> dict[str, StateSettings]:
+    """The settings of each state that has any, by its own name.
+
+    A running aggregate is asked by its column, of which a step may have several; they are one state.
+    """
+    found: dict[str, tuple[str, StateSettings]] = {}
+    for name, own in settings.states.items():
+        step = name.partition("/")[0]
+        state = name if name in state_ids or name not in asked else step
+        if state not in state_ids:
+            raise ConfigError(
+                f"taskManager.cassandra.states names {name!r}, which is no state of job {job}; its states: "
+                f"{', '.join(sorted(state_ids)) or 'none'}"
+            )
+        other, settings_of_other = found.setdefault(state, (name, own))
+        if settings_of_other != own:
+            raise ConfigError(
+                f"taskManager.cassandra.states names {other!r} and {name!r}, which are one state of job {job}: keep "
+                "the settings of one of them"
+            )
+    return {state: own for state, (_, own) in found.items()}
+
+
 def state_tables(
-    job: str, state_ids: Mapping[str, int], settings: CassandraSettings
+    job: str, state_ids: Mapping[str, int], settings: CassandraSettings, asked: Collection[str] = ()
 ) -> dict[int, StateTable]:
     """The table of each state, by its number.
+
+    Args:
+        job: its name.
+        state_ids: numbers of the states, by ``step`` or ``step/state``.
+        settings: may name states so, or as they are asked.
+        asked: what can be asked, as ``step/state``.
 
     Raises:
         ConfigError: a name is none, two states would share a table, or the configuration names a state that is none.
     """
-    unknown = sorted(set(settings.states) - set(state_ids))
-    if unknown:
-        raise ConfigError(
-            f"taskManager.cassandra.states names {unknown[0]!r}, which is no state of job {job}; its states: "
-            f"{', '.join(sorted(state_ids)) or 'none'}"
-        )
+    configured = _by_state(job, state_ids, settings, asked)
     tables: dict[int, StateTable] = {}
     owners: dict[str, str] = {}
     for state, state_id in sorted(state_ids.items()):
-        own = settings.state(state)
+        own = configured.get(state, StateSettings())
         name = own.table or table_name(job, state)
         if not _NAME.fullmatch(name) or len(name) > NAME_CHARACTERS_MAX:
             raise ConfigError(

@@ -60,17 +60,13 @@ class CassandraSettings:
     when_away: WhenAway = "wait"
     #: With ``fail``: how long it is tried before.
     give_up_after_ms: int = 10_000
-    #: By ``step`` or ``step/state``.
+    #: By ``step`` or ``step/state``, which may be that of questions.
     states: Mapping[str, StateSettings] = field(default_factory=dict, hash=False)
 
     @property
     def address(self) -> str:
         """For messages."""
         return ", ".join(f"{host}:{self.port}" for host in self.contact_points)
-
-    def state(self, name: str) -> StateSettings:
-        """Of a state, by ``step`` or ``step/state``."""
-        return self.states.get(name, StateSettings())
 
 
 _STATE = TypeAdapter(StateSettings)

@@ -64,7 +64,7 @@ def test_a_checkpoint_is_its_changes_over_the_rows_until_the_database_has_gone_o
         ({}, {"count": "true"}, "rows of weir.job_count_weir_store are not counted"),
         ({"counts": True}, {"count": "true", "prefix": "a"}, ""),
         ({"layout": "global"}, {"limit": "2", "reverse": "true"}, ""),
-        ({"layout": "global"}, {"count": "true"}, "set STATE.counts=true"),
+        ({"layout": "global"}, {"count": "true"}, "set count.counts=true"),
         ({"layout": "global", "counts": True}, {"count": "true"}, ""),
         ({"layout": "global"}, {"from": "a"}, "whose rows have no order"),
         ({"layout": "global"}, {"to": "b"}, "whose rows have no order"),

@@ -40,6 +40,25 @@ def test_a_setting_of_a_state_that_is_none_is_refused_with_those_that_are() -> N
         state_tables("j", {"count": 1}, settings)
 
 
+def test_a_state_is_named_in_settings_as_in_questions_too() -> None:
+    asked = ["count/words", "count/lines", "table/name"]
+    ids = {"count": 1, "table/name": 2}
+    for name in ("count", "count/words"):
+        made = CassandraSettings(states={name: StateSettings(counts=True, table="own")})
+        tables = state_tables("j", ids, made, asked)
+        assert (tables[1].name, tables[1].counts, tables[2].counts) == ("weir.own", True, False)
+        assert "set count.counts=true in" in tables[1].not_counted
+    with pytest.raises(
+        ConfigError, match="names 'count/pages', which is no state of job j; its states: count, t"
+    ):
+        state_tables("j", ids, CassandraSettings(states={"count/pages": StateSettings()}), asked)
+    both = {"count/words": StateSettings(buckets=2), "count/lines": StateSettings(buckets=3)}
+    with pytest.raises(
+        ConfigError, match="'count/words' and 'count/lines', which are one state of job j: keep"
+    ):
+        state_tables("j", ids, CassandraSettings(states=both), asked)
+
+
 def test_a_name_that_is_none_is_refused() -> None:
     settings = CassandraSettings(states={"count": StateSettings(table="drop table")})
     with pytest.raises(ConfigError, match="is 'drop table'; a table has a name of a-z"):
