@@ -34,6 +34,7 @@ class CodedValues:
         fields: of the rows.
         registry: has the schemas; None: all values are of one schema, and nothing is before them.
         decoder_of: makes the decoder of a schema, by its number; 0 without a registry.
+        takes_nulls: whether a value that is not there makes a row of nulls; else it is bad.
     """
 
     def __init__(
@@ -41,10 +42,13 @@ class CodedValues:
         fields: Sequence[pa.Field],
         registry: Registry | None,
         decoder_of: Callable[[int], SchemaDecoder],
+        *,
+        takes_nulls: bool = False,
     ) -> None:
         self._schema = pa.schema(fields)
         self._registry = registry
         self._decoder_of = decoder_of
+        self._takes_nulls = takes_nulls
         self._decoders: dict[int, SchemaDecoder | str] = {}
 
     def decode(
@@ -80,6 +84,10 @@ class CodedValues:
                 columns = [column.filter(pa.array(good)) for column in columns]
             parts.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
             numbers.append(np.array(chosen, dtype=np.int64)[good])
+        if self._takes_nulls and (absent := [n for n, value in enumerate(values) if value is None]):
+            nulls = [pa.nulls(len(absent), field.type) for field in self._schema]
+            parts.append(pa.RecordBatch.from_arrays(nulls, schema=self._schema))
+            numbers.append(np.array(absent, dtype=np.int64))
         if len(parts) == 1:
             return parts[0], numbers[0]
         if not parts:
@@ -92,7 +100,8 @@ class CodedValues:
         chosen: dict[int, list[int]] = {}
         for number, value in enumerate(values):
             if value is None:
-                bad[number] = "the record has no value"
+                if not self._takes_nulls:
+                    bad[number] = "the record has no value"
                 continue
             schema_id = 0 if self._registry is None else schema_id_of(value)
             if schema_id is None:

@@ -19,13 +19,16 @@ from weir.specs.kafka_values import AvroSpec, ValueSpec
 Encode = Callable[[pa.RecordBatch], list[Any]]
 
 
-def decoder_of_values(spec: ValueSpec, columns: Sequence[Column], who: str) -> CodedValues:
+def decoder_of_values(
+    spec: ValueSpec, columns: Sequence[Column], who: str, *, takes_nulls: bool = False
+) -> CodedValues:
     """What decodes the values of a source.
 
     Args:
         spec: what they are.
         columns: of the rows.
         who: the step, for messages.
+        takes_nulls: whether a value that is not there makes a row of nulls; else its record is bad.
 
     Raises:
         InputError: a given schema cannot be used, or lacks a column.
@@ -48,7 +51,7 @@ def decoder_of_values(spec: ValueSpec, columns: Sequence[Column], who: str) -> C
         except MisfitError as error:
             raise MisfitError(f"schema {schema_id}: {error}") from None
 
-    return CodedValues(fields, registry, find)
+    return CodedValues(fields, registry, find, takes_nulls=takes_nulls)
 
 
 def _given_decoder(spec: ValueSpec, columns: Sequence[Column]) -> SchemaDecoder:

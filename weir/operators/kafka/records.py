@@ -49,6 +49,10 @@ class RecordDecoder:
         parts = dict(spec.parts)
         self._parts = [(field, parts[field.name]) for field in self._schema if field.name in parts]
         self._fields = [field for field in self._schema if field.name not in parts]
+        #: A record without a value says that its key is gone: a row, where the rest of it may be null.
+        self._takes_tombstones = "key" in parts.values() and all(
+            field.nullable for field in spec.schema if field.name not in parts
+        )
         self._coded: CodedValues | None = None
         if spec.coding is not None and self._fields:
             # Loaded only where it is needed.
@@ -58,7 +62,7 @@ class RecordDecoder:
             columns = [
                 (field, tuple(map(str, paths.get(field.name, (field.name,))))) for field in self._fields
             ]
-            self._coded = decoder_of_values(spec.coding, columns, who)
+            self._coded = decoder_of_values(spec.coding, columns, who, takes_nulls=self._takes_tombstones)
         self._json: JsonDecoder | None = None
         if spec.value == "json" and self._fields:
             names = {field.name for field in self._fields}
@@ -81,7 +85,7 @@ class RecordDecoder:
         rows = np.arange(len(records))
         values: pa.RecordBatch | None = None
         if self._json is not None:
-            values, rows = _json_values(self._json, records, bad)
+            values, rows = _json_values(self._json, records, bad, b"{}" if self._takes_tombstones else b"")
         elif self._coded is not None:
             values, rows = self._coded.decode([record.value() for record in records], bad)
         elif self._fields:
@@ -107,14 +111,14 @@ class RecordDecoder:
 
 
 def _json_values(
-    decoder: JsonDecoder, records: Sequence[Message], bad: dict[int, str]
+    decoder: JsonDecoder, records: Sequence[Message], bad: dict[int, str], absent: bytes
 ) -> tuple[pa.RecordBatch, np.ndarray]:
-    """Decode values, one line each; what is none is noted in ``bad``.
+    """Decode values, one line each; what is none is noted in ``bad``; ``absent`` stands for one that is not there.
 
     Returns:
         The rows, and the number of each one's record; int64, shape (rows,).
     """
-    texts = [record.value() or b"" for record in records]
+    texts = [absent if (value := record.value()) is None else value for record in records]
     data = bytearray(b"\n").join(texts)
     if data.count(b"\n") >= len(texts):
         # White space between tokens, and as wrong within texts as the newline was.

@@ -107,6 +107,22 @@ def test_bad_avro_records_are_told_and_the_others_are_rows():
     assert sorted(bad) == [1, 3, 4, 5]
 
 
+@pytest.mark.parametrize("gone", [(1,), (0, 1, 2)])
+def test_tombstones_keep_their_place_among_avro_records(gone):
+    schema = {"type": "record", "name": "N", "fields": [{"name": "name", "type": "string"}]}
+    columns = {"code": str, "name": weir.Nullable(str)}
+    made = weir.Kafka(
+        bootstrap="b:1", topics="t", schema=columns, value=weir.Avro(schema=schema), parts={"code": "key"}
+    )
+    names = [None if n in gone else f"name {n}" for n in range(3)]
+    records = [
+        Record(name and avro({"name": name}, schema), b"%d" % number, number)
+        for number, name in enumerate(names)
+    ]
+    rows, bad = RecordDecoder(made.to_spec(), 100, "source s").decode(records)
+    assert (rows.to_pylist(), bad) == ([{"code": str(n), "name": name} for n, name in enumerate(names)], [])
+
+
 def test_records_of_several_schemas_of_a_registry_keep_their_order(registry):
     later = {**ORDER, "fields": ORDER["fields"][:1]}
     first, second = registry.add(json.dumps(ORDER)), registry.add(json.dumps(later))

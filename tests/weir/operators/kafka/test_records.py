@@ -70,6 +70,30 @@ def test_headers_and_raw_values():
     assert bad == []
 
 
+def test_a_tombstone_is_a_row_where_the_key_is_told_and_the_rest_may_be_null():
+    records = [
+        Record(b'{"name": "Belgium"}', b"be"),
+        Record(None, b"be"),
+        Record(b"", b"bg"),
+        Record(b'{"name": "\n"}', b"cy"),
+        Record(b'{"name": "Austria"}', b"at"),
+        Record(None, b"at"),
+    ]
+    schema, parts = {"code": str, "name": weir.Nullable(str)}, {"code": "key"}
+    rows, bad = decoder(schema=schema, parts=parts).decode(records)
+    told = [("be", "Belgium"), ("be", None), ("at", "Austria"), ("at", None)]
+    assert [(row["code"], row["name"]) for row in rows.to_pylist()] == told
+    assert [(record.number, record.reason) for record in bad] == [
+        (2, "the record has no value"),
+        (3, bad[1].reason),
+    ]
+    # Else nobody could tell what is gone, or there is nothing to put there.
+    needed = {"code": str, "name": str}
+    for changed in ({"schema": needed, "parts": parts}, {"schema": {"name": weir.Nullable(str)}}):
+        rows, bad = decoder(**changed).decode(records)
+        assert (rows.num_rows, [record.number for record in bad]) == (2, [1, 2, 3, 5])
+
+
 @given(
     st.lists(
         st.sampled_from(
