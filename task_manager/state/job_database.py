@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -69,10 +69,13 @@ class JobDatabase:
 
     def stats(self, store: StateBackend) -> StoreStats:
         """Those of the local store, and how the database does."""
+        session = self.tables.session
         return replace(
             store.stats(),
-            away_s=self.tables.session.away_s,
+            away_s=session.away_s,
             waiting_checkpoints=self.applying.waiting_checkpoints,
+            requests=session.requests,
+            requests_s=session.requests_s,
         )
 
     def close(self) -> None:
@@ -117,6 +120,7 @@ def open_job_database(
     job_id: str,
     run: str,
     state_ids: Mapping[str, int],
+    asked: Collection[str],
     restored_id: int,
     clock: Clock,
     *,
@@ -130,6 +134,7 @@ def open_job_database(
         job_id: who claims the rows.
         run: whose rows, in the form of ``DatabaseRun``.
         state_ids: numbers of the states, by ``step`` or ``step/state``.
+        asked: states that can be asked, as ``step/state``: settings may name them so.
         restored_id: the checkpoint that the job starts from; 0: none.
         clock: of the time for which a database that does not answer is waited for.
         has_checkpoints: whether there is a checkpoint store.
@@ -154,7 +159,7 @@ def open_job_database(
     from weir.state.cassandra.tables import DatabaseTables
 
     settings = cassandra_settings(config)
-    by_state = state_tables(job_name, state_ids, settings)
+    by_state = state_tables(job_name, state_ids, settings, asked)
     check = _give_up_after(settings, clock)
     session = open_session(settings, check_cancelled=check)
     try:

@@ -122,6 +122,14 @@ STORE_AWAY = _store(
 STORE_WAITING = _store(
     "waiting_checkpoints", "gauge", "Complete checkpoints whose changes are not all in the database yet."
 )
+STORE_REQUESTS = _store(
+    "requests_total", "counter", "Requests that the database that keeps the state has answered."
+)
+STORE_REQUESTS_TIME = _store(
+    "request_seconds_total",
+    "counter",
+    "How long all of these took; divided by their number: how slow the database is.",
+)
 
 JOB_STATE = _define(
     "weir_job_state", "gauge", ("job", "state"), "1 for the state that the job is in, else 0."

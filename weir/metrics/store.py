@@ -51,6 +51,14 @@ class StoreCounters(Protocol):
     def waiting_checkpoints(self) -> int:
         """Complete checkpoints that are not in the database."""
 
+    @property
+    def requests(self) -> int:
+        """Requests that a database has answered."""
+
+    @property
+    def requests_s(self) -> float:
+        """How long all of them took."""
+
 
 _ATTRIBUTES = {
     d.STORE_GETS: "gets",
@@ -62,6 +70,8 @@ _ATTRIBUTES = {
     d.STORE_DISK: "disk_bytes",
     d.STORE_AWAY: "away_s",
     d.STORE_WAITING: "waiting_checkpoints",
+    d.STORE_REQUESTS: "requests",
+    d.STORE_REQUESTS_TIME: "requests_s",
 }
 
 

@@ -34,10 +34,12 @@ class StoreStats:
     remote_gets: int = 0
     remote_puts: int = 0
     remote_bytes: int = 0
-    #: Of state in a database: for how long it has not answered (0: it answers), and complete checkpoints whose changes
-    #: are not all there yet.
+    #: Of state in a database: for how long it has not answered (0: it answers), complete checkpoints whose changes
+    #: are not all there yet, and requests that it answered, with the time of all of them.
     away_s: float = 0.0
     waiting_checkpoints: int = 0
+    requests: int = 0
+    requests_s: float = 0.0
 
 
 class StateReader(ABC):

@@ -73,6 +73,8 @@ def _mend(names: list[str], reason: str) -> str:
         return "create the keyspace, or set taskManager.cassandra.creates_tables to true"
     if "datacenter" in reason:
         return "see whether taskManager.cassandra.local_datacenter names a data centre whose nodes run"
+    if "CassErrorLibRequestTimedOut" in names:
+        return "see whether it runs and has time for it, or raise the time-out in taskManager.cassandra"
     if "CassErrorServerUnavailable" in names or "consistency level" in reason or "replicas" in reason:
         return "bring its nodes back, or lower taskManager.cassandra.dml_consistency"
     return ""

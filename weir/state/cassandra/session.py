@@ -34,6 +34,8 @@ CheckCancelled = Callable[[], None]
 _PAUSE_S, _PAUSE_S_MAX = 0.05, 2.0
 #: Between two looks whether a caller that waits is to stop.
 _LOOK_S = 0.2
+#: A request that takes longer is told of, as often as this at most.
+_SLOW_S, _TOLD_EVERY_S = 1.0, 10.0
 #: How long closing waits; what is in flight ends later by itself, with its time-out.
 _CLOSE_S = 2.0
 
@@ -64,6 +66,9 @@ class Session:
         self._slots = asyncio.Semaphore(settings.requests_in_flight_max)
         #: Requests that were tried again, since the start.
         self.retries = 0
+        #: Requests that were answered since the start, and how long all of them took; some are in flight together.
+        self.requests, self.requests_s = 0, 0.0
+        self._told_slow_s = -_TOLD_EVERY_S
         self._thread.start()
 
     @property
@@ -188,12 +193,12 @@ class Session:
     async def execute(self, make: MakeStatement, doing: str) -> Untyped:
         """The result of a statement; ``doing`` completes "cannot ..." in messages."""
         async with self._slots:
-            return await self._attempt(lambda: self._session.execute(make()), doing)
+            return await self._timed(lambda: self._session.execute(make()), doing)
 
     async def execute_batch(self, make: MakeStatement, doing: str) -> None:
         """Execute a batch of writes."""
         async with self._slots:
-            await self._attempt(lambda: self._session.execute_batch(make()), doing)
+            await self._timed(lambda: self._session.execute_batch(make()), doing)
 
     async def execute_schema(self, text: str, doing: str = "change the schema", mend: str = "") -> None:
         """Change the schema, with the profile for that; ``mend``: what to do if the database refuses the statement."""
@@ -239,6 +244,26 @@ class Session:
         assert self._client is not None
         self._connecting = asyncio.ensure_future(self._client.cluster.create_session())
         return await asyncio.shield(self._connecting)
+
+    async def _timed(self, call: Callable[[], Awaitable[Result]], doing: str) -> Result:
+        """As :meth:`_attempt`; a database that is only slow is told of, too, since rows wait for it."""
+        began_s = self._clock.monotonic_s()
+        retries = self.retries
+        result = await self._attempt(call, doing)
+        now_s = self._clock.monotonic_s()
+        self.requests += 1
+        self.requests_s += now_s - began_s
+        # What was tried again has been told.
+        is_slow = now_s - began_s >= _SLOW_S and self.retries == retries
+        if is_slow and now_s - self._told_slow_s >= _TOLD_EVERY_S:
+            self._told_slow_s = now_s
+            log.warning(
+                "Cassandra at %s is slow: to %s took it %.1f s; rows wait for it",
+                self.settings.address,
+                doing,
+                now_s - began_s,
+            )
+        return result
 
     async def _attempt(self, call: Callable[[], Awaitable[Result]], doing: str, mend: str = "") -> Result:
         """Call until it succeeds, fails for good, or has been tried long enough."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 
 from experiments.ports import free_port
 
@@ -14,6 +15,8 @@ class Cable:
 
     def __init__(self, target_port: int) -> None:
         self.port = free_port()
+        #: How long everything takes in addition, each way.
+        self.delay_s = 0.0
         self._target_port = target_port
         self._sockets: list[socket.socket] = []
         self._pumps: list[threading.Thread] = []
@@ -46,17 +49,17 @@ class Cable:
                 far = socket.create_connection(("127.0.0.1", self._target_port))
                 self._sockets.append(far)
                 for ends in ((near, far), (far, near)):
-                    pump = threading.Thread(target=_pump, args=ends)
+                    pump = threading.Thread(target=self._pump, args=ends)
                     pump.start()
                     self._pumps.append(pump)
 
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-    _end(source)
-    _end(target)
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(self.delay_s)
+                target.sendall(data)
+        _end(source)
+        _end(target)
 
 
 def _end(each: socket.socket) -> None:

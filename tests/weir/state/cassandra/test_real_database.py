@@ -128,7 +128,7 @@ def test_rows_of_the_global_layout_are_read_by_key_or_all_and_are_counted_if_so_
 
 
 def test_rows_are_counted_only_if_so_set(opened: Any) -> None:
-    with pytest.raises(StateError, match=r"set STATE.counts=true"):
+    with pytest.raises(StateError, match=r"set count.counts=true"):
         opened().count([KEY[:4]])
 
 
@@ -347,6 +347,36 @@ def test_rows_wait_for_a_database_that_does_not_answer_or_the_job_fails_as_set(
     assert not read.done()
     cable.mend()
     assert read.result(LONG_S) == [b"v"]
+
+
+def test_a_database_that_is_slow_is_told_of_and_one_that_does_not_answer_in_time_too(
+    cable: Cable, opened: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    tables = opened("slow", port=cable.port)
+    tables.write([(KEY, b"v")], 1)
+    before, session = tables.session.requests_s, tables.session
+    cable.delay_s = 0.6
+    assert tables.get_many([KEY]) == [b"v"]
+    assert session.requests_s - before > 2 * cable.delay_s
+    tables.write([(KEY, b"w")], 2)
+    (table,) = (found.name for found in tables.tables.values())
+    # Once in a while.
+    told = [record.getMessage() for record in caplog.records if "is slow" in record.getMessage()]
+    assert len(told) == 1
+    assert f"at {session.settings.address} is slow: to read {table} took it 1." in told[0]
+    assert session.retries == 0
+    # Reads and writes that are given up say which they are, and what may be set. All else is done before.
+    cable.delay_s = 0.0
+    fails = opened(
+        "slow", creates=False, port=cable.port, dml_timeout_ms=500, when_away="fail", give_up_after_ms=0
+    )
+    soon(lambda: fails.write([(KEY, b"w")], 2) is None and fails.get_many([KEY]) == [b"w"])
+    cable.delay_s = 0.6
+    mend = "see whether it runs and has time for it, or raise the time-out in taskManager.cassandra"
+    with pytest.raises(DatabaseAwayError, match=f"cannot read {table}: .*; {mend}$"):
+        fails.get_many([KEY])
+    with pytest.raises(DatabaseAwayError, match=f"cannot write {table}: .*; {mend}$"):
+        fails.write([(KEY, b"x")], 3)
 
 
 @pytest.mark.parametrize("buckets", [1, 4])
