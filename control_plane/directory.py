@@ -33,6 +33,11 @@ class OwnDirectory:
         """See ``Directory``."""
         return self._control_plane.job.identity.generation
 
+    @property
+    def away_s(self) -> float:
+        """0: it is here."""
+        return 0.0
+
     async def refresh(self, *, is_wrong: bool) -> None:
         """Nothing: see the class."""
 

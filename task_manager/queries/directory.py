@@ -44,6 +44,8 @@ class FetchedDirectory:
         self._clock = clock
         self._view: dict[str, Any] = {}
         self._fetched_s = float("-inf")
+        #: Monotonic, s: since when the control plane does not answer; None: it does.
+        self._away_since_s: float | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._links: dict[str, QuestionLink] = {}
 
@@ -51,6 +53,11 @@ class FetchedDirectory:
     def generation(self) -> int:
         """See ``Directory``."""
         return int(self._view.get("generation", 0))
+
+    @property
+    def away_s(self) -> float:
+        """See ``Directory``."""
+        return 0.0 if self._away_since_s is None else self._clock.monotonic_s() - self._away_since_s
 
     async def refresh(self, *, is_wrong: bool) -> None:
         """See ``Directory``."""
@@ -67,11 +74,13 @@ class FetchedDirectory:
     async def _renew(self) -> None:
         try:
             self._view = await asyncio.to_thread(self._fetch)
-            self._fetched_s = self._clock.monotonic_s()
+            self._fetched_s, self._away_since_s = self._clock.monotonic_s(), None
         except WeirError as error:
             if not self._view:
                 raise QueryError(503, f"{error}: try again") from error
-            # What is known serves on: a control plane that is away changes nothing.
+            # What is known serves on, since the job goes on; answers say so, since it may have begun anew elsewhere.
+            if self._away_since_s is None:
+                self._away_since_s = max(self._fetched_s, 0.0)
             self._fetched_s = self._clock.monotonic_s()
 
     def check(self) -> None:
@@ -152,7 +161,7 @@ class FetchedDirectory:
     def is_fresh(self) -> bool:
         """See ``Directory``."""
         identity = self._identity()
-        if identity is None or identity.generation != self.generation:
+        if identity is None or identity.generation != self.generation or self._away_since_s is not None:
             return False
         return self._clock.monotonic_s() - self._fetched_s < _KEPT_S
 

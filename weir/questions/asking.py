@@ -52,6 +52,11 @@ class Directory(Protocol):
         """Of the deployment; 0: none is known."""
         ...
 
+    @property
+    def away_s(self) -> float:
+        """For how long the control plane has not answered; 0: it does. It may have deployed the job anew meanwhile."""
+        ...
+
     async def refresh(self, *, is_wrong: bool) -> None:
         """Learn anew what may have changed; ``is_wrong``: what is known has led to the wrong place."""
         ...
@@ -102,7 +107,7 @@ class Directory(Protocol):
 
     @property
     def is_fresh(self) -> bool:
-        """Whether :meth:`refresh` would not wait for anything."""
+        """Whether :meth:`refresh` would not wait for anything, and the control plane answers."""
         ...
 
     def begin_call(
@@ -227,12 +232,15 @@ class Asking:
             if question.consistency == "latest":
                 ask = self._latest if question.key is not None else self._latest_range
                 status, answer, version = await ask(question, stage_index)
-                shown = {"generation": generation, "routing_version": version}
+                shown: dict[str, Any] = {"generation": generation, "routing_version": version}
             else:
                 status, answer = await self._from_checkpoint(question, stage_index)
                 shown = {"generation": generation}
             if directory.generation != generation:
                 raise QueryError(503, "the job was restarted meanwhile: try again")
+            if directory.away_s:
+                # What is asked here may be over elsewhere: nobody can tell, so the caller is told.
+                shown["control_plane_away_s"] = round(directory.away_s, 1)
             return status, {**answer, "consistency": question.consistency, **shown}
         finally:
             self._asked -= 1

@@ -12,7 +12,7 @@ from weir.questions.asking import Asking, Reply
 class OneTaskManager:
     """A directory of one task manager, which answers all questions with the same status."""
 
-    generation = 1
+    generation, away_s = 1, 0.0
 
     def __init__(self, status):
         self.status, self.asked, self.checkpoint_id = status, [], 7
@@ -50,6 +50,16 @@ def test_a_question_is_asked_again_only_if_that_may_help(status, asked):
     answer = asyncio.run(Asking(directory).ask(question))
     assert answer[0] == status
     assert directory.asked == asked
+
+
+def test_an_answer_says_that_the_control_plane_is_away():
+    directory = OneTaskManager(200)
+    directory.away_s = 2.04
+    answer = asyncio.run(Asking(directory).ask(Question("count", "words", None, "checkpoint", counts=True)))
+    assert answer[1]["control_plane_away_s"] == 2.0
+    directory.away_s = 0.0
+    answer = asyncio.run(Asking(directory).ask(Question("count", "words", None, "checkpoint", counts=True)))
+    assert "control_plane_away_s" not in answer[1]
 
 
 class Quick(OneTaskManager):
