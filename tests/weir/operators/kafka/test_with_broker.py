@@ -277,6 +277,63 @@ def test_records_of_transactions_that_were_given_up_are_not_seen(kafka_bootstrap
     assert Reading(kafka_bootstrap, topic, tmp_path, properties=uncommitted).read(2).ids == [1, 2]
 
 
+def test_topics_without_a_record_end_and_so_do_those_whose_transactions_were_all_given_up(
+    kafka_bootstrap, topic, tmp_path
+):
+    producer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": uuid.uuid4().hex})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b'{"id": 1}', partition=0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+    reading = Reading(kafka_bootstrap, topic, tmp_path, bounded=True)
+    until_s = time.monotonic() + 60
+    while not (polled := reading.reader.poll(3)).finished:
+        assert polled.batch is None
+        assert time.monotonic() < until_s
+    reading.stop()
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_ends_the_job_and_says_so(kafka_bootstrap, topic, tmp_path):
+    produce(kafka_bootstrap, topic, 1, 2, 3)
+    reading = Reading(kafka_bootstrap, topic, tmp_path, discover_ms=50).read(3)
+    admin = AdminClient({"bootstrap.servers": kafka_bootstrap})
+    admin.delete_topics([topic])[topic].result(30)
+    with pytest.raises(
+        InputError, match=f"topic {topic} is not at .*create it|{topic}.*it is gone; create it"
+    ):
+        reading.read(4)
+    restored = reading.stop()
+    # The next deployment says it for good.
+    with pytest.raises(InputError, match=f"topic {topic} is not at .*; create it, or correct topics") as told:
+        Reading(kafka_bootstrap, topic, tmp_path, restored).reader.poll(1)
+    assert told.value.failure_kind is not FailureKind.OUTAGE
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_a_record_that_is_too_large_is_told_with_what_to_raise_and_is_no_outage(
+    kafka_bootstrap, topic, tmp_path, delivery
+):
+    large = rows(1, text="x" * 1_200_000)
+    # The client refuses it; then the broker.
+    for properties in ({}, {"message.max.bytes": 4_000_000}):
+        # Nothing makes it smaller.
+        settings = {"properties": {"compression.type": "none", **properties}}
+        writer = sink(kafka_bootstrap, topic, tmp_path, delivery=delivery, **settings)
+
+        def write(writer=writer):
+            writer.process(large)
+            writer.flush()
+
+        with pytest.raises(
+            InputError, match=r"a record is larger than the topic takes .*max.message.bytes"
+        ) as told:
+            write()
+        assert told.value.failure_kind is not FailureKind.OUTAGE
+        writer.close()
+    assert delivered(kafka_bootstrap, topic) == []
+
+
 def test_at_least_once_sends_rows_at_once_and_some_again(kafka_bootstrap, topic, tmp_path):
     for numbers in ((1, 2), (2, 3)):
         writer = sink(kafka_bootstrap, topic, tmp_path, delivery="at_least_once")
