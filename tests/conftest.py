@@ -1,10 +1,12 @@
 import gc
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from multiprocessing.util import Finalize
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -150,9 +152,16 @@ class CassandraNode:
         cassandra.kill(self.directory)
 
     def pause(self, pid_signal):
-        """Send it a signal: SIGSTOP makes it slow beyond measure."""
+        """Send it a signal: SIGSTOP makes it slow beyond measure, and has stopped every thread of it on return.
+
+        On a busy machine the thread that takes the signal may wait for a processor while others go on answering.
+        """
         ((daemon, _, _),) = cassandra.states(self.directory)
         os.kill(daemon.pid, pid_signal)
+        if pid_signal == signal.SIGSTOP:
+            threads = Path(f"/proc/{daemon.pid}/task")
+            while any(" T " not in stat.read_text() for stat in threads.glob("*/stat")):
+                time.sleep(0.001)
 
     def wipe(self):
         """End it and delete its data."""
