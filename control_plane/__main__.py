@@ -135,9 +135,11 @@ def main(
     """
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd, _show)
-    set_up_logging("control_plane", verbose=verbose, path=log_file)
+    set_up_logging("control_plane", verbose=verbose, path=log_file, has_parent=parent is not None)
+    # Who started "weir run" knows of no control plane.
+    name = "control_plane" if parent is None else "weir run"
     if show_parameters:
-        run("control_plane", lambda: _show_parameters(job))
+        run(name, lambda: _show_parameters(job))
     overrides = _overrides(port, http_port, task_managers, strict)
 
     def serve() -> int:
@@ -155,7 +157,7 @@ def main(
         loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
         return _serve(loaded.config, command)
 
-    run("control_plane", serve)
+    run(name, serve)
 
 
 def _overrides(

@@ -26,6 +26,7 @@ from control_plane.web.http import HttpServer, create_app
 from control_plane.web.status_views import job_facts, outcome, status_view
 from weir.clock import SystemClock, monotonic_ms
 from weir.config import Config, ControlPlaneConfig
+from weir.entry_point import REPEATED_LOGGER
 from weir.errors import CheckpointError
 from weir.job_loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
@@ -34,6 +35,8 @@ from weir.redaction import redacted_text
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")
+#: What ``weir run`` says itself when the job has ended.
+repeated = logging.getLogger(REPEATED_LOGGER)
 
 #: How long to wait, at the end, for task managers that were told to end.
 _FAREWELL_S = 10.0
@@ -89,7 +92,8 @@ async def serve(config: Config, command: StartCommand) -> int:
     async with _serving(control_plane, background, keeper, command):
         await _until_over(control_plane, lost, exit_when_finished=command.exit_when_finished)
     if command.parent is not None:
-        command.parent.tell(outcome(status_view(control_plane)))
+        missed = control_plane.checkpointer.machine.missed_savepoint
+        command.parent.tell(outcome(status_view(control_plane), missed))
     return _told_exit_code(control_plane)
 
 
@@ -115,10 +119,10 @@ def _told_exit_code(control_plane: ControlPlane) -> int:
     if missed and code == 0:
         # The job finished, but not all that was asked for was done.
         code = _JOB_FAILED_EXIT_CODE
-        log.error("exit code %d: the job finished without %s", code, redacted_text(missed))
+        repeated.error("exit code %d: the job finished without %s", code, redacted_text(missed))
     rejected = control_plane.rejects.summary()
     if rejected:
-        log.warning("exit code %d%s rejected: %s", code, ";" if code else ", but", rejected)
+        repeated.warning("exit code %d%s rejected: %s", code, ";" if code else ", but", rejected)
     return code
 
 

@@ -44,20 +44,27 @@ _KEPT_BLOCK_BYTES, _KEPT_BYTES = 64 << 20, 256 << 20
 
 #: Loggers below this name say what the user asked to see; it is shown even where only warnings are.
 SHOWN_LOGGER = "weir.shown"
+#: ``weir run`` shows what is logged under this name in other words, or from another process: then only the file has it.
+REPEATED_LOGGER = "weir.repeated"
 
 
-def set_up_logging(process: str, *, verbose: bool, path: Path | None = None) -> None:
+def set_up_logging(
+    process: str, *, verbose: bool, path: Path | None = None, has_parent: bool = False
+) -> None:
     """Log to standard error, one line per event, with the process's name.
 
     Args:
         process: name in each line.
         verbose: log more.
         path: a file for the log; standard error then has warnings and errors only, and what was asked for.
+        has_parent: ``weir run`` started this process.
     """
     stream = logging.StreamHandler(sys.stderr)
     handlers: list[logging.Handler] = [stream]
     if path is not None:
         stream.addFilter(_worth_showing)
+        if has_parent:
+            stream.addFilter(_not_repeated)
         try:
             handlers.append(
                 RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=1, encoding="utf-8")
@@ -77,6 +84,10 @@ def set_up_logging(process: str, *, verbose: bool, path: Path | None = None) -> 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.WARNING or record.name == SHOWN_LOGGER
+
+
+def _not_repeated(record: logging.LogRecord) -> bool:
+    return record.name != REPEATED_LOGGER
 
 
 def settings(

@@ -26,6 +26,7 @@ from control_plane.rescale.rescaler import Rescaler
 from control_plane.web.totals import totals_view
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
+from weir.entry_point import REPEATED_LOGGER
 from weir.errors import FailureKind, InvalidTransitionError, PlacementError
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
@@ -36,6 +37,8 @@ from weir.protocol.placement import TaskManagerLoad, place
 from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
+#: What ``weir run`` says itself when the job has ended.
+repeated = logging.getLogger(REPEATED_LOGGER)
 
 #: How often, and how far apart, it is looked whether the end of the job is on record.
 _END_ATTEMPTS_MAX = 25
@@ -233,9 +236,11 @@ class Coordinator:
         self._job.ended_us = self._clock.now_us()
         rejected = self._rejects.summary()
         if cause:
-            log.error("job %s %s: %s", job_id, state.value.lower(), cause)
+            (repeated if state is JobState.FAILED else log).error(
+                "job %s %s: %s", job_id, state.value.lower(), cause
+            )
         elif rejected:
-            log.warning("job %s %s; but %s", job_id, self._counted(state), rejected)
+            repeated.warning("job %s %s; but %s", job_id, self._counted(state), rejected)
         else:
             log.info("job %s %s", job_id, self._counted(state))
         if state in (JobState.FAILED, JobState.CANCELLED):

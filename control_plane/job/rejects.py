@@ -8,6 +8,7 @@ from collections.abc import Callable
 from control_plane.ports import TellJob
 from control_plane.web.views import RejectedView
 from weir.config import ControlPlaneConfig
+from weir.entry_point import REPEATED_LOGGER
 from weir.errors import FailureKind
 from weir.protocol import job as machine
 from weir.protocol.job import JobState
@@ -15,7 +16,8 @@ from weir.protocol.rejects import FirstReject, RejectLedger, Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
-log = logging.getLogger("control_plane")
+#: The task manager that rejects says so, too.
+repeated = logging.getLogger(REPEATED_LOGGER)
 
 _JUDGED_STATES = (JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING)
 
@@ -44,7 +46,7 @@ class JobRejects:
         for item in self._ledger.totals:
             if item.rejected >= self._told_at.get(item.step, 1):
                 self._told_at[item.step] = 10 ** len(str(item.rejected))
-                log.warning("%s", item.told)
+                repeated.warning("%s", item.told)
         self.judge()
 
     def judge(self, *, at_end: bool = False) -> bool:

@@ -19,6 +19,7 @@ _BAR_COLUMNS = 24
 #: Restores of more subtasks become one line.
 _RESTORES_MAX = 8
 _RESTORING = "RESTORING"
+_FAILURES = frozenset({"FAILING", "FAILED"})
 _ENDED_PHASES = frozenset({"COMPLETE", "ABORTED", "FAILED"})
 _STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILING": "red", "FAILED": "red", "RESTARTING": "yellow"}
 
@@ -69,7 +70,8 @@ def line(moment: Moment) -> str:
     """One line for a log."""
     status = moment.status
     parts = [status.state.lower()]
-    if status.waiting_for or status.cause:
+    # Of a job that fails the cause has a line of its own, which comes last.
+    if (status.waiting_for or status.cause) and status.state not in _FAILURES:
         parts[0] += f" ({status.waiting_for or status.cause})"
     parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s")
     if moment.checkpoint is not None:

@@ -11,6 +11,7 @@ from control_plane.web.views import (
     InputQueueView,
     InputWatermarkView,
     PlanView,
+    RejectedView,
     RoutingView,
     StageView,
     StatusView,
@@ -23,7 +24,7 @@ from weir.metrics import JobFacts
 from weir.plan_document import plan_document
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
-from weir.redaction import redacted
+from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
@@ -190,19 +191,25 @@ def plan_view(graph: PhysicalGraph) -> PlanView:
     return PlanView.model_validate(plan_document(graph))
 
 
-def outcome(status: StatusView) -> dict[str, str]:
-    """What ``weir run`` says of a job that has ended: state, cause and a summary."""
+def outcome(status: StatusView, missed: str = "") -> dict[str, str]:
+    """What ``weir run`` says of a job that has ended: state, cause and a summary; ``missed``: what it ended without."""
     totals = status.totals
     rejected = f", {totals.events_rejected:,} rejected" if totals.events_rejected else ""
     rejected += f", {totals.rows_put_aside:,} put aside" if totals.rows_put_aside else ""
-    letters = sorted({item.dead_letters for item in status.rejected if item.dead_letters})
-    where = f"; dead letters: {', '.join(letters)}" if letters else ""
+    where = "".join(
+        f"; the first of {item.step}: {_first(item)}" for item in status.rejected if item.first_reason
+    )
     seconds = max((status.ended_ms or 0) - (status.started_ms or status.ended_ms or 0), 0) / 1e3
     return {
         "state": status.state,
-        "cause": status.cause,
+        "cause": redacted_text(missed) or status.cause,
         "summary": f"{totals.events_in:,} events in, {totals.events_out:,} out{rejected}, in {seconds:.1f} s{where}",
     }
+
+
+def _first(item: RejectedView) -> str:
+    place = f"{item.first_source} at {item.first_position}: " if item.first_source else ""
+    return f"{place}{item.first_reason}; dead letters: {item.dead_letters}"
 
 
 def routing_views(tables: Mapping[int, RoutingTable]) -> list[RoutingView]:

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 
 from task_manager.exchange.credits import CancelledError
-from weir.errors import FailureKind, kind_in_step
+from weir.errors import FailureKind, UserFunctionError, kind_in_step
 from weir.operators.base import Operator, OperatorContext, SetAside
 from weir.operators.chain import process
 from weir.operators.dead_letters import DeadLetterFile
@@ -23,6 +23,7 @@ from weir.operators.stateless.functions import FunctionOperator, RowFunctionOper
 from weir.operators.user_errors import UserErrors
 from weir.records import BATCH_BYTES_MAX, batch_bytes, user_columns
 from weir.side_outputs import SideRows
+from weir.subtask_names import without_step
 
 #: Rows that a function of batches is given at a time: so many that about every second time one of them is bad.
 _BAD_AT_A_TIME = 0.7
@@ -152,7 +153,14 @@ class Isolation:
         if step not in self._files:
             self._files[step] = self._open_file(step)
         raw = orjson.dumps(row, default=str)
-        self._files[step].reject(f"step {step}", -1, f"{type(error).__name__}: {error}", raw)
+        self._files[step].reject(f"step {step}", -1, _reason(step, error), raw)
+
+
+def _reason(step: str, error: Exception) -> str:
+    """What a function of the author raised is told with the step, which its file has already."""
+    if isinstance(error, UserFunctionError):
+        return without_step(str(error), step)
+    return f"{type(error).__name__}: {error}"
 
 
 def joined(batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:

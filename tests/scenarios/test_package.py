@@ -196,6 +196,7 @@ def test_what_is_wrong_is_the_last_line(project, arguments, code, reason):
     assert reason in err[-1]
     assert "error: " in err[-1]
     assert len(err) == 1 or code == 1
+    assert sum(reason in line for line in err) == 1, err
     assert project.processes() == []
 
 

@@ -3,6 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
+#: What the processes log in these tests.
+TOLD = ["the job failed", "a checkpoint failed"]
+
 PROBE = """
 import resource
 from weir.entry_point import keep_freed_memory
@@ -26,3 +31,26 @@ def faults(keeps):
 
 def test_blocks_that_were_freed_are_used_again():
     assert faults(keeps=True) < faults(keeps=False) / 4
+
+
+LOGS = """
+import logging, sys
+from pathlib import Path
+from weir.entry_point import REPEATED_LOGGER, set_up_logging
+set_up_logging("process", verbose=False, path=Path(sys.argv[1]), has_parent=sys.argv[2] == "parent")
+logging.getLogger(REPEATED_LOGGER).error("the job failed")
+logging.getLogger("control_plane").warning("a checkpoint failed")
+"""
+
+
+@pytest.mark.parametrize(("starter", "shown"), [("parent", ["a checkpoint failed"]), ("nobody", TOLD)])
+def test_what_weir_run_says_itself_is_in_the_log_file_only(tmp_path, starter, shown):
+    path = tmp_path / "log"
+    command = [sys.executable, "-c", LOGS, str(path), starter]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert messages(done.stderr) == shown
+    assert messages(path.read_text()) == TOLD
+
+
+def messages(log):
+    return [line.split(maxsplit=3)[-1] for line in log.splitlines()]

@@ -186,7 +186,8 @@ class _Run:
         name, cause = self.options.job.module, self.outcome.get("cause", "")
         if code == FAILED_EXIT_CODE:
             _say(f"logs are in {self.options.directory.logs}")
-            _say(f"error: job {name} failed: {cause}")
+            failed = self.outcome["state"] == "FAILED"
+            _say(f"error: job {name} {'failed: ' if failed else 'ended without '}{cause}")
         else:
             _say(f"job {name} {self.outcome['state'].lower()}: {self.outcome['summary']}")
 

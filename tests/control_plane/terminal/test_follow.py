@@ -147,6 +147,8 @@ def test_what_it_waits_for_and_what_failed():
     assert line(waiting).startswith("waiting_for_task_managers (2 task manager(s)); 0 events in")
     failed = Moment(status("FAILED", cause="disk full"), 0, 0, [checkpoint(7, "FAILED", cause="no room")])
     assert "disk full" in shown(failed)
+    ends = Moment(status("FAILED", cause="step 'count', subtask 0 failed: no room"), 0.0, 0)
+    assert line(ends) == "failed; 12,345 events in, 0/s"
     assert "checkpoint 7 FAILED in 1,035 ms" in line(failed)
     assert line(failed).endswith(": no room")
 

@@ -205,7 +205,7 @@ def test_rows_that_make_the_call_raise_are_put_aside(ordered):
         assert letters.rejected == 5
         assert letters.reasons[1] == (
             "step look_up",
-            "UserFunctionError: step 'look_up': function fails raised ValueError: no 3",
+            "function fails raised ValueError: no 3",
             b'{"id":3}',
         )
         assert chain.due_us() > 0
