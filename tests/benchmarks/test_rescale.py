@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from benchmarks.commands import app
 from benchmarks.rescale import RescaleOptions, check_strategy
 from benchmarks.rescale import run as run_rescale
 from benchmarks.rescale_figures import around, check_counts, gap_ms, latencies, recovered_ms
@@ -149,16 +148,8 @@ def test_a_run_with_little_state(tmp_path, strategy, scale_in, forked):
         assert document[figure] > 0
 
 
-def test_the_command_refuses_an_unknown_strategy(tmp_path):
-    command = [sys.executable, "-m", "benchmarks", "rescale", "--strategy", "hybrids"]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT)},
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "--strategy hybrids: there are local" in done.stderr
+def test_the_command_refuses_an_unknown_strategy(capsys):
+    with pytest.raises(SystemExit) as ended:
+        app(["rescale", "--strategy", "hybrids"])
+    assert ended.value.code == 2
+    assert "--strategy hybrids: there are local" in capsys.readouterr().err

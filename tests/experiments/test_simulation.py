@@ -1,12 +1,10 @@
 """Both processes in virtual time: many random courses with faults, and broken rules are found."""
 
 import os
-import signal
 from collections import Counter
 
 import pytest
 
-from experiments.__main__ import app
 from experiments.simulation.seeds import Seeds, SimulationError, check_fences, outcome
 
 #: Broken rules, and seeds to begin with: those that found them last. When the courses of seeds change, others must,
@@ -60,40 +58,29 @@ def test_a_seed_always_gives_the_same_run():
     assert first == second
 
 
-@pytest.fixture
-def simulate(capsys):
-    """Calls the command in this process: another one would import for 3 s. Returns exit code, output and errors."""
-
-    def call(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            app(["simulate", *arguments])
-        return ended.value.code, *capsys.readouterr()
-
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield call
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def test_the_command_tells_how_to_replay_what_it_found(simulate):
-    code, _, errors = simulate("--seeds", "500", "--break-fence", FOUND_SOON, "--processes", "1")
+def test_the_command_tells_how_to_replay_what_it_found(experiments):
+    code, _, errors = experiments(
+        "simulate", "--seeds", "500", "--break-fence", FOUND_SOON, "--processes", "1"
+    )
     assert code == 1
     replay = errors.split("replay: python -m experiments simulate ")[1].replace('"', "").split()
     assert replay[0] == "--seed"
-    code, output, errors = simulate(*replay)
+    code, output, errors = experiments("simulate", *replay)
     assert code == 1
     assert "begins generation 1" in output, "the whole course"
     assert f"seed {replay[1]}:" in errors
 
 
-def test_the_command_refuses_unknown_fences(simulate):
-    code, _, errors = simulate("--break-fence", "nothing")
+def test_the_command_refuses_unknown_fences(experiments):
+    code, _, errors = experiments("simulate", "--break-fence", "nothing")
     assert code == 2
     assert "'names': names of pending files" in errors
 
 
-def test_the_command_breaks_fences_until_that_is_found(simulate):
-    code, output, _ = simulate("--check-fences", "--break-fence", FOUND_SOON, "--processes", "2")
+def test_the_command_breaks_fences_until_that_is_found(experiments):
+    code, output, _ = experiments(
+        "simulate", "--check-fences", "--break-fence", FOUND_SOON, "--processes", "2"
+    )
     assert code == 0
     assert f"{FOUND_SOON}: seed " in output
     assert "1 of 1 broken fences found" in output
