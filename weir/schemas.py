@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
+from typing import get_args
 
 import polars as pl
 import pyarrow as pa
@@ -48,6 +50,12 @@ def column_type(dtype: object) -> pa.DataType:
             return arrow_type(pl.Series([], dtype=dtype))
         except (pl.exceptions.PolarsError, TypeError, ValueError) as error:
             raise GraphError(f"{dtype} cannot be a column type: {error}") from error
+    if NoneType in get_args(dtype):
+        (given, *others) = [each for each in get_args(dtype) if each is not NoneType]
+        name = str(dtype) if others else getattr(given, "__name__", str(given))
+        raise GraphError(
+            f"{dtype} is not a column type; where values may be null, write weir.Nullable({name})"
+        )
     raise GraphError(
         f"{dtype!r} is not a column type; use a Polars data type or int, float, str, bool, bytes"
     )

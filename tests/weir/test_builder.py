@@ -280,6 +280,10 @@ def test_bad_source_settings(flow, settings, message):
     ("schema", "message"),
     [
         ({"_key_hash": int}, "step 'events': schema: '_key_hash' is a system column"),
+        (
+            {"x": int | None},
+            r"column 'x': int \| None is .*; where values may be null, write weir.Nullable\(int\)",
+        ),
         ({"x": object}, "step 'events': schema: column 'x': .*object.* is not a column type"),
         ({3: int}, "step 'events': schema: 3 is not a column name"),
         ([("x", int)], "step 'events': schema: expected a mapping"),

@@ -179,7 +179,8 @@ def _from_dicts(node: Node, rows: list[Mapping[str, Any]], now_us: int) -> pa.Re
                 + (
                     f"has columns that the source has not: {sorted(unknown)}"
                     if unknown
-                    else f"lacks {missing}"
+                    else f"lacks {missing}, or has null there; a column that may be null is a weir.Nullable(...) of "
+                    "the source's schema"
                 )
             )
     try:

@@ -92,7 +92,10 @@ def test_a_seed_gives_one_order_and_another_seed_another():
 
 
 def test_rows_that_do_not_fit_are_named():
-    with pytest.raises(weir.GraphError, match=r"source 'events': row 1 .* lacks \['name'\]"):
+    with pytest.raises(
+        weir.GraphError,
+        match=r"source 'events': row 1 .* lacks \['name'\], or has null there; .* weir.Nullable",
+    ):
         testing.run(counting(), {"events": [*rows(1), {"id": 2, "at": 3}]})
     with pytest.raises(weir.GraphError, match=r"columns that the source has not: \['more'\]"):
         testing.run(counting(), {"events": [{**rows(1)[0], "more": 1}]})
