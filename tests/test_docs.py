@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import weir
 from weir.config import Config
 from weir.config.keys import all_keys, section_models
 
@@ -71,11 +72,15 @@ def test_the_architecture_picture_is_a_picture_with_the_real_ports():
         assert str(port) in text
 
 
-def test_the_job_in_the_readme_builds():
-    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+def test_the_job_in_the_readme_runs_on_the_input_that_the_readme_makes(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text()
+    [command] = re.findall(r"^seq .* > \S+$", readme, re.MULTILINE)
+    subprocess.run(command, shell=True, check=True)
     names = {}
-    exec(compile(code, "README.md", "exec"), names)
-    assert [node.name for node in names["build"]().build().nodes][:2] == ["events", "keep"]
+    exec(compile(re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1], "README.md", "exec"), names)
+    assert len(weir.run(names["build"](), collect="count")["count"]) == 75
+    assert len(capsys.readouterr().out.splitlines()) == 75
 
 
 def test_the_settings_named_in_pages_exist():

@@ -1,4 +1,4 @@
-"""Compiles the Numba kernels ahead, and says so: the first run on a machine would be silent for a quarter of a minute.
+"""Compiles the Numba kernels ahead, and says so: the first run on a machine would be silent for a minute or two.
 
 Kernels declare their signatures and ``cache=True``: importing a module compiles what its cache lacks. Entry points call
 :func:`prepare_kernels` before they import the rest; ``python -m weir.kernel_compilation`` compiles those of the demo

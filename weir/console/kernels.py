@@ -28,7 +28,7 @@ def compile_missing(environment: Mapping[str, str], console: Console) -> None:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     if not console.is_terminal:
-        console.print("compiling the kernels, once: this takes half a minute", highlight=False)
+        console.print("compiling the kernels, once: this takes a minute or two", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with (
         Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress,
