@@ -49,6 +49,8 @@ _KINDS = {
     pa.large_string(): KIND_TEXT,
     pa.binary(): KIND_TEXT,
 }
+#: Room for texts; a longer record than fits into it for each column has room of its own.
+_TEXT_BYTES_MAX = 128 << 20
 _MESSAGES = {
     BAD_QUOTE: "field {name} has a quote in the wrong place",
     OPEN_QUOTE: "field {name} has a quote that is not closed",
@@ -95,7 +97,7 @@ class CsvDecoder:
             kind = KIND_INT if is_integer else _KINDS.get(item.type, KIND_LATE)
             low, high = bounds if bounds is not None and is_integer else (0, 0)
             nullable = item.nullable and item.name not in required
-            slot = texts if kind == KIND_TEXT else numbers
+            slot = texts * (rows_max + 1) if kind == KIND_TEXT else numbers
             texts += kind == KIND_TEXT
             numbers += kind in (KIND_INT, KIND_FLOAT, KIND_BOOL)
             late += kind in (KIND_FLOAT, KIND_LATE)
@@ -104,6 +106,7 @@ class CsvDecoder:
             if self._columns[place] < 0 and place + 1 < len(fields):
                 self._columns[place] = min(-1, self._columns[place + 1] - 1)
         self._text_columns = texts
+        self._region_bytes_max = _TEXT_BYTES_MAX // max(1, texts)
         self._text_bytes = 0
         self._numbers = np.empty(numbers * rows_max, dtype=np.int64)
         self._decimals = self._numbers.view(np.float64)
@@ -126,7 +129,37 @@ class CsvDecoder:
             stop: end of the last line.
             may_be_more: a record that is not whole is left; if it is the first one, ``next_start`` is ``start``.
         """
-        self._reserve(stop - start)
+        if stop - start <= self._region_bytes_max or not self._text_columns:
+            return self._decode(data, start, stop, may_be_more)
+        # Each column of texts has room for a whole region.
+        whole = data[start : start + self._region_bytes_max].tobytes().rfind(b"\n") + 1
+        if whole:
+            decoded = self._decode(data, start, start + whole, True)
+            if decoded.next_start > start:
+                return decoded
+        return self._decode_one(data, start, stop, may_be_more)
+
+    def _decode_one(self, data: np.ndarray, start: int, stop: int, may_be_more: bool) -> Decoded:
+        """Decode one record, whose texts lie one after the other."""
+        texts, offsets, table, rows_max = self._texts, self._offsets, self._table, self._rows_max
+        self._texts = np.empty(stop - start + PADDING_BYTES, dtype=np.uint8)
+        self._offsets = np.zeros(self._text_columns + 1, dtype=np.int32)
+        self._table = table.copy()
+        in_record = [column for column in self._columns.tolist() if column >= 0]
+        of_texts = [column for column in in_record if table[column, COLUMN_KIND] == KIND_TEXT]
+        self._table[of_texts, COLUMN_SLOT] = np.arange(len(of_texts))
+        self._table[of_texts, COLUMN_TEXT] = 0
+        self._rows_max = 1
+        try:
+            return self._decode(data, start, stop, may_be_more, has_room=True)
+        finally:
+            self._texts, self._offsets, self._table, self._rows_max = texts, offsets, table, rows_max
+
+    def _decode(
+        self, data: np.ndarray, start: int, stop: int, may_be_more: bool, *, has_room: bool = False
+    ) -> Decoded:
+        if not has_room:
+            self._reserve(stop - start)
         after, rows, bad_count, late_count = self._scan(data, start, stop, self._rows_max, may_be_more)
         good = np.ones(rows, dtype=np.bool_)
         rejections = [self._rejection(row, data) for row in self._bad[:bad_count].tolist()]
@@ -186,7 +219,7 @@ class CsvDecoder:
             self._text_bytes = needed
             self._texts = np.empty(needed * self._text_columns, dtype=np.uint8)
             is_text = self._table[:, COLUMN_KIND] == KIND_TEXT
-            self._table[is_text, COLUMN_TEXT] = self._table[is_text, COLUMN_SLOT] * needed
+            self._table[is_text, COLUMN_TEXT] = np.arange(self._text_columns) * needed
 
     def _array(
         self,
@@ -224,10 +257,11 @@ class CsvDecoder:
         valid = self._valid[index * self._rows_max :][:rows]
         bitmap = pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None
         if kind == KIND_TEXT:
-            offsets = self._offsets[slot * (self._rows_max + 1) :][: rows + 1]
-            wide = offsets.astype(np.int64 if data_type == pa.large_string() else np.int32)
-            base = int(self._table[index, COLUMN_TEXT])
-            text = self._texts[base : base + int(offsets[-1])].copy()
+            offsets = self._offsets[slot:][: rows + 1]
+            first = int(offsets[0])
+            wide = (offsets - first).astype(np.int64 if data_type == pa.large_string() else np.int32)
+            base = int(self._table[index, COLUMN_TEXT]) + first
+            text = self._texts[base : base + int(wide[-1])].copy()
             return pa.Array.from_buffers(
                 data_type, rows, [bitmap, pa.py_buffer(wide), pa.py_buffer(text)], nulls
             )

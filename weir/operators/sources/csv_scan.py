@@ -46,7 +46,7 @@ KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TEXT, KIND_LATE = range(5)
 #: Columns of the table of columns.
 (
     COLUMN_KIND,
-    #: Index among the numbers or the texts.
+    #: Index among the numbers; of texts, where their offsets begin.
     COLUMN_SLOT,
     #: Least and greatest integer.
     COLUMN_LOW,
@@ -186,7 +186,7 @@ def _scan_record(
         to = 0
         begin = 0
         if copies:
-            begin = table[column, COLUMN_SLOT] * (rows_max + 1) + row
+            begin = table[column, COLUMN_SLOT] + row
             to = table[column, COLUMN_TEXT] + offsets[begin]
         is_quoted = has_quote and byte_at(data, at) == quote
         if is_quoted:
@@ -291,8 +291,9 @@ def scan_records(
         empty_is_null: whether the empty field is null, too.
         numbers: int64, shape (number columns * rows_max,): integers, and bools as 0 or 1.
         decimals: the same memory as float64.
-        offsets: int32, shape (text columns * (rows_max + 1),); each column starts with 0.
-        texts: uint8; each text column has room for ``stop - start + PADDING_BYTES``.
+        offsets: int32, shape (text columns * (rows_max + 1),); each column starts with 0. Of one row, shape (text
+            columns + 1,), all 0: each column may begin where the one before it ends.
+        texts: uint8; each text column has room for ``stop - start + PADDING_BYTES``; of one row all of them together.
         valid: uint8, shape (columns * rows_max,), all 1; 0 where a value is null.
         late: int64, shape (rows_max * (float and late columns), 4); filled with column, row, start and end.
         bad: int64, shape (rows_max, 5); filled: ``BAD_START`` and so on.

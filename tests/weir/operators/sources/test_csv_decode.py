@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weir.kernel_bytes import PADDING_BYTES
+from weir.operators.sources import csv_decode
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields
 
@@ -265,6 +266,48 @@ def test_what_python_writes_is_read(records, quoting, line_end):
     csv.writer(out, quoting=quoting, lineterminator=line_end).writerows(records)
     found = rows(out.getvalue(), null_values=())
     assert found == [(a, b, c) for a, b, c in records]
+
+
+def test_memory_is_bounded_by_bytes_and_not_by_columns(monkeypatch):
+    """Of many columns of texts each had room for all that was decoded at a time."""
+    names = [f"c{number}" for number in range(100)]
+    schema = pa.schema(
+        [(name, pa.int64() if number % 10 == 7 else pa.string()) for number, name in enumerate(names)]
+    )
+    dice = random.Random(3)
+
+    def record(size):
+        texts = [dice.choice(["é" * size, '"a\n""b"', '""', "", "x"]) for _ in names]
+        return ",".join(str(n) if n % 10 == 7 else text for n, text in enumerate(texts))
+
+    records = [record(dice.choice([1, 20, 500])) for _ in range(20)]
+    records[5:5] = ["x,y", ",".join(["\udcff" * 200] * 100), '"' + "a" * 10_000]
+    text = "\n".join(records) + "\n"
+    data, stop = window(text.encode(errors="surrogateescape"))
+    form = CsvFormat(record_bytes_max=1 << 20)
+    asked = []
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda shape, dtype: asked.append(shape) or empty(shape, dtype=dtype))
+
+    def decode_all(room_bytes):
+        monkeypatch.setattr(csv_decode, "_TEXT_BYTES_MAX", room_bytes)
+        decoder = CsvDecoder(schema, [], names, form, 100)
+        asked.clear()
+        batches, rejections, at = [], [], 0
+        while at < stop:
+            decoded = decoder.decode(data, at, stop, False)
+            batches.append(decoded.batch)
+            rejections += decoded.rejections
+            at = decoded.next_start
+        return pa.Table.from_batches(batches).combine_chunks(), rejections, max(asked)
+
+    found, rejections, largest = decode_all(1 << 20)
+    assert largest < 1.1 * (1 << 20)
+    wanted, all_rejections, _ = decode_all(1 << 40)
+    assert found == wanted
+    assert rejections == all_rejections
+    assert len(rejections) == 3
+    assert found.num_rows == 20
 
 
 def in_windows(text, dice, schema=SCHEMA, **form):
