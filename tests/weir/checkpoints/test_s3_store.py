@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.weir.checkpoints.manifests import manifest_of
-from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server, uri_of
+from tests.weir.checkpoints.s3_server import SECRET, free_port, uri_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import files_folder, manifest_path
@@ -21,15 +20,9 @@ from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
 
 
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with s3_server() as port:
-        yield port
-
-
 @pytest.fixture
-def store(port: int, request: pytest.FixtureRequest) -> CheckpointStore:
-    return CheckpointStore.open(uri_of(port), request.node.name)
+def store(s3_port: int, request: pytest.FixtureRequest) -> CheckpointStore:
+    return CheckpointStore.open(uri_of(s3_port), request.node.name)
 
 
 def publish(store: CheckpointStore, tmp_path: Path, checkpoint_id: int, name: str, data=b"data") -> FileRef:
@@ -63,19 +56,19 @@ def test_manifests_and_files(store, tmp_path):
         store.fetch(FileRef("files/000000000001/nothing", 1), tmp_path / "nothing")
 
 
-def test_expiry_leaves_what_is_named(port, store, tmp_path, request):
+def test_expiry_leaves_what_is_named(s3_port, store, tmp_path, request):
     shared, gone = publish(store, tmp_path, 1, "shared"), publish(store, tmp_path, 1, "gone")
     store.write_manifest(manifest_of(1, [shared, gone]))
     publish(store, tmp_path, 2, "failed")
     store.write_manifest(manifest_of(3, [shared]))
     expired = store.expire(1)
     assert (expired.manifests, expired.files) == (1, 2)
-    files = {key for key in keys_in_bucket(port, request) if not key.endswith("/")}
+    files = {key for key in keys_in_bucket(s3_port, request) if not key.endswith("/")}
     assert files == {shared.path, manifest_path(3)}
     store.write_manifest(manifest_of(4))
     store.expire(1)
     # No marker of a checkpoint's folder stays either.
-    assert keys_in_bucket(port, request) - {"files/", "manifests/"} == {manifest_path(4)}
+    assert keys_in_bucket(s3_port, request) - {"files/", "manifests/"} == {manifest_path(4)}
 
 
 def test_missing_file_is_noticed_before_the_commit(store, tmp_path):
@@ -85,10 +78,10 @@ def test_missing_file_is_noticed_before_the_commit(store, tmp_path):
 
 
 @pytest.mark.parametrize("direction", ["within", "to a directory", "from a directory"])
-def test_savepoints(port, tmp_path, direction, request):
+def test_savepoints(s3_port, tmp_path, direction, request):
     here, there = (
-        uri_of(port),
-        uri_of(port).replace("/checkpoints", f"/savepoints/{direction.replace(' ', '-')}"),
+        uri_of(s3_port),
+        uri_of(s3_port).replace("/checkpoints", f"/savepoints/{direction.replace(' ', '-')}"),
     )
     if direction == "to a directory":
         there = str(tmp_path / "savepoint")
@@ -141,8 +134,8 @@ def test_survivor_opens_its_image_without_fetching_tables(store, tmp_path, caplo
         main.close()
 
 
-def test_unknown_bucket_is_one_clear_error(port):
-    uri = uri_of(port, "nobody").replace("&allow_bucket_creation=true", "")
+def test_unknown_bucket_is_one_clear_error(s3_port):
+    uri = uri_of(s3_port, "nobody").replace("&allow_bucket_creation=true", "")
     store = CheckpointStore.open(uri, "job")
     with pytest.raises(CheckpointError, match="the bucket does not exist") as caught:
         store.write_manifest(manifest_of(1))

@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET, s3_server
+from tests.weir.checkpoints.s3_server import SECRET
 from tests.weir.operators.sinks.test_file_sinks import batch, opened, snapshot
 from tests.weir.operators.sinks.test_rolled_files import checkpoint
 from weir.errors import GraphError, InputError
@@ -133,19 +133,18 @@ def test_types_that_delta_lake_has_not():
         source.sink("out", weir.DeltaSink("out"))
 
 
-def test_tables_in_s3():
-    with s3_server() as port:
-        options = f"scheme=http&endpoint_override=127.0.0.1:{port}&region=us-east-1"
-        spec = weir.DeltaSink(f"s3://key:{SECRET}@bucket/table?{options}", partition_by=["p"])
-        sink = opened(spec)
-        sink.process(batch(*range(10)))
-        sink.snapshot(1)
-        sink._roll.result()
-        restored = {0: snapshot(sink, 2)}
-        sink.close()
-        sink = opened(spec, generation=2, restored=restored)
-        sink.commit_prepared(restored[0]["transactions"][0][1])
-        ended(sink)
-        uri, storage = table_of(spec.path)
-        assert uri == "s3://bucket/table"
-        assert sorted(pl.read_delta(uri, storage_options=dict(storage))["id"]) == list(range(10))
+def test_tables_in_s3(s3_port):
+    options = f"scheme=http&endpoint_override=127.0.0.1:{s3_port}&region=us-east-1"
+    spec = weir.DeltaSink(f"s3://key:{SECRET}@bucket/table?{options}", partition_by=["p"])
+    sink = opened(spec)
+    sink.process(batch(*range(10)))
+    sink.snapshot(1)
+    sink._roll.result()
+    restored = {0: snapshot(sink, 2)}
+    sink.close()
+    sink = opened(spec, generation=2, restored=restored)
+    sink.commit_prepared(restored[0]["transactions"][0][1])
+    ended(sink)
+    uri, storage = table_of(spec.path)
+    assert uri == "s3://bucket/table"
+    assert sorted(pl.read_delta(uri, storage_options=dict(storage))["id"]) == list(range(10))

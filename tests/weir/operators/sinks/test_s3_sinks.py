@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
@@ -11,15 +10,9 @@ import pytest
 from pyarrow import fs
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server
+from tests.weir.checkpoints.s3_server import SECRET, free_port
 from tests.weir.operators.sinks.test_file_sinks import batch, opened, snapshot
 from weir.errors import FailureKind, InputError, kind_of
-
-
-@pytest.fixture(scope="module")
-def port() -> Iterator[int]:
-    with s3_server() as port:
-        yield port
 
 
 def uri_of(port, folder):
@@ -44,9 +37,9 @@ def rows_at(port, folder):
 
 
 @pytest.mark.parametrize("settings", [{}, {"partition_by": ["p"], "roll_ms": 0}])
-def test_rows_come_once_over_a_crash(port, settings):
+def test_rows_come_once_over_a_crash(s3_port, settings):
     folder = f"crash{len(settings)}"
-    spec = weir.ParquetSink(uri_of(port, folder), **settings)
+    spec = weir.ParquetSink(uri_of(s3_port, folder), **settings)
     sink = opened(spec)
     sink.process(batch(*range(10)))
     restored = {0: snapshot(sink, 1)}
@@ -56,13 +49,13 @@ def test_rows_come_once_over_a_crash(port, settings):
         restored = {0: snapshot(sink, 2)}
         assert restored[0]["transactions"]
         assert restored[0]["logs"]
-    assert rows_at(port, folder) == []
+    assert rows_at(s3_port, folder) == []
     sink.close()
     if settings:
         # The thread that writes files is told to stop, and not waited for.
         sink._pool.shutdown()
     successor = opened(spec, generation=2, restored=restored)
-    assert rows_at(port, folder) == list(range(10))
+    assert rows_at(s3_port, folder) == list(range(10))
     successor.process(batch(*range(20 if settings else 10, 30)))
     successor.snapshot(0)
     successor.close()
@@ -70,8 +63,8 @@ def test_rows_come_once_over_a_crash(port, settings):
     # A commit that comes again does nothing, also that of the process that was replaced.
     sink.commit(2)
     successor.commit(0)
-    assert rows_at(port, folder) == list(range(30))
-    found = keys(port, folder)
+    assert rows_at(s3_port, folder) == list(range(30))
+    found = keys(s3_port, folder)
     assert not [key for key in found if key.startswith(".")]
     assert {key.partition("/")[0] for key in found if "/" in key} == (
         {"p=a%2F0", "p=a%2F1", "p=a%2F2", "p=__HIVE_DEFAULT_PARTITION__"} if settings else set()

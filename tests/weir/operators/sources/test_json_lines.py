@@ -127,12 +127,17 @@ def test_job_can_stop_at_the_first_bad_line(tmp_path):
         read(JsonLinesSpec(schema=SCHEMA, path=str(path), on_bad_record="fail"))
 
 
+@pytest.fixture(scope="module")
+def many_lines(tmp_path_factory):
+    path = tmp_path_factory.mktemp("many") / "a"
+    path.write_bytes(b"".join(line(number) + b"\n" for number in range(70_000)))
+    return path
+
+
 @pytest.mark.parametrize("parallelism", [1, 3])
 @pytest.mark.parametrize("events", [0, 1, 100, 69_999, 70_000, 90_000])
-def test_event_limit_holds_over_all_subtasks(tmp_path, parallelism, events):
-    path = tmp_path / "a"
-    path.write_bytes(b"".join(line(number) + b"\n" for number in range(70_000)))
-    spec = JsonLinesSpec(schema=SCHEMA, path=str(path), events_max=events)
+def test_event_limit_holds_over_all_subtasks(many_lines, parallelism, events):
+    spec = JsonLinesSpec(schema=SCHEMA, path=str(many_lines), events_max=events)
     assert len(column(read(spec, parallelism), "id")) == min(events, 70_000)
 
 

@@ -14,7 +14,7 @@ import pytest
 from pyarrow import fs
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET, free_port, s3_server
+from tests.weir.checkpoints.s3_server import SECRET, free_port
 from weir.errors import FailureKind, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
@@ -22,12 +22,6 @@ from weir.operators.registry import create_reader
 from weir.operators.sources import input_files, line_source, splits
 
 SCHEMA = {"id": int, "name": str}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with s3_server() as port:
-        yield port
 
 
 def uri(port, path):
@@ -78,29 +72,29 @@ KINDS = [(weir.JsonLines, lines, "jsonl"), (weir.Csv, records, "csv"), (weir.Par
 
 
 @pytest.mark.parametrize(("source", "content", "suffix"), KINDS)
-def test_a_directory_a_glob_and_a_file_of_s3(server, source, content, suffix, monkeypatch, caplog):
+def test_a_directory_a_glob_and_a_file_of_s3(s3_port, source, content, suffix, monkeypatch, caplog):
     monkeypatch.setattr(splits, "SPLIT_BYTES_MIN", 3000)
     caplog.set_level(logging.DEBUG)
     folder = f"in-{suffix}"
     for part in range(3):
-        put(server, f"{folder}/part-{part}.{suffix}", content(range(part * 1000, part * 1000 + 1000)))
-    put(server, f"{folder}/_SUCCESS", b"")
-    put(server, f"{folder}/below/part-9.{suffix}", content([9999]))
+        put(s3_port, f"{folder}/part-{part}.{suffix}", content(range(part * 1000, part * 1000 + 1000)))
+    put(s3_port, f"{folder}/_SUCCESS", b"")
+    put(s3_port, f"{folder}/below/part-9.{suffix}", content([9999]))
     for path, ids in (
         (folder, range(3000)),
         (f"{folder}/part-[!1].{suffix}", [*range(1000), *range(2000, 3000)]),
         (f"{folder}/**/part-9*", [9999]),
         (f"{folder}/part-1.{suffix}", range(1000, 2000)),
     ):
-        result = read(source(uri(server, path), schema=SCHEMA), parallelism=2)
+        result = read(source(uri(s3_port, path), schema=SCHEMA), parallelism=2)
         assert sorted(row["id"] for row in result["rows"]) == list(ids)
     assert SECRET not in caplog.text
 
 
 @pytest.mark.parametrize(("source", "content", "suffix"), KINDS)
-def test_positions_name_files_without_credentials(server, source, content, suffix, tmp_path):
-    put(server, f"cut-{suffix}/a", content(range(2000)))
-    path = uri(server, f"cut-{suffix}")
+def test_positions_name_files_without_credentials(s3_port, source, content, suffix, tmp_path):
+    put(s3_port, f"cut-{suffix}/a", content(range(2000)))
+    path = uri(s3_port, f"cut-{suffix}")
     restored, found, dice = {}, [], random.Random(1)
     for _ in range(6):
         letters = DeadLetterFile(tmp_path, "job", "rows", 0)
@@ -119,31 +113,31 @@ def test_positions_name_files_without_credentials(server, source, content, suffi
     assert found == list(range(len(found)))
 
 
-def test_dead_letters_name_the_object(server):
-    put(server, "bad/a.csv", b"id,name\n1,a\nx,b\n")
-    result = read(weir.Csv(uri(server, "bad/a.csv"), schema=SCHEMA))
+def test_dead_letters_name_the_object(s3_port):
+    put(s3_port, "bad/a.csv", b"id,name\n1,a\nx,b\n")
+    result = read(weir.Csv(uri(s3_port, "bad/a.csv"), schema=SCHEMA))
     assert [(letter.source, letter.position) for letter in result.dead_letters] == [
         ("s3://bucket/bad/a.csv", 12)
     ]
 
 
-def test_a_compressed_object_that_is_followed(server):
+def test_a_compressed_object_that_is_followed(s3_port):
     out = pa.BufferOutputStream()
     with pa.CompressedOutputStream(out, "zstd") as stream:
         stream.write(lines(range(10)))
-    put(server, "followed/a.jsonl.zst", out.getvalue())
+    put(s3_port, "followed/a.jsonl.zst", out.getvalue())
 
     def until(result):
         if len(result["rows"]) == 10:
-            put(server, "followed/b.jsonl", lines(range(10, 20)))
+            put(s3_port, "followed/b.jsonl", lines(range(10, 20)))
         return len(result["rows"]) == 20
 
-    result = read(weir.JsonLines(uri(server, "followed"), schema=SCHEMA, follow=True), until=until, for_s=60)
+    result = read(weir.JsonLines(uri(s3_port, "followed"), schema=SCHEMA, follow=True), until=until, for_s=60)
     assert [row["id"] for row in result["rows"]] == list(range(20))
 
 
-def test_reads_that_fail_are_tried_again(server, monkeypatch):
-    put(server, "flaky/a.jsonl", lines(range(20_000)))
+def test_reads_that_fail_are_tried_again(s3_port, monkeypatch):
+    put(s3_port, "flaky/a.jsonl", lines(range(20_000)))
     monkeypatch.setattr(input_files, "WAIT_S", 0.001)
     real, failures = input_files._RemoteFile._read, []
 
@@ -155,24 +149,26 @@ def test_reads_that_fail_are_tried_again(server, monkeypatch):
         return real(self, min(size, 100_000))
 
     monkeypatch.setattr(input_files._RemoteFile, "_read", read_at)
-    assert len(read(weir.JsonLines(uri(server, "flaky"), schema=SCHEMA))["rows"]) == 20_000
+    assert len(read(weir.JsonLines(uri(s3_port, "flaky"), schema=SCHEMA))["rows"]) == 20_000
     assert len(failures) == 3
 
 
 @pytest.mark.parametrize(("source", "content", "suffix"), KINDS[:2])
-def test_an_object_that_is_replaced_while_it_is_read_is_refused(server, source, content, suffix, monkeypatch):
+def test_an_object_that_is_replaced_while_it_is_read_is_refused(
+    s3_port, source, content, suffix, monkeypatch
+):
     monkeypatch.setattr(input_files, "_READ_BYTES", 1 << 14)
     monkeypatch.setattr(line_source, "BUFFER_BYTES", 1 << 15)
     path = f"replaced-{suffix}/a"
-    put(server, path, content(range(10_000, 60_000)))
-    reader = create_reader(source(uri(server, path), schema=SCHEMA, rate=1e6).to_spec())
+    put(s3_port, path, content(range(10_000, 60_000)))
+    reader = create_reader(source(uri(s3_port, path), schema=SCHEMA, rate=1e6).to_spec())
     reader.open(OperatorContext("job", "rows", 0, 0, 1, batch_size=50))
     assert reader.poll(50).batch.num_rows == 50
     # Of the same size; the service notes whole seconds.
     before = time.time()
     while int(time.time()) == int(before):
         time.sleep(0.05)
-    put(server, path, content(range(40_000, 90_000)))
+    put(s3_port, path, content(range(40_000, 90_000)))
     with (
         contextlib.closing(reader),
         pytest.raises(InputError, match=f"input s3://bucket/{path} was replaced while it was read"),
@@ -180,12 +176,12 @@ def test_an_object_that_is_replaced_while_it_is_read_is_refused(server, source, 
         read_to_the_end(reader)
 
 
-def test_what_is_absent_or_away(server, monkeypatch):
+def test_what_is_absent_or_away(s3_port, monkeypatch):
     monkeypatch.setattr(input_files, "ATTEMPTS_MAX", 1)
     with pytest.raises(
         InputError, match="cannot read input s3://bucket/absent: there is no such file"
     ) as caught:
-        read(weir.JsonLines(uri(server, "absent"), schema=SCHEMA))
+        read(weir.JsonLines(uri(s3_port, "absent"), schema=SCHEMA))
     assert caught.value.failure_kind is FailureKind.PERMANENT
     reader = create_reader(weir.JsonLines(uri(free_port(), "in"), schema=SCHEMA).to_spec())
     with pytest.raises(InputError, match="check endpoint, network and credentials") as caught:
