@@ -15,6 +15,8 @@ from weir.operators.sources.line_source import LineSource
 from weir.operators.sources.splits import Split
 from weir.specs import JsonLinesSpec
 
+#: Of a file; they tell most files from arrays.
+_BEGIN_BYTES = 64
 #: A byte order mark and white space.
 _BEFORE_VALUE = b"\xef\xbb\xbf \t\r\n"
 
@@ -56,7 +58,10 @@ class JsonLinesReader(LineSource):
         if self._at_beginning:
             self._at_beginning = False
             window = reader.data[reader.start : reader.stop].data
-            if is_array(bytes(window), ends=reader.at_last_line and not self._may_grow):
+            # Most files begin otherwise, and their lines are not copied.
+            begin = bytes(window[:_BEGIN_BYTES]).lstrip(_BEFORE_VALUE)
+            may_be = not begin or begin.startswith(b"[")
+            if may_be and is_array(bytes(window), ends=reader.at_last_line and not self._may_grow):
                 self._refuse_array(reader.path)
         return self._decoder.decode(reader.data, reader.start, reader.stop, self.rows_wanted)
 
