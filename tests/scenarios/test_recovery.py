@@ -108,7 +108,7 @@ def test_kill_a_task_manager_with_a_standby(make_cluster, tmp_path, useful):
     assert f'state="COMPLETE"}} {len(restores)}.0' in metrics
     finish(cluster, events, tmp_path)
     logs = "".join(process.log_path.read_text() for process in cluster.processes.values())
-    assert logs.count(" restored subtask ") >= len(restores)
+    assert logs.count(" restored step") >= len(restores)
 
 
 def test_kill_the_only_task_manager(make_cluster, tmp_path):

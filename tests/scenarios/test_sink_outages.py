@@ -70,7 +70,7 @@ def test_a_database_that_is_away_for_some_seconds_holds_the_job_back(
     assert letters(cluster) == []
     log = cluster.processes["control_plane"].log_path.read_text()
     assert "outage, the job is held back: restart" in log
-    assert "step 'out' failed: OperationalError: database is locked" in log
+    assert "step 'out', subtask 0 failed: OperationalError: database is locked" in log
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, ONLY_LAST])
