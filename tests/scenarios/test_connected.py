@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.service, pytest.mark.scenario]
 
 COUNTRIES = Path(word_count.__file__).with_name("countries.txt").read_text().lower().split("\n")
 ARROW = "application/vnd.apache.arrow.stream"
+TEXTS, COUNTS = "connected-texts", "connected-counts"
 STAGE = 1
 
 
@@ -48,19 +49,68 @@ def rows_of(address, question):
         path = f"/state/count/words?{question}&continuation={page['continuation']}"
 
 
+class Words:
+    """Words that were sent to Kafka, and what is told of their counts."""
+
+    def __init__(self, bootstrap):
+        make_topics(bootstrap, TEXTS, COUNTS)
+        self.bootstrap, self.sent, self._seen = bootstrap, Counter(), 0
+        self._producer = Producer({"bootstrap.servers": bootstrap})
+
+    def supply(self):
+        """Send each country once more."""
+        for line in COUNTRIES:
+            self._producer.produce(TEXTS, line)
+            self.sent.update(row["word"] for row in word_count.split({"line": line}))
+        assert self._producer.flush(60) == 0
+
+    def wait_until_all_are_counted(self, cluster, instances):
+        """A count of a checkpoint that is answered is never below an earlier one."""
+        for consistency in ("latest", "checkpoint"):
+            for instance in instances:
+                cluster.wait_for(
+                    lambda _, at=instance, how=consistency: self._are_counted(at, how), "all counts", 120
+                )
+
+    def _are_counted(self, instance, consistency):
+        # Some pages each.
+        found = rows_of(instance, f"limit=20&consistency={consistency}")
+        if found is None:
+            return False
+        if consistency == "checkpoint":
+            count = dict(found).get("belgium", 0)
+            assert count >= self._seen
+            self._seen = count
+        return found == sorted(self.sent.items())
+
+    def check_answers(self, instance):
+        """One key, ranges in both directions, counts and Arrow."""
+        status, answer = ask(instance, "/state/count/words/belgium")
+        assert (status, json.loads(answer)["value"]) == (200, self.sent["belgium"])
+        assert ask(instance, "/state/count/words/atlantis")[0] == 404
+        everything = sorted(self.sent.items())
+        among = [(word, count) for word, count in everything if "lithuania" <= word <= "moldova"]
+        assert rows_of(instance, "from=lithuania&to=moldova&limit=100") == among
+        assert rows_of(instance, "from=lithuania&to=moldova&limit=2&reverse=true") == among[::-1]
+        assert [word for word, _ in rows_of(instance, "prefix=bel")] == ["belarus", "belgium"]
+        assert json.loads(ask(instance, "/state/count/words?count=true")[1])["count"] == len(everything)
+        status, answer = ask(instance, "/state/count/words?limit=1000", ARROW)
+        assert status == 200
+        assert pl.read_ipc_stream(io.BytesIO(answer)).rows() == everything
+
+    def check_that_each_count_was_sent_once(self):
+        rows = sum(self.sent.values())
+        counts = defaultdict(list)
+        for values in read_committed(self.bootstrap, COUNTS, lambda count: count >= rows).values():
+            for row in map(json.loads, values):
+                counts[row["word"]].append(row["count"])
+        assert counts == {word: list(range(1, count + 1)) for word, count in self.sent.items()}
+
+
 def test_words_of_kafka_are_counted_in_cassandra_and_asked_for_anywhere(
     make_cluster, kafka_bootstrap, cassandra_node
 ):
-    """Through a rescale and the loss of a task manager: a count that is answered is never below an earlier one."""
-    make_topics(kafka_bootstrap, "connected-texts", "connected-counts")
-    producer, wanted = Producer({"bootstrap.servers": kafka_bootstrap}), Counter()
-
-    def supply():
-        for line in COUNTRIES:
-            producer.produce("connected-texts", line)
-            wanted.update(row["word"] for row in word_count.split({"line": line}))
-        assert producer.flush(60) == 0
-
+    """Through a rescale and the loss of a task manager."""
     settings = {
         "taskManager.state_backend": "cassandra",
         "taskManager.cassandra.port": cassandra_node.port,
@@ -69,56 +119,21 @@ def test_words_of_kafka_are_counted_in_cassandra_and_asked_for_anywhere(
         "taskManager.cassandra.states": "count.counts=true",
         "controlPlane.restart_attempts": 20,
     }
-    cluster = make_cluster(settings=settings)
-    topics = {"topic": "connected-texts", "target": "connected-counts"}
-    parameters = {"bootstrap": kafka_bootstrap, **topics}
+    words, cluster = Words(kafka_bootstrap), make_cluster(settings=settings)
+    parameters = {"bootstrap": kafka_bootstrap, "topic": TEXTS, "target": COUNTS}
     cluster.start_control_plane("weir.examples.word_count", parameters, exit_when_finished=False)
     for name in ("first", "second", "standby"):
         cluster.start_task_manager(name)
-    supply()
+    words.supply()
     status = cluster.wait_for(lambda status: len(status["task_managers"]) == 3, "three task managers")
     instances = [f"127.0.0.1:{cluster.http_port}", *(item["http"] for item in status["task_managers"])]
-    seen = 0
-
-    def complete(instance, consistency):
-        nonlocal seen
-        found = rows_of(instance, f"limit=7&consistency={consistency}")
-        if found is None:
-            return False
-        count = dict(found).get("belgium", 0)
-        assert consistency == "latest" or count >= seen
-        seen = max(seen, count) if consistency == "checkpoint" else seen
-        return found == sorted(wanted.items())
-
-    def wait_until_all_is_counted(instances):
-        for consistency in ("latest", "checkpoint"):
-            for instance in instances:
-                cluster.wait_for(lambda _, at=instance, how=consistency: complete(at, how), "all counts", 120)
-
-    wait_until_all_is_counted(instances)
-    among = [(word, count) for word, count in sorted(wanted.items()) if "lithuania" <= word <= "moldova"]
+    words.wait_until_all_are_counted(cluster, instances)
     for instance in instances:
-        status, answer = ask(instance, "/state/count/words/belgium")
-        assert (status, json.loads(answer)["value"]) == (200, wanted["belgium"])
-        assert ask(instance, "/state/count/words/atlantis")[0] == 404
-        assert rows_of(instance, "from=lithuania&to=moldova&limit=100") == among
-        assert rows_of(instance, "from=lithuania&to=moldova&limit=2&reverse=true") == among[::-1]
-        assert [word for word, _ in rows_of(instance, "prefix=bel")] == ["belarus", "belgium"]
-        assert json.loads(ask(instance, "/state/count/words?count=true")[1])["count"] == len(wanted)
-        status, answer = ask(instance, "/state/count/words?limit=1000", ARROW)
-        assert status == 200
-        assert pl.read_ipc_stream(io.BytesIO(answer)).rows() == sorted(wanted.items())
+        words.check_answers(instance)
     rescale(cluster, STAGE, 2)
-    supply()
-    wait_until_all_is_counted(instances)
-    lost = task_manager_of(cluster, STAGE)
-    lost.popen.kill()
-    supply()
-    wait_until_all_is_counted(instances[:1])
-    rows = sum(wanted.values())
-    found = read_committed(kafka_bootstrap, "connected-counts", lambda count: count >= rows)
-    counts = defaultdict(list)
-    for values in found.values():
-        for row in map(json.loads, values):
-            counts[row["word"]].append(row["count"])
-    assert counts == {word: list(range(1, count + 1)) for word, count in wanted.items()}
+    words.supply()
+    words.wait_until_all_are_counted(cluster, instances)
+    task_manager_of(cluster, STAGE).popen.kill()
+    words.supply()
+    words.wait_until_all_are_counted(cluster, instances[:1])
+    words.check_that_each_count_was_sent_once()
