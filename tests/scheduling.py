@@ -16,6 +16,7 @@ _TOGETHER = {
     ),
     "Kafka": (
         "tests/scenarios/test_kafka.py",
+        "tests/scenarios/test_latest_answers.py",
         "tests/test_kafka_page.py",
         "tests/weir/operators/kafka/test_with_broker.py",
         "tests/weir/operators/kafka/test_fencing.py",

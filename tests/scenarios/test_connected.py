@@ -24,10 +24,10 @@ TEXTS, COUNTS = "connected-texts", "connected-counts"
 STAGE = 1
 
 
-def ask(address, path, accept="application/json"):
+def ask(address, path, accept="application/json", timeout_s=60):
     request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": accept})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=timeout_s) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         with error:
