@@ -91,6 +91,7 @@ def source(request):
         output=output,
         rows_into_last=0,
         snapshot=lambda checkpoint_id: ({}, []),
+        sync=lambda: None,
         flush_part=lambda share, is_over: True,
         on_watermark=lambda time_ms: None,
         assigns_times=False,
