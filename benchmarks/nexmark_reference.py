@@ -70,3 +70,21 @@ def equal_rows(found: pl.DataFrame, wanted: pl.DataFrame) -> bool:
     if found.schema != wanted.schema:
         return False
     return found.sort(found.columns).equals(wanted.sort(wanted.columns))
+
+
+def equal_choice(found: pl.DataFrame, wanted: pl.DataFrame, bids: pl.DataFrame) -> bool:
+    """As :func:`equal_rows` for q19, which orders by price: which of equally high bids comes first, SQL leaves open.
+
+    Two subtasks read the bids, so these do not always come in the order of their times, which Spark's query goes by.
+
+    Args:
+        found: the highest bids of auctions with their ``place``.
+        wanted: the reference's.
+        bids: all bids; those found must be among them, none more often than there.
+    """
+    decided, columns = ["auction", "price", "place"], [name for name in wanted.columns if name != "place"]
+    if found.schema != wanted.schema or not equal_rows(found.select(decided), wanted.select(decided)):
+        return False
+    there = bids.group_by(columns).len("there")
+    chosen = found.group_by(columns).len().join(there, on=columns, how="left", nulls_equal=True)
+    return bool((chosen["len"] <= chosen["there"].fill_null(0)).all())
