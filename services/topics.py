@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from services.errors import ServiceError
 
 _TIMEOUT_S = 60.0
+#: Between two attempts to queue a line.
+_ROOM_S = 0.1
 
 
 def fill(bootstrap: str, topic: str, path: Path) -> int:
@@ -20,7 +23,7 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
         ServiceError: the file cannot be read, or the broker does not take the lines.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ServiceError(f"{path} cannot be read: {error}") from error
     try:
@@ -31,9 +34,35 @@ def fill(bootstrap: str, topic: str, path: Path) -> int:
         if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
             return 0
         raise ServiceError(f"topic {topic} at {bootstrap}: {error.args[0].str()}") from error
+    failed: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: Message | None) -> None:
+        if error is not None:
+            failed.append(error)
+
     producer = Producer({"bootstrap.servers": bootstrap})
     for line in lines:
-        producer.produce(topic, line)
-    if left := producer.flush(_TIMEOUT_S):
-        raise ServiceError(f"topic {topic} at {bootstrap} has not taken {left} of {len(lines)} lines")
+        _queue(producer, topic, line, note)
+    left = producer.flush(_TIMEOUT_S) + len(failed)
+    if left:
+        reason = f" ({failed[0].str()})" if failed else ""
+        raise ServiceError(
+            f"topic {topic} at {bootstrap} has not taken {left} of {len(lines)} lines{reason}; delete the topic before "
+            "you fill it again"
+        )
     return len(lines)
+
+
+def _queue(
+    producer: Producer, topic: str, line: str, note: Callable[[KafkaError | None, Message | None], None]
+) -> None:
+    """Hand a line to the client, when its queue has room; tells ``note`` at once if it does not take it."""
+    while True:
+        try:
+            producer.produce(topic, line, on_delivery=note)
+            return
+        except BufferError:
+            producer.poll(_ROOM_S)
+        except KafkaException as error:
+            note(error.args[0], None)
+            return

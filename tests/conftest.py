@@ -160,12 +160,20 @@ class CassandraNode:
         os.kill(daemon.pid, pid_signal)
         if pid_signal == signal.SIGSTOP:
             threads = Path(f"/proc/{daemon.pid}/task")
-            while any(" T " not in stat.read_text() for stat in threads.glob("*/stat")):
+            while not all(map(_stands, threads.glob("*/stat"))):
                 time.sleep(0.001)
 
     def wipe(self):
         """End it and delete its data."""
         cassandra.stop(self.directory, wipe=True)
+
+
+def _stands(stat):
+    """Whether a thread is stopped, or has ended meanwhile, by its file below /proc."""
+    try:
+        return " T " in stat.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
 
 
 @pytest.fixture(scope="session")

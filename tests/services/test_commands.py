@@ -96,6 +96,11 @@ def test_a_broker_that_is_killed_comes_back_with_what_was_acknowledged(tmp_path)
             "topic texts is there already\n",
         ]
         assert command("kafka", "fill", "texts", tmp_path / "none", "--bootstrap", address.strip())[0] == 1
+        lines.write_text("x\n" * 100_001 + "y" * 2_000_000)
+        code, _, said = command("kafka", "fill", "many", lines, "--bootstrap", address.strip())
+        assert code == 1
+        assert "has not taken 1 of 100002 lines" in said
+        assert "too large" in said
         producer = Producer({"bootstrap.servers": address.strip(), "acks": "all"})
         producer.produce("words", value=b"belgium")
         assert producer.flush(30) == 0
