@@ -18,6 +18,7 @@ from services import cassandra, jars, kafka
 from tests.memory_directory import make_memory_directory
 from tests.scheduling import LongestFilesFirst
 from tests.secure_listener import broker_properties, write_certificate
+from tests.shared_collection import SharedCollection
 from weir.errors import StateError
 from weir.state.cassandra.session import leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings
@@ -41,6 +42,7 @@ def pytest_configure(config):
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
+        config.pluginmanager.register(SharedCollection(worker["workerid"]))
     elif "not scenario" in config.option.markexpr and (directory := make_memory_directory()):
         # Workers inherit it. Of processes that are killed, what they keep stays on the disk.
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
