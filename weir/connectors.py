@@ -199,6 +199,8 @@ class LineFileSource(FileSource):
 class JsonLines(LineFileSource):
     """JSON objects, one a line: a file, a directory of parts, or a glob.
 
+    A column whose name is in those of a file's folders (``day=2026-11-22``) has their value where a line has none.
+
     Attributes:
         path: where they are.
         line_bytes_max: a longer line (32 MiB) is a bad record and is not parsed.
@@ -231,6 +233,7 @@ class Csv(LineFileSource):
     Fields go to columns by name. A record is good if it has as many fields as the header, its quotes and its UTF-8 are
     right, and the values of the schema's columns have their types: no spaces around a number, ``true`` and ``false``
     for bools, dates and times in ISO 8601. Empty lines are passed over.
+    A column that a file does not have may be in the names of its folders: ``day=2026-11-22``.
 
     Attributes:
         path: where it is.
@@ -238,7 +241,7 @@ class Csv(LineFileSource):
         quote: the character around fields that hold delimiters, quotes (doubled) or newlines; None: there is none.
         escape: the character that stands before quotes, and before itself, in such fields: the backslash in those of
             Spark. Doubled quotes are read, too. None: there is none.
-        header: whether the first record of each file names the fields, in any order; a column may not be absent.
+        header: whether the first record of each file names the fields, in any order.
         columns: where ``header`` is False: the names of all fields, in order; those of the schema unless given.
         null_values: fields that are null. In quotes they are so only in columns that are no texts: ``""`` is an empty
             text, but a missing number.
@@ -274,7 +277,7 @@ class Csv(LineFileSource):
             quote=self.quote or "",
             escape=self.escape or "",
             header=self.header,
-            columns=csv_fields(schema, self.header, self.columns),
+            columns=csv_fields(schema, self.header, self.columns, self.path),
             null_values=tuple(self.null_values),
             quoted_newlines=self.quoted_newlines and bool(self.quote),
             line_bytes_max=self.line_bytes_max,

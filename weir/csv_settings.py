@@ -52,8 +52,12 @@ def check_csv_format(
             ) from error
 
 
-def csv_fields(schema: pa.Schema, header: object, columns: Sequence[str] | None) -> tuple[str, ...]:
+def csv_fields(
+    schema: pa.Schema, header: object, columns: Sequence[str] | None, path: str
+) -> tuple[str, ...]:
     """The names of a record's fields, in order; none if the files say them.
+
+    Columns of the schema that are not among them are in the names of folders, if the path can lead to such.
 
     Raises:
         GraphError: they do not go with the schema.
@@ -65,8 +69,9 @@ def csv_fields(schema: pa.Schema, header: object, columns: Sequence[str] | None)
             raise GraphError("columns is for files without a header; give header=False, or leave columns out")
         return ()
     fields = tuple(schema.names if columns is None else _items(columns))
+    may_be_in_folders = any(mark in path for mark in "=*?[")
     for name in schema.names:
-        if fields.count(name) != 1:
+        if fields.count(name) != 1 and not (may_be_in_folders and name not in fields):
             count = "not" if name not in fields else "twice"
             raise GraphError(
                 f"columns: {name!r} of the schema is {count} among {', '.join(map(str, fields))}"

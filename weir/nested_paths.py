@@ -24,7 +24,7 @@ _PLACES_MAX = 1_000_000
 def column_paths(
     schema: pa.Schema, given: Mapping[str, GivenPath], *, has_lists: bool = True
 ) -> tuple[tuple[str, Path], ...]:
-    """The columns that are not fields of the line itself, with what leads to their values.
+    """The columns that are not fields of the line itself, or were given, with what leads to their values.
 
     Args:
         schema: the columns; a name with dots, or with a place in brackets, is a path.
@@ -43,7 +43,7 @@ def column_paths(
             "a step"
         )
     tree_schema(schema, [paths[name] for name in schema.names])
-    return tuple((name, paths[name]) for name in schema.names if paths[name] != (name,))
+    return tuple((name, paths[name]) for name in schema.names if name in given or paths[name] != (name,))
 
 
 def given_paths(schema: pa.Schema, given: Mapping[str, GivenPath]) -> tuple[tuple[str, Path], ...]:

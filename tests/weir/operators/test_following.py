@@ -64,7 +64,7 @@ class Run:
     def __init__(self, source, parallelism=1, restored=None, clock=None):
         OPEN.append(self)
         self.clock = clock or ManualClock(START_US)
-        self.ids, self.finished = [], 0
+        self.ids, self.days, self.finished = [], [], 0
         self.readers = []
         for index in range(parallelism):
             reader = create_reader(source.to_spec())
@@ -90,6 +90,8 @@ class Run:
             self.finished += poll.finished
             if poll.batch is not None:
                 self.ids += poll.batch.column("id").to_pylist()
+                if "day" in poll.batch.schema.names:
+                    self.days += poll.batch.column("day").to_pylist()
             if poll.next_poll_us:
                 self.clock.advance_ms(100)
         return self
@@ -139,6 +141,26 @@ def test_each_file_is_read_once_over_restarts(tmp_path, source, add, suffix, aft
     found += run.read(300).ids
     assert sorted(found) == list(range(written))
     assert run.finished == 0
+
+
+@pytest.mark.parametrize(("source", "add", "suffix"), KINDS)
+def test_folders_that_turn_up_are_columns_over_restarts_too(tmp_path, source, add, suffix):
+    described = source(f"{tmp_path}/**/*.{suffix}", schema={**SCHEMA, "day": int}, follow=True)
+    run, found = Run(described), []
+    for day in range(3):
+        (tmp_path / f"day={day}").mkdir()
+        add(tmp_path / f"day={day}", f"a.{suffix}", range(10 * day, 10 * day + 9))
+        # To somewhere within a file.
+        run.read(7 + day, rows_max=2)
+        found += zip(run.ids, run.days, strict=True)
+        run = Run(described, 1, run.stop(), run.clock)
+    run.read(60)
+    found += zip(run.ids, run.days, strict=True)
+    assert sorted(found) == [(10 * day + place, day) for day in range(3) for place in range(9)]
+    (tmp_path / "day=x").mkdir()
+    add(tmp_path / "day=x", f"a.{suffix}", [1])
+    with pytest.raises(InputError, match=rf"day=x/a.{suffix}: column day is 'x' by its folder"):
+        run.read(40)
 
 
 def test_files_of_one_look_come_in_the_order_of_their_names(tmp_path):

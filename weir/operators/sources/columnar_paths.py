@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +13,7 @@ import pyarrow.types as pa_types
 
 from weir.errors import GraphError
 from weir.nested_paths import Path, parsed_path, path_text
-
-#: The folder of rows that have no value.
-NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+from weir.operators.sources.folder_columns import folder_constants
 
 
 class NoSuchColumnError(Exception):
@@ -86,42 +83,19 @@ def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[
 
     Raises:
         NoSuchColumnError: there is none, or more than one.
+        InputError: a folder has a value of another type.
     """
     types: dict[str, pa.DataType] = {}
     paths: dict[str, Path] = {}
-    constants: dict[str, pa.Scalar] = {}
-    folders = folder_values(file)
+    constants = folder_constants(file, wanted, {*given, *found.names})
     for field in wanted:
         name = field.name
-        if name in folders and name not in given and name not in found.names:
-            types[name], constants[name] = field.type, _folder_value(name, folders[name], field.type)
+        if name in constants:
+            types[name] = field.type
         else:
             paths[name] = path = given.get(name) or _own_path(name, found)
             types[name] = _type_at(found, path, field.type)
     return FilePlaces(types, paths, constants)
-
-
-def folder_values(file: str) -> dict[str, str | None]:
-    """What the folders of a file say of its rows, as Hive and our sinks name them: ``country=be/day=2026-11-22``."""
-    found = {}
-    for folder in file.split("/")[:-1]:
-        name, equals, text = folder.partition("=")
-        if name and equals:
-            found[unquote(name)] = None if text == NULL_FOLDER else unquote(text)
-    return found
-
-
-def _folder_value(name: str, text: str | None, data_type: pa.DataType) -> pa.Scalar:
-    if text is None:
-        return pa.scalar(None, data_type)
-    try:
-        if pa_types.is_binary(data_type) or pa_types.is_large_binary(data_type):
-            return pa.scalar(bytes.fromhex(text), data_type)
-        return pa.scalar(text).cast(data_type)
-    except (pa.ArrowException, ValueError):
-        raise NoSuchColumnError(
-            f"column {name} is {text!r} by its folder, which is not of type {data_type}"
-        ) from None
 
 
 def _own_path(name: str, found: pa.Schema) -> Path:

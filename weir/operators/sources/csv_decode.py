@@ -181,6 +181,14 @@ class CsvDecoder:
             rejections.sort(key=lambda rejection: rejection.start)
         return Decoded(batch, rejections, after, starts)
 
+    def all_bad(self, decoded: Decoded, data: np.ndarray, stop: int, reason: str) -> Decoded:
+        """The same without rows: each record is rejected for the reason, if not for another."""
+        assert decoded.starts is not None
+        found = [Rejection(start, -1, reason) for start in decoded.starts.tolist()]
+        rejections = [*decoded.rejections, *(self._whole(data, stop, rejection) for rejection in found)]
+        rejections.sort(key=lambda rejection: rejection.start)
+        return Decoded(decoded.batch[:0], rejections, decoded.next_start, decoded.starts[:0])
+
     def _scan(
         self, data: np.ndarray, start: int, stop: int, rows_max: int, may_be_more: bool
     ) -> tuple[int, int, int, int]:

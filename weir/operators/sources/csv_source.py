@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields
+from weir.operators.sources.folder_columns import folder_constants, with_constants
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.line_reader import LineReader
@@ -26,7 +28,7 @@ class CsvReader(LineSource):
     """Reads one subtask's splits of CSV files; ``csv_scan`` defines which records are good.
 
     A file is one split, unless no field holds a newline (``quoted_newlines=False``): from the middle of a file nobody
-    can tell a record's end from a newline in quotes.
+    can tell a record's end from a newline in quotes. Columns that a file lacks may be in the names of its folders.
     """
 
     def __init__(self, spec: CsvSpec) -> None:
@@ -41,19 +43,32 @@ class CsvReader(LineSource):
             spec.line_bytes_max,
             spec.escape,
         )
+        #: The one of the last file, and the fields and the columns of folders that it was made for.
         self._decoder: CsvDecoder | None = None
+        self._decoder_for: object = None
+        #: Of the columns that are read, those that the open file's folders say, and the file does not.
+        self._of_folders: Mapping[str, pa.Scalar] = {}
+        #: One of these that has no value, and must have one.
+        self._null_column: str | None = None
         #: Where the open file's first record after its header begins.
         self._first_record = 0
 
     def _begin_split(self, reader: LineReader) -> None:
         fields, self._first_record = self._fields(reader.split)
-        if self._decoder is not None and self._decoder.fields == tuple(fields):
+        found = folder_constants(reader.path, self._spec.schema, fields)
+        schema, time_column = self._spec.schema_read, self._spec.event_time_column
+        self._of_folders = {name: found[name] for name in schema.names if name in found}
+        nulls = {name for name, constant in self._of_folders.items() if not constant.is_valid}
+        required = {field.name for field in schema if not field.nullable or field.name == time_column}
+        self._null_column = min(nulls & required, default=None)
+        decoder_for = tuple(fields), frozenset(found)
+        if self._decoder is not None and self._decoder_for == decoder_for:
             return
-        time_column = self._spec.event_time_column
-        self._check_fields(reader.path, fields)
+        self._check_fields(reader.path, [*fields, *found])
+        self._decoder_for = decoder_for
         self._decoder = CsvDecoder(
-            self._spec.schema_read,
-            [] if time_column is None else [time_column],
+            pa.schema([field for field in schema if field.name not in found]),
+            [] if time_column is None or time_column in found else [time_column],
             fields,
             self._form,
             self.rows_decoded_max,
@@ -102,7 +117,15 @@ class CsvReader(LineSource):
 
     def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
         assert self._decoder is not None
-        return _decode_from(self._decoder, self._first_record, reader, may_be_more)
+        decoded = _decode_from(self._decoder, self._first_record, reader, may_be_more)
+        if not self._of_folders:
+            return decoded
+        if self._null_column is not None:
+            reason = f"field {self._null_column} is null"
+            decoded = self._decoder.all_bad(decoded, reader.data, reader.stop, reason)
+        assert decoded.starts is not None
+        rows = with_constants(decoded.batch, len(decoded.starts), self._of_folders, self._spec.schema_read)
+        return replace(decoded, batch=rows)
 
     def _line_of_row(self, reader: LineReader, row: int) -> int:
         assert self._decoded is not None

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from weir.errors import InputError
+from weir.operators.sources.folder_columns import folder_constants, with_constants, without_required
 from weir.operators.sources.json_decode import Decoded, JsonDecoder
 from weir.operators.sources.line_reader import LineReader, OverlongLine
 from weir.operators.sources.line_shapes import SHAPE_BLANK, cut_lines, line_shapes
@@ -19,40 +23,73 @@ from weir.specs import JsonLinesSpec
 _BEGIN_BYTES = 64
 #: A byte order mark and white space.
 _BEFORE_VALUE = b"\xef\xbb\xbf \t\r\n"
+#: How to have the lines' own column where a folder has its name.
+_OWN_COLUMN = ', or tell the source that the lines have it: paths={{"{column}": ["{column}"]}}'
 
 
 class JsonLinesReader(LineSource):
     """Reads one subtask's splits of JSON-lines files; ``json_strict`` defines which lines are good.
 
-    Blank lines are passed over. A file that is one JSON array has no lines that are objects, however many there are: it
-    fails the job, or, if the source follows its directory, is told of with the first dead letter.
+    Blank lines are passed over. A column that a file's folders say has their value where a line has none. A file that
+    is one JSON array has no lines that are objects, however many there are: it fails the job, or, if the source follows
+    its directory, is told of with the first dead letter.
     """
 
     def __init__(self, spec: JsonLinesSpec) -> None:
         super().__init__(spec)
         self._spec = spec
+        #: The one of the last file, and the schema and the required columns that it was made for.
+        self._decoder: JsonDecoder | None = None
+        self._decoder_for: object = None
+        #: The folder that was asked about last, and its columns.
+        self._folder, self._constants = "", dict[str, pa.Scalar]()
+        #: Of the columns that are read, those that the open file's folders say.
+        self._of_folders: Mapping[str, pa.Scalar] = {}
         #: Nothing of the file has been decoded.
         self._at_beginning = False
         #: Why the next bad line is one, and all after it in the file.
         self._is_array = ""
 
-    def _read_shares(self, shares: list[list[Split]]) -> None:
-        super()._read_shares(shares)
-        time_column = self._spec.event_time_column
-        self._decoder = JsonDecoder(
-            self._spec.schema_read,
-            required=[] if time_column is None else [time_column],
-            line_bytes_max=self._spec.line_bytes_max,
-            lines_max=self.rows_decoded_max,
-            paths={
-                column: path for column, path in self._spec.paths if column in self._spec.schema_read.names
-            },
-        )
+    def _open_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._columns_of_folders(path)
+        super()._open_files(paths)
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        self._columns_of_folders(path)
+        super()._add_file(path, size_bytes)
+
+    def _columns_of_folders(self, path: str) -> Mapping[str, pa.Scalar]:
+        """Of the columns that a file's folders say, the value of all its rows.
+
+        Raises:
+            InputError: a value is not of its column's type.
+        """
+        folder = path[: path.rfind("/") + 1]
+        if folder != self._folder:
+            self._constants = folder_constants(path, self._spec.schema, dict(self._spec.paths), _OWN_COLUMN)
+            self._folder = folder
+        return self._constants
 
     def _begin_split(self, reader: LineReader) -> None:
         """See :class:`LineSource`."""
         self._at_beginning = reader.split.start_bytes == 0
         self._is_array = ""
+        found = self._columns_of_folders(reader.path)
+        self._of_folders = {name: found[name] for name in self._spec.schema_read.names if name in found}
+        schema = without_required(self._spec.schema_read, self._of_folders)
+        time_column = self._spec.event_time_column
+        has_time = time_column in self._of_folders and self._of_folders[time_column].is_valid
+        required = () if time_column is None or has_time else (time_column,)
+        if self._decoder is None or self._decoder_for != (schema, required):
+            self._decoder_for = schema, required
+            self._decoder = JsonDecoder(
+                schema,
+                required=required,
+                line_bytes_max=self._spec.line_bytes_max,
+                lines_max=self.rows_decoded_max,
+                paths={column: path for column, path in self._spec.paths if column in schema.names},
+            )
 
     def _decode_lines(self, reader: LineReader, may_be_more: bool) -> Decoded:
         if self._at_beginning:
@@ -63,7 +100,14 @@ class JsonLinesReader(LineSource):
             may_be = not begin or begin.startswith(b"[")
             if may_be and is_array(bytes(window), ends=reader.at_last_line and not self._may_grow):
                 self._refuse_array(reader.path)
-        return self._decoder.decode(reader.data, reader.start, reader.stop, self.rows_wanted)
+        assert self._decoder is not None
+        decoded = self._decoder.decode(reader.data, reader.start, reader.stop, self.rows_wanted)
+        if not self._of_folders:
+            return decoded
+        rows = decoded.batch
+        return replace(
+            decoded, batch=with_constants(rows, rows.num_rows, self._of_folders, self._spec.schema_read)
+        )
 
     def _line_of_row(self, reader: LineReader, row: int) -> int:
         lines = np.empty((self.rows_decoded_max, 3), dtype=np.int64)

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
-from weir.errors import InputError
+from weir.errors import GraphError, InputError
 
 ROWS = [
     {
@@ -86,6 +86,108 @@ def test_a_folder_with_another_type_and_one_without_a_value(tmp_path):
     source = weir.Parquet(f"{tmp_path}/__HIVE_DEFAULT_PARTITION__/*/*", schema={"n": int, "id": int})
     flow.source("rows", source).sink("out", weir.Collect())
     assert [letter.reason for letter in weir.run(flow).dead_letters] == ["field n is null"]
+
+
+def write_lines(tmp_path, kind, days=("2026-11-20", "2026-11-21"), rows=3):
+    """As Spark's partitionBy writes them: the column is in the folders alone."""
+    for number, day in enumerate(days):
+        folder = tmp_path / f"day={day}" / f"country={('be', 'a%2Fb')[number % 2]}"
+        folder.mkdir(parents=True)
+        frame = pl.DataFrame({"id": range(10 * number, 10 * number + rows), "price": [1.5] * rows})
+        if kind == "json":
+            frame.write_ndjson(folder / "part-0.json")
+        else:
+            frame.write_csv(folder / "part-0.csv", include_header=kind == "csv")
+    pattern = f"{tmp_path}/**/part-*"
+    schema = {"country": str, "id": int, "day": pl.Date, "price": float}
+    if kind == "json":
+        return lambda **more: weir.JsonLines(pattern, **{"schema": schema, **more})
+    form = {} if kind == "csv" else {"header": False, "columns": ["id", "price"]}
+    return lambda **more: weir.Csv(pattern, **{"schema": schema, **form, **more})
+
+
+LINES = pytest.mark.parametrize("kind", ["json", "csv", "csv without header"])
+
+
+@LINES
+def test_lines_have_columns_of_their_folders(tmp_path, kind):
+    source = write_lines(tmp_path, kind)
+    first = {"country": "be", "id": 0, "day": dt.date(2026, 11, 20), "price": 1.5}
+    other = {"country": "a/b", "id": 10, "day": dt.date(2026, 11, 21), "price": 1.5}
+    expected = [row | {"id": row["id"] + number} for row in (first, other) for number in range(3)]
+    assert read(source()) == expected
+    # Not all of them are read: those of the file alone, those of the folders alone.
+    assert read(source(), lambda rows: rows.select("id", "id")) == [{"id": row["id"]} for row in expected]
+    days = read(source(), lambda rows: rows.select("day", "day"))
+    assert days == [{"day": row["day"]} for row in expected]
+    assert read(source(schema={"day": str})) == [{"day": str(row["day"])} for row in expected]
+    assert len(read(source(events=4))) == 4
+
+
+@LINES
+def test_a_folder_of_lines_with_another_type_and_one_without_a_value(tmp_path, kind):
+    source = write_lines(tmp_path, kind, days=("2026-11-20", "yesterday"))
+    with pytest.raises(InputError, match="column day is 'yesterday' by its folder") as caught:
+        read(source())
+    assert "day=yesterday/country=a%2Fb/part-0." in str(caught.value)
+    assert "correct the source's schema or the folder's name" in str(caught.value)
+    (tmp_path / "day=yesterday").rename(tmp_path / "day=__HIVE_DEFAULT_PARTITION__")
+    flow = weir.Dataflow("null")
+    flow.source("rows", source()).sink("out", weir.Collect())
+    result = weir.run(flow)
+    assert [row["id"] for row in result["out"].to_dicts()] == [0, 1, 2]
+    reason = "field day is missing or null" if kind == "json" else "field day is null"
+    assert [letter.reason for letter in result.dead_letters] == [reason] * 3
+    assert "10" in result.dead_letters[0].raw
+    assert len({letter.position for letter in result.dead_letters}) == 3
+    schema = {"id": int, "day": weir.Nullable(pl.Date)}
+    assert [row["day"] for row in read(source(schema=schema))][2:] == [
+        dt.date(2026, 11, 20),
+        None,
+        None,
+        None,
+    ]
+
+
+def test_what_a_file_of_lines_has_itself_comes_first(tmp_path):
+    folder = tmp_path / "n=7" / "id=x"
+    folder.mkdir(parents=True)
+    (folder / "a.csv").write_text("n,m\n1,2\n,3\n")
+    schema = {"n": weir.Nullable(int)}
+    assert [row["n"] for row in read(weir.Csv(f"{tmp_path}/**/*.csv", schema=schema))] == [1, None]
+    # Of lines nobody knows what they have before they are read.
+    (folder / "a.json").write_text(
+        '{"n": 1, "id": 5}\n{"id": 6}\n{"n": null, "id": 7}\n{"n": "x", "id": 8}\n'
+    )
+    pattern = f"{tmp_path}/**/*.json"
+    flow = weir.Dataflow("lines")
+    flow.source("rows", weir.JsonLines(pattern, schema={"n": int})).sink("out", weir.Collect())
+    result = weir.run(flow)
+    assert [row["n"] for row in result["out"].to_dicts()] == [1, 7, 7]
+    assert [letter.reason for letter in result.dead_letters] == ["field n must be int64, not a string"]
+    with pytest.raises(InputError, match=r"""the lines have it: paths=\{"id": \["id"\]\}"""):
+        read(weir.JsonLines(pattern, schema={"id": int}))
+    own = weir.JsonLines(pattern, schema={"id": int}, paths={"id": ["id"]})
+    assert [row["id"] for row in read(own)] == [5, 6, 7, 8]
+
+
+def test_fields_of_files_without_header_are_still_checked(tmp_path):
+    schema = {"id": int, "day": str}
+    with pytest.raises(GraphError, match="'day' of the schema is not among id"):
+        weir.Csv("in.csv", schema=schema, header=False, columns=["id"]).to_spec()
+    (tmp_path / "a.csv").write_text("1\n")
+    with pytest.raises(InputError, match="there is no column day, only id"):
+        read(weir.Csv(f"{tmp_path}/*.csv", schema=schema, header=False, columns=["id"]))
+
+
+@pytest.mark.parametrize("kind", ["json", "csv"])
+def test_an_event_time_may_be_that_of_a_folder(tmp_path, kind):
+    folder = tmp_path / "at=1700000000000"
+    folder.mkdir()
+    (folder / f"a.{kind}").write_text('{"id": 1}\n' if kind == "json" else "id\n1\n")
+    form = weir.JsonLines if kind == "json" else weir.Csv
+    source = form(f"{tmp_path}/*/a.*", schema={"id": int, "at": int}, event_time="at")
+    assert read(source) == [{"id": 1, "at": 1_700_000_000_000}]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.xz", "a.zip", "a.tar.gz"])

@@ -72,6 +72,16 @@ KINDS = [(weir.JsonLines, lines, "jsonl"), (weir.Csv, records, "csv"), (weir.Par
 
 
 @pytest.mark.parametrize(("source", "content", "suffix"), KINDS)
+def test_folders_of_s3_are_columns(s3_port, source, content, suffix):
+    # As a URI has a space, and the % of what a folder has instead of a slash.
+    for number, day in enumerate(("a%20b", "c%252Fd")):
+        put(s3_port, f"days-{suffix}/day={day}/part.{suffix}", content([number]))
+    found = read(source(uri(s3_port, f"days-{suffix}/**/*.{suffix}"), schema={**SCHEMA, "day": str}))
+    rows = [{**row, "day": day} for row, day in zip(names(range(2)), ("a b", "c/d"), strict=True)]
+    assert sorted(found["rows"].to_dicts(), key=lambda row: row["id"]) == rows
+
+
+@pytest.mark.parametrize(("source", "content", "suffix"), KINDS)
 def test_a_directory_a_glob_and_a_file_of_s3(s3_port, source, content, suffix, monkeypatch, caplog):
     monkeypatch.setattr(splits, "SPLIT_BYTES_MIN", 3000)
     caplog.set_level(logging.DEBUG)
