@@ -92,7 +92,8 @@ def aggregate_type(
     if function == "count":
         return pa.int64()
     if function in _DISTINCT:
-        if not (_is_bytes(dtype) or pat.is_integer(dtype) or pat.is_floating(dtype) or _is_word(dtype)):
+        is_number = pat.is_integer(dtype) or pat.is_floating(dtype) or pat.is_decimal128(dtype)
+        if not (is_number or _is_bytes(dtype) or _is_word(dtype)):
             raise GraphError(
                 f"step {step!r}: {function} over {column!r}: values of type {dtype} cannot be told apart; take a "
                 "column of numbers, text, bytes, booleans, dates or times"
@@ -107,7 +108,7 @@ def aggregate_type(
     if compares_texts(function, column, schema):
         mend = "; of texts and bytes it goes with windows: key_by(...).window(...), window_all(...)"
     elif pat.is_decimal(dtype):
-        mend = f"; cast it in a step before, pl.col({column!r}).cast(pl.Float64)"
+        mend = f"; {decimal_mend(column, dtype)}"
     if function in _BY_TIME and not is_number:
         if not _is_word(dtype):
             raise GraphError(
@@ -128,6 +129,13 @@ def decimal_type(function: AggregateFunction, dtype: pa.DataType) -> pa.DataType
     if function in ("min", "max"):
         return dtype
     return pa.decimal128(38, max(dtype.scale, _MEAN_SCALE) if function == "mean" else dtype.scale)
+
+
+def decimal_mend(column: str | None, dtype: pa.DataType) -> str:
+    """What to do before an aggregate that does not take decimals."""
+    unit = f"pl.col({column!r})" if dtype.scale <= 0 else f"(pl.col({column!r}) * {10**dtype.scale})"
+    exact = f" or, exactly, {unit}.cast(pl.Int64)" if dtype.precision <= 18 else ""
+    return f"cast it in a step before, pl.col({column!r}).cast(pl.Float64){exact}"
 
 
 def compares_texts(function: AggregateFunction, column: str | None, schema: pa.Schema) -> bool:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from weir.changes import CHANGE_COLUMN, changelog_schema
 from weir.errors import GraphError
-from weir.specs.aggregate_functions import aggregated_columns
+from weir.specs.aggregate_functions import aggregated_columns, decimal_mend
 from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
 
 #: Functions from which a value can be taken away again.
@@ -63,7 +63,8 @@ def _refuse_decimals(step: str, aggregate: Aggregate, schema: pa.Schema) -> None
     column = aggregate.column
     is_known = column is not None and column in schema.names
     if aggregate.function != "count" and is_known and pa.types.is_decimal(schema.field(column).type):
+        dtype = schema.field(column).type
         raise GraphError(
-            f"step {step!r}: {aggregate.function} over {column!r}: the column is {schema.field(column).type}, and the "
-            f"input is a changelog; cast it in a step before, pl.col({column!r}).cast(pl.Float64)"
+            f"step {step!r}: {aggregate.function} over {column!r}: the column is {dtype}, and the input a changelog; "
+            f"{decimal_mend(column, dtype)}"
         )

@@ -112,6 +112,35 @@ def test_windows_over_all_keys_that_slide_have_what_python_has(tmp_path):
         assert expected(inside).items() <= row.items()
 
 
+DISTINCT = {
+    "different": weir.count_distinct("price"),
+    "gains": weir.count_distinct("price").where(pl.col("price") > 0),
+    "nearly": weir.approx_distinct("price"),
+}
+
+
+@pytest.mark.parametrize("way", ["running", "tumbling", "sliding", "session"])
+def test_different_decimals_are_counted(tmp_path, way):
+    rows = orders(seed=5)
+    rows += [{**row, "at": row["at"] + 1} for row in rows[:100]]
+    flow = weir.Dataflow("sales")
+    source = weir.Parquet(write(tmp_path / "a.parquet", rows), schema=COLUMNS, event_time="at")
+    keyed = flow.source("orders", source, watermark=weir.bounded_out_of_orderness("2m")).key_by("user")
+    windows = {
+        "tumbling": weir.tumbling("1h"),
+        "sliding": weir.sliding("2h", "1h"),
+        "session": weir.session("1h"),
+    }
+    (keyed if way == "running" else keyed.window(windows[way])).aggregate("told", **DISTINCT)
+    result = weir.run(flow)["told"].to_dicts()
+    for user in "ab":
+        prices = {row["price"] for row in rows if row["user"] == user} - {None}
+        found = [row for row in result if row["user"] == user][-1]
+        assert found["different"] == len(prices)
+        assert found["gains"] == sum(price > 0 for price in prices)
+        assert abs(found["nearly"] - len(prices)) <= 0.1 * len(prices)
+
+
 def test_a_sum_that_passes_38_digits_is_told(tmp_path):
     columns = {**COLUMNS, "price": pl.Decimal(38, 3)}
     rows = [{"user": "a", "at": 1, "price": Decimal("9" * 35 + ".999"), "word": ""}] * 2

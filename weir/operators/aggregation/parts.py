@@ -254,4 +254,8 @@ def _value_keys(column: pa.Array) -> weir_keys.KeyColumn:
         values = column.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0
         return weir_keys.KeyColumn(None, None, np.where(np.isnan(values), np.nan, values).view(np.int64))
     column = pc.drop_null(column)
+    if pat.is_decimal(column.type):
+        # Equal decimals of one column have the same digits after the point, and so the same bytes.
+        sixteen = pa.Array.from_buffers(pa.binary(16), len(column), column.buffers(), offset=column.offset)
+        column = sixteen.cast(pa.binary())
     return weir_keys.key_bytes(pa.RecordBatch.from_arrays([column], ["value"]), ["value"])
