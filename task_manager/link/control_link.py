@@ -217,8 +217,8 @@ class ControlLink:
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)
         if reply.lowest_watermarks_ms:
-            # Sources wait for each other, and learn of each other by reports.
-            self._is_steady = False
+            # Sources learn of each other by reports, also of one that has no rows for a moment.
+            self._is_steady = self._is_idle = False
             server.align(request.job_id, request.generation, reply.lowest_watermarks_ms)
         return reply
 

@@ -218,8 +218,9 @@ class SourceSubtask(Subtask):
     def _wait_for_others(self, drift: WatermarkDrift) -> None:
         """Read nothing until the sources that are behind have caught up, or a savepoint holds this one."""
         self.progress.is_held_back = True
+        # It has rows, so that it is not idle; if it was, it says so again when it comes to that.
+        self._idle = self.progress.is_idle = False
         while not self._held_by and not drift.may_read(self._watermark.time_ms):
-            # It has rows, so that it is not idle.
             self._last_data_s = self._clock.monotonic_s()
             deadline_s = self._housekeeping()
             self._make_watermark(self._clock.monotonic_s(), self._clock.now_us())

@@ -40,15 +40,19 @@ class WatermarkDrift:
     def __init__(self, group: str, max_drift_ms: int) -> None:
         self.group = group
         self._max_drift_ms = max_drift_ms
-        #: The lowest watermark of the group, as far as is known: it never falls, so it is a lower bound.
+        #: The lowest watermark of the group, as far as is known.
         self._lowest_ms = _MIN_MS
 
     def told(self, lowest_ms: int) -> bool:
-        """Note the lowest watermark of the group; returns whether it has risen."""
-        if lowest_ms <= self._lowest_ms:
+        """Note the lowest watermark of the group; returns whether it has risen.
+
+        It falls when a source that was idle has rows again, which are behind. That somebody has no watermark yet
+        counts at the beginning only: later it says that a new control plane has not heard of all.
+        """
+        if lowest_ms == _MIN_MS:
             return False
-        self._lowest_ms = lowest_ms
-        return True
+        before_ms, self._lowest_ms = self._lowest_ms, lowest_ms
+        return lowest_ms > before_ms
 
     def may_read(self, watermark_ms: int) -> bool:
         """Whether a subtask with this watermark is not too far ahead; one that has none yet never is."""

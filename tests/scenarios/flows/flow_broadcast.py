@@ -1,4 +1,4 @@
-"""Rules that are read once, at the start, and rows that show which of them their subtask knows."""
+"""Rules that come in rounds, and rows that show which of them their subtask knows."""
 
 import weir
 from experiments.held_source import held
@@ -6,19 +6,22 @@ from experiments.held_source import held
 
 class Known(weir.BroadcastProcess):
     def on_broadcast(self, row, rules):
-        rules[row["server"]] = row["rule"]
+        rules[row["server"]] = row["round"]
 
     def process(self, row, rules):
-        yield {**row, "rule": rules.get(row["server"], ""), "known": len(rules)}
+        yield {**row, "round": rules.get(row["server"], -1), "known": len(rules)}
 
 
 def build(input: str, rules: str, rate: float, output: str, release: str) -> weir.Dataflow:
     flow = weir.Dataflow("broadcast")
-    events = flow.source(
-        "events", held(weir.JsonLines(input, schema={"id": int, "server": str}, rate=rate), release)
+    events, known = (
+        flow.source(name, held(weir.JsonLines(path, schema=schema, rate=rate), release))
+        for name, path, schema in (
+            ("events", input, {"id": int, "server": str}),
+            ("rules", rules, {"server": str, "round": int}),
+        )
     )
-    known = flow.source("rules", weir.JsonLines(rules, schema={"server": str, "rule": str}))
-    columns = {"id": int, "server": str, "rule": str, "known": int}
+    columns = {"id": int, "server": str, "round": int, "known": int}
     told = events.key_by("server").connect_broadcast("told", known, Known, columns)
     told.rebalance().sink("out", weir.JsonLinesSink(output))
     return flow

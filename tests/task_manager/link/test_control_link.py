@@ -347,6 +347,18 @@ def test_a_job_to_which_nothing_comes_is_reported_less_often_within_its_lease(su
     assert link._changed.waits_s == [0.2, steady_s, idle_s, idle_s, steady_s, idle_s, 0.2, 0.2]
 
 
+def test_sources_of_which_others_wait_are_reported_often_also_while_they_have_no_rows():
+    register = control_pb2.RegisterReply(heartbeat_interval_ms=200, lease_timeout_ms=2000)
+    aligned = beat(plane="")
+    aligned.lowest_watermarks_ms["g"] = 7
+    link, _ = linked(Register=[register], Heartbeat=[aligned, aligned, aligned, SHUTDOWN])
+    server = Server(job())
+    server.reports = lambda: [control_pb2.SubtaskReport(state=control_pb2.SUBTASK_STATE_RUNNING)]
+    link._changed = Waits()
+    link.run(server)
+    assert link._changed.waits_s == [0.2] * 4
+
+
 @pytest.mark.parametrize(("now_ms", "wait_s"), [(150, 0.4), (300, 0.25), (400, 0.55), (549, 0.401)])
 def test_reports_of_a_steady_job_come_at_the_same_moments_everywhere(now_ms, wait_s):
     """At 150 ms after whole multiples of 400 ms, when waves of rows have passed."""

@@ -21,7 +21,7 @@ from weir.clock import SystemClock
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import Poll
 from weir.operators.user_errors import UserErrors
-from weir.records import WATERMARK_MIN_MS
+from weir.records import WATERMARK_MIN_MS, Idle, Watermark
 from weir.state.tables.sweep import Sweeps
 from weir.types import SubtaskId
 from weir.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
@@ -213,6 +213,25 @@ def test_a_source_that_waits_for_others_still_takes_part_in_checkpoints(source):
     assert source._reader.polls == polls, "given up, and still too far ahead"
     source.align({"g": 5_000})
     wait_for_reads(source)
+
+
+IDLE_SOON = bounded_out_of_orderness(
+    "0s", idle_timeout="20ms", alignment=watermark_alignment("1s", group="g")
+)
+
+
+@pytest.mark.parametrize("source", [IDLE_SOON], indirect=True)
+def test_a_source_that_was_idle_and_is_held_back_is_idle_again_after_it(source):
+    """Its watermark rises without rows, when a split has ended; who reads it must not wait for it for ever."""
+    told, progress = [], source.progress
+    source._chain.output.broadcast = lambda element, but=(): told.append(element)
+    wait_until(lambda: progress.is_idle)
+    source._reader.event_time_ms = 5_000
+    wait_until(lambda: progress.is_held_back)
+    assert not progress.is_idle, "it has rows"
+    wait_until(lambda: isinstance(told[-1], Watermark))
+    source.align({"g": 4_000})
+    wait_until(lambda: progress.is_idle and isinstance(told[-1], Idle))
 
 
 def wait_until(condition):
