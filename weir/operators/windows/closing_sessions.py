@@ -39,6 +39,27 @@ class CompleteSessions(NamedTuple):
     cells: Cells
 
 
+class _Found:
+    """Keys of entries that were found together, by the last times that these had, which are taken from the front."""
+
+    def __init__(self, lasts_ms: np.ndarray, keys: weir_keys.KeyColumn) -> None:
+        order = np.argsort(lasts_ms, kind="stable")
+        self._lasts_ms, self._keys = lasts_ms[order], weir_keys.select_keys(keys, order)
+        self._taken = 0
+
+    def take(self, gone_ms: int) -> weir_keys.KeyColumn | None:
+        """Keys of those whose last time is before this one; None: there are none."""
+        start, stop = self._taken, int(np.searchsorted(self._lasts_ms, gone_ms))
+        if stop <= start:
+            return None
+        self._taken = stop
+        return weir_keys.select_keys(self._keys, np.arange(start, stop))
+
+    def first_ms(self) -> int:
+        """The first last time that is left; ``NEVER_MS``: none is."""
+        return int(self._lasts_ms[self._taken]) if self._taken < len(self._lasts_ms) else NEVER_MS
+
+
 class _Pane:
     """What is known of the entries of one pane."""
 
@@ -51,10 +72,14 @@ class _Pane:
         #: By key group, bool: its entries have been listed.
         self.is_listed = np.zeros(max_parallelism, dtype=np.bool_)
         self.listed = ListedEntries(end_ms, gap_ms)
-        #: Last times and keys of entries that have changed since they were listed.
-        self.found: list[tuple[np.ndarray, weir_keys.KeyColumn]] = []
+        #: Entries that have changed since they were listed.
+        self._found: list[_Found] = []
         #: True at the lower bits of the hash of a key whose entry has changed since; None: none has.
         self._changed: np.ndarray | None = None
+
+    def note_found(self, lasts_ms: np.ndarray, keys: weir_keys.KeyColumn) -> None:
+        """These entries have changed, and have these last times now."""
+        self._found.append(_Found(lasts_ms, keys))
 
     def note_changed(self, hashes: np.ndarray) -> None:
         """What was listed of these keys is not what the table has, maybe."""
@@ -71,20 +96,13 @@ class _Pane:
 
     def found_due(self, gone_ms: int) -> list[weir_keys.KeyColumn]:
         """Keys of changed entries whose last row is before a time, or was when they were found."""
-        due, waiting = [], []
-        for lasts_ms, keys in self.found:
-            is_due = lasts_ms < gone_ms
-            if is_due.any():
-                due.append(weir_keys.select_keys(keys, np.flatnonzero(is_due)))
-            rest = np.flatnonzero(~is_due)
-            if len(rest):
-                waiting.append((lasts_ms[rest], weir_keys.select_keys(keys, rest)))
-        self.found = waiting
+        due = [keys for found in self._found if (keys := found.take(gone_ms)) is not None]
+        self._found = [found for found in self._found if found.first_ms() != NEVER_MS]
         return due
 
     def first_ms(self) -> int:
         """The first last time of those that were not taken; ``NEVER_MS``: all were."""
-        return min([self.listed.first_ms(), *(int(lasts_ms.min()) for lasts_ms, _ in self.found)])
+        return min([self.listed.first_ms(), *(found.first_ms() for found in self._found)])
 
 
 class ClosingSessions:
@@ -118,7 +136,7 @@ class ClosingSessions:
             rows = np.flatnonzero((entries.ends_ms == end_ms) & pane.is_listed[entries.groups])
             if len(rows):
                 keys = weir_keys.select_keys(entries.keys, rows)
-                pane.found.append((entries.cells[rows, self._last], keys))
+                pane.note_found(entries.cells[rows, self._last], keys)
                 pane.note_changed(weir_keys.hash_keys(keys))
 
     def applies(self, until_ms: int) -> bool:
@@ -251,5 +269,5 @@ class ClosingSessions:
         live = self._is_live(cells)
         later = np.flatnonzero(live & (lasts_ms >= gone_ms))
         if len(later):
-            pane.found.append((lasts_ms[later], weir_keys.select_keys(keys, later)))
+            pane.note_found(lasts_ms[later], weir_keys.select_keys(keys, later))
         return ListedRows(lasts_ms, keys, cells).part(np.flatnonzero(live & (lasts_ms < gone_ms)))

@@ -20,6 +20,7 @@ from weir import keys as weir_keys
 from weir.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
+from weir.operators.windows.due_sessions import DueSessions
 from weir.operators.windows.early_sessions import EarlySessionOperator
 from weir.operators.windows.session_aggregates import Sessions
 from weir.operators.windows.session_entries import SessionEntries
@@ -45,12 +46,19 @@ class LateSessionOperator(EarlySessionOperator):
         self._changed: list[WindowEntries] = []
         #: Sessions are over by the later watermark; they have been told.
         self._is_silent = False
+        #: Of the rows that are being taken, which belong to panes that are listed below; bool.
+        self._is_watched = np.empty(0, dtype=np.bool_)
 
     def open(self, context: OperatorContext) -> None:
         """See :class:`WindowAggregateOperator`."""
         super().open(context)
         self._entries = SessionEntries(
             self.table, self._folds.cell_count, self._gap_ms, goes_by_time=self._goes_by_time
+        )
+        #: What may be complete, and what is about to be put together with others.
+        self._completing, self._joining = (
+            DueSessions(self.table, self._folds, self._gap_ms, ahead_ms)
+            for ahead_ms in (self._lateness_ms, 0)
         )
 
     # --- rows come in ---
@@ -70,10 +78,17 @@ class LateSessionOperator(EarlySessionOperator):
         taken = slice(None) if not late else ends_ms != NOTHING_MS
         groups = weir_keys.key_groups(hashes[taken], len(self.table.places_ms))
         self._is_closed = times_ms[taken] + self._gap_ms < self._told_until(groups)
+        self._is_watched = self._completing.is_listed(ends_ms[taken])
+        self._is_watched |= self._joining.is_listed(ends_ms[taken])
         return late
 
     def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
         super()._note_changed(start, stop, slots)
+        watched = slots[self._is_watched[start:stop]]
+        if len(watched):
+            entries = self.table.entries_at(np.unique(watched))
+            self._completing.note_entries(entries)
+            self._joining.note_entries(entries)
         closed = slots[self._is_closed[start:stop]]
         if len(closed):
             self._changed.append(self.table.entries_at(np.unique(closed)))
@@ -104,14 +119,17 @@ class LateSessionOperator(EarlySessionOperator):
         if fired_ms == NEVER_MS:
             # No key group is owned.
             return
-        after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms + self._lateness_ms - gap_ms
-        stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else until_ms
         last, due = self._folds.cell_count - 1, []
 
         def may_be_due(cells: np.ndarray, groups: np.ndarray) -> np.ndarray:
             return self._are_due(cells[:, last], groups, until_ms)
 
-        for entries in table.entries(after_ms, stop_ms, chosen=may_be_due):
+        found = self._completing.take(until_ms)
+        if found is None:
+            after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms + self._lateness_ms - gap_ms
+            stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else until_ms
+            found = table.entries(after_ms, stop_ms, chosen=may_be_due)
+        for entries in found:
             rows = np.flatnonzero(self._entries.live(entries) & may_be_due(entries.cells, entries.groups))
             if len(rows):
                 due.append(entries.part(rows))
@@ -141,8 +159,11 @@ class LateSessionOperator(EarlySessionOperator):
             moves: np.ndarray = cells[:, last] < gone_ms
             return moves
 
-        after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms - self._gap_ms
-        for entries in table.entries(after_ms, gone_ms + self._gap_ms, chosen=may_move):
+        found = self._joining.take(gone_ms + self._gap_ms)
+        if found is None:
+            after_ms = NOTHING_MS if fired_ms == NOTHING_MS else fired_ms - self._gap_ms
+            found = table.entries(after_ms, gone_ms + self._gap_ms, chosen=may_move)
+        for entries in found:
             moves = self._entries.live(entries) & may_move(entries.cells, entries.groups)
             rows = np.flatnonzero(moves & self._told.shows(Cells(entries.cells, entries.presence)))
             if len(rows):

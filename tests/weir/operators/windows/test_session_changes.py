@@ -6,6 +6,7 @@ import pytest
 
 import weir
 from weir import testing
+from weir.state.tables.pane_table import PaneTable
 
 GAP_MS, SEED = 7, 3
 
@@ -97,3 +98,25 @@ def test_what_is_shown_equals_plain_python(lateness_ms, is_early):
             assert {each for each in wanted if each[2] < watermark} <= set(found)
         job.finish()
         assert shown.update() == sessions_of(taken)
+
+
+@pytest.mark.parametrize("lateness_ms", [0, 4, 30])
+def test_a_watermark_looks_at_sessions_that_are_due_and_not_at_all_open_ones(monkeypatch, lateness_ms):
+    looks = []
+    entries = PaneTable.entries
+    monkeypatch.setattr(
+        PaneTable, "entries", lambda *given, **named: looks.append(1) or entries(*given, **named)
+    )
+    flow = changes_of(allowed_lateness=lateness_ms, early=weir.every("1h", time="event"), results="changelog")
+    made = random.Random(SEED)
+    given = [row(f"k{n}", made.randrange(GAP_MS * 4)) for n in range(300)]
+    with testing.start(flow, {"rows": given}) as job:
+        job.advance_watermark("rows", GAP_MS)
+        looks.clear()
+        shown = Shown(job)
+        for at in range(GAP_MS + 1, 6 * GAP_MS):
+            job.advance_watermark("rows", at)
+            complete = [each for each in sessions_of(given) if each[2] < at]
+            assert set(complete) <= set(shown.update())
+        # A pane is listed once for each of three indexes, and there are six panes.
+        assert len(looks) <= 3 * 6
