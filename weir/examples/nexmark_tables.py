@@ -63,7 +63,11 @@ class Winner(weir.KeyedProcess):
 
 
 def q9(auction: Auction) -> weir.Stream:
-    """Winning bids: of each auction the highest bid while it was open, of equal ones the first."""
+    """Winning bids: of each auction the highest bid while it was open, of equal ones the first.
+
+    ``top`` goes by one column, so prices and times are put into one: the time since the auction began has 32 bits.
+    Bids do not always come in the order of their times, since several subtasks read them.
+    """
     columns = ("item_name", "description", "initial_bid", "reserve", "seller", "category")
     valid = _valid(auction, "id", *columns)
     named = valid.rename("named", {"date_time_right": "bid_time", "extra": "bid_extra"})
@@ -82,8 +86,10 @@ def q9(auction: Auction) -> weir.Stream:
         "price",
         "bid_time",
         "bid_extra",
+        order=pl.col("price") * 2**32 - (pl.col("bid_time") - pl.col("date_time")),
     )
-    return ordered.key_by("id").top("winning", by="price", rows=1)
+    winning = ordered.key_by("id").top("winning", by="order", rows=1)
+    return winning.drop("result", "order")
 
 
 def q18(auction: Auction) -> weir.Stream:
