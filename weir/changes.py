@@ -20,6 +20,14 @@ if TYPE_CHECKING:
 #: The column; a user column like any other, which sinks write.
 CHANGE_COLUMN = "_change"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
+#: What to write where a step refuses a changelog, by the beginning of its kind.
+_INSTEAD = {
+    "window": "add the window as a column (with_columns), and use key_by and aggregate, which take changes back",
+    "deduplicate": "top(by=<a column with the time>, rows=1) takes changes and keeps the last row of each key",
+    "join_all": "joins of two streams without bounds, one after the other, take changes",
+    "join": "a join without bounds takes changes",
+}
+_OTHERWISE = "put it before the step whose result is updated, or send the changes to a sink"
 CHANGE_FIELD = pa.field(CHANGE_COLUMN, pa.string(), nullable=False)
 
 
@@ -59,9 +67,10 @@ def refuse_changes(step: str, kind: str, inputs: Sequence[pa.Schema]) -> None:
         GraphError: names the step and what to do.
     """
     if any(is_changelog(schema) for schema in inputs):
+        instead = next((text for begin, text in _INSTEAD.items() if kind.startswith(begin)), _OTHERWISE)
         raise GraphError(
             f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), and {kind} takes only "
-            "rows that are never updated; put it before the step whose result is updated, or send the changes to a sink"
+            f"rows that are never updated; {instead}"
         )
 
 
