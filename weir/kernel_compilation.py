@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import importlib
 import logging
@@ -18,22 +19,30 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from weir.clock import Clock, SystemClock
+from weir.kernel_workers import compile_side_by_side, processes_for
 
 log = logging.getLogger(__name__)
 
-#: Modules of Weir with kernels; looking for them takes longer than a warm start may. A test compares.
+#: Modules of Weir with kernels, those that take longest first; looking for them takes longer than a warm start may.
+#: A test compares.
 KERNEL_MODULES = (
+    "weir.operators.sources.json_scan",
+    "weir.operators.sources.json_late",
+    "weir.state.tables.packed_pane_kernels",
+    "weir.state.tables.slot_kernels",
+    "weir.operators.sources.csv_scan",
+    "weir.operators.joins.join_kernels",
+    "weir.operators.joins.change_kernels",
+    "weir.operators.sources.parquet_packed",
+    "weir.key_kernels",
     "weir.kernel_bytes",
     "weir.kernels",
-    "weir.key_kernels",
-    "weir.operators.joins.change_kernels",
-    "weir.operators.joins.join_kernels",
     "weir.operators.joins.recent_kernels",
     "weir.operators.joins.row_kernels",
     "weir.operators.keyed.aggregate_kernels",
@@ -41,20 +50,14 @@ KERNEL_MODULES = (
     "weir.operators.stateless.busy",
     "weir.operators.text_masks",
     "weir.operators.kernel_types",
-    "weir.operators.sources.json_scan",
-    "weir.operators.sources.json_late",
-    "weir.operators.sources.csv_scan",
     "weir.operators.sources.parquet_kernels",
     "weir.operators.sources.parquet_division",
-    "weir.operators.sources.parquet_packed",
     "weir.operators.sources.parquet_header_kernels",
     "weir.operators.sources.parquet_snappy",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",
-    "weir.state.tables.packed_pane_kernels",
     "weir.state.tables.slot_choice_kernels",
-    "weir.state.tables.slot_kernels",
     "weir.state.tables.slot_key_kernels",
     "weir.state.tables.window_kernels",
     "weir.operators.windows.fold_kernels",
@@ -118,12 +121,48 @@ def prepare_kernels() -> None:
 def compile_kernels(report: Callable[[KernelProgress], None], clock: Clock) -> None:
     """Compile Weir's kernels unless the cache has them; calls ``report`` at the beginning and end of each module.
 
-    Nothing is reported, and nothing imported, where the cache has everything. What the cache cannot be asked ahead (it
-    is of other source code, or of another processor) is compiled, and reported, all the same.
+    Processes compile them side by side where there are several processors. One call at a time does it on a machine:
+    others wait, and find all in the cache. Nothing is reported, and nothing imported, where the cache has everything.
+    What the cache cannot be asked ahead (it is of other source code, or of another processor) is compiled, and
+    reported, all the same.
     """
     choose_cache_directory()
     if not kernels_missing():
         return
+    with _alone():
+        missing = sum(not _is_cached(source) for source in _sources())
+        if missing and not (missing > 1 and _compile_in_processes(KERNEL_MODULES, missing, report)):
+            _compile_here(report, clock)
+        _mark_as_current()
+
+
+def _compile_in_processes(
+    modules: Sequence[str], missing: int, report: Callable[[KernelProgress], None]
+) -> bool:
+    """Returns whether all is compiled now; if not, why is logged."""
+    processes = processes_for(missing)
+    if processes < 2:
+        return False
+    begun: list[str] = []
+    passed: list[str] = []
+
+    def began(name: str) -> None:
+        begun.append(name)
+        report(KernelProgress(len(begun) + len(passed), len(modules), name))
+
+    def ended(name: str, seconds: float) -> None:
+        if name in begun:
+            report(KernelProgress(begun.index(name) + len(passed) + 1, len(modules), name, seconds))
+        else:
+            passed.append(name)
+
+    failures = compile_side_by_side(modules, processes, began, ended)
+    for failure in failures:
+        log.warning("%s: the kernels that are missing are compiled by this one", failure)
+    return not failures
+
+
+def _compile_here(report: Callable[[KernelProgress], None], clock: Clock) -> None:
     from numba.core import event
 
     compiled: list[str] = []
@@ -146,7 +185,27 @@ def compile_kernels(report: Callable[[KernelProgress], None], clock: Clock) -> N
             importlib.import_module(name)
             if name in compiled:
                 report(KernelProgress(number, len(KERNEL_MODULES), name, clock.monotonic_s() - began_s))
-    _mark_as_current()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other process compiles into this cache; one that is killed leaves nothing to wait for."""
+    chosen = os.environ.get(_CACHE_VARIABLE)
+    directory = Path(chosen) if chosen else Path(__file__).parent / "__pycache__"
+    with contextlib.ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context((directory / "weir-kernels.lock").open("a"))
+        except OSError:
+            # Then Numba says what is wrong with the directory.
+            yield
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log.info("another process compiles the kernels: waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def kernels_missing() -> bool:
@@ -244,13 +303,29 @@ def _modules_below(directory: Path, prefix: str) -> Iterator[tuple[str, Path]]:
 
 
 def main() -> int:
-    """Import each of them and say how long it took."""
+    """Compile and import each of them, and say how long that took."""
     choose_cache_directory()
     clock = SystemClock()
-    for name in kernel_modules():
-        began_s = clock.monotonic_s()
-        importlib.import_module(name)
-        print(f"  kernels of {name}: {clock.monotonic_s() - began_s:.1f} s", flush=True)
+    names = list(kernel_modules())
+    # Those that take longest first, as far as it is known.
+    names.sort(key=lambda name: KERNEL_MODULES.index(name) if name in KERNEL_MODULES else len(KERNEL_MODULES))
+    told: set[str] = set()
+
+    def tell(name: str, seconds: float) -> None:
+        if name not in told:
+            told.add(name)
+            print(f"  kernels of {name}: {seconds:.1f} s", flush=True)
+
+    with _alone():
+        missing = sum(not _is_cached(source) for source in _sources())
+        if missing > 1 and (processes := processes_for(missing)) > 1:
+            for failure in compile_side_by_side(names, processes, lambda name: None, tell):
+                print(f"  {failure}", file=sys.stderr)
+        # All of them where there is one processor, and what is missing.
+        for name in names:
+            began_s = clock.monotonic_s()
+            importlib.import_module(name)
+            tell(name, clock.monotonic_s() - began_s)
     return 0
 
 
