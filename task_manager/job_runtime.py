@@ -222,6 +222,11 @@ class JobRuntime:
             _wait_for(delivering, checkpoint_id)
         return failures
 
+    @property
+    def waits_for(self) -> str:
+        """What rows wait for outside of the job, one line; empty: nothing."""
+        return "" if self._database is None else self._database.waits_for
+
     def deliver_last_parts_again(self) -> None:
         """Tell another control plane, which has taken over, the last parts of subtasks that have ended."""
         self.checkpoints.deliver_last_parts_again()

@@ -118,6 +118,10 @@ class Reception:
         """Renew a lease and take the reports in."""
         known = self._leases.renew(request.address, request.incarnation)
         lowest_ms: dict[str, int] = {}
+        if known and request.waits_for:
+            self._task_managers.waits_for[request.address] = request.waits_for
+        else:
+            self._task_managers.waits_for.pop(request.address, None)
         if known and self._is_of_deployment(request):
             for report in request.subtasks:
                 self._take_report(report, request.address)

@@ -35,6 +35,8 @@ class TaskManagers:
         self.membership = Membership(lease_timeout_ms)
         #: Connections to the task managers that hold a lease, by address.
         self.clients: dict[str, TaskManagerCalls] = {}
+        #: What rows of a task manager wait for outside of the job, by address; not of those that wait for nothing.
+        self.waits_for: dict[str, str] = {}
 
     def members(self) -> list[Member]:
         """All lease holders, by address."""

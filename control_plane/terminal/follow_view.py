@@ -63,6 +63,7 @@ class Moment:
             phase,
             bool(self.restoring),
             rejecting,
+            bool(_waits(self.status)),
         )
 
 
@@ -73,6 +74,7 @@ def line(moment: Moment) -> str:
     # Of a job that fails the cause has a line of its own, which comes last.
     if (status.waiting_for or status.cause) and status.state not in _FAILURES:
         parts[0] += f" ({status.waiting_for or status.cause})"
+    parts += _waits(status)
     parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s")
     if moment.checkpoint is not None:
         parts.append(_checkpoint(moment.checkpoint, moment.now_ms))
@@ -83,6 +85,11 @@ def line(moment: Moment) -> str:
         parts.append(_restoring(moment.restoring))
     parts += [_rejected(item) for item in status.rejected]
     return "; ".join(parts)
+
+
+def _waits(status: StatusView) -> list[str]:
+    """What rows wait for outside of the job, each thing once."""
+    return sorted({manager.waits_for for manager in status.task_managers if manager.waits_for})
 
 
 def screen(moment: Moment) -> RenderableType:
@@ -104,6 +111,8 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         yield "", Text(status.waiting_for or status.cause, "yellow")
     elif status.restart_cause:
         yield "", Text(f"last restart: {status.restart_cause}", "dim")
+    for told in _waits(status):
+        yield "waits", Text(told, "yellow")
     totals = status.totals
     yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
     for item in status.rejected:

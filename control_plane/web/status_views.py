@@ -79,7 +79,8 @@ def _ms(time_us: int | None) -> int | None:
 
 def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
     placed = Counter(control_plane.job.machine.placement.values())
-    membership, clients = control_plane.task_managers.membership, control_plane.task_managers.clients
+    members = control_plane.task_managers
+    membership, clients = members.membership, members.clients
     now_ms = monotonic_ms(control_plane.clock)
     return [
         TaskManagerView(
@@ -88,6 +89,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             subtasks=placed[member.name],
             heartbeat_age_ms=max(0, now_ms - (member.lease_end_ms - membership.lease_ms)),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
+            waits_for=members.waits_for.get(member.name, ""),
         )
         for member in membership.members()
     ]

@@ -81,6 +81,9 @@ class TaskManagerView(BaseModel):
     subtasks: int
     heartbeat_age_ms: int
     http: str = Field("", description="host:port of its pages: questions to state, and metrics")
+    waits_for: str = Field(
+        "", description="what its rows wait for outside of the job: a database that is away"
+    )
 
 
 class TotalsView(BaseModel):

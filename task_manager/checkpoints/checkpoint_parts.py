@@ -24,7 +24,11 @@ class ChangesApplied(Protocol):
     """Brings changes into a database; implemented by ``weir.state.cassandra.applying.Applying``."""
 
     def took(self, backend: PlacedStore, checkpoint_id: int, passed_id: int) -> None:
-        """A subtask takes part in a checkpoint; 0: with its last part, which counts for those after ``passed_id``."""
+        """A subtask takes part in a checkpoint; 0: with its last part, which counts for those after ``passed_id``.
+
+        Raises:
+            WeirError: changes cannot be applied any more.
+        """
 
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
         """A checkpoint is over."""

@@ -116,13 +116,14 @@ class CheckpointParticipant:
 
         Raises:
             CheckpointError: the job ends.
+            WeirError: the database that keeps the state has refused changes for good.
         """
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
         if backend is None:
             return part
-        hold = backend.hold_writes()
         if self._applying is not None:
             self._applying.took(backend, checkpoint_id, passed_id)
+        hold = backend.hold_writes()
         # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
         number = checkpoint_id or max(self.ended_id, passed_id) + 1
         with self._lock:

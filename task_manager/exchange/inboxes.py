@@ -51,12 +51,18 @@ class Inboxes:
         consumer = channel.consumer
         inbox = self._inboxes.get(consumer)
         stage = self.topology.graph.stage(consumer.stage_index)
+        name_of = self.topology.graph.name_of
         edges = [edge for edge in stage.inputs if edge.index == channel.edge_index]
         if inbox is None or not edges or edges[0].producer_stage != channel.producer.stage_index:
-            raise HandshakeError(f"channel {channel} does not end on task manager {self._address}")
+            raise HandshakeError(
+                f"the channel to {name_of(consumer)} does not end on task manager {self._address}"
+            )
         if channel.producer in self._gone:
             # What it sent last took longer than the news of its end.
-            raise HandshakeError(f"channel {channel}: its producer was given up for lost")
+            raise HandshakeError(
+                f"the channel from {name_of(channel.producer)} to {name_of(consumer)}: "
+                "its producer was given up for lost"
+            )
         if channel not in self._expected[consumer]:
             # In order before everything that comes on the channel, and before any later end of another input.
             inbox.put(Delivery(channel, ChannelOpened(), no_release))

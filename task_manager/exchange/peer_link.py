@@ -28,6 +28,7 @@ from weir.exchange import TextRoom
 from weir.records import Element, EndOfStream, batch_bytes
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, parse_address
+from weir.subtask_names import NameOf, numbered
 from weir.types import ChannelId
 
 #: How long a consumer's task manager may take to accept a channel.
@@ -51,6 +52,7 @@ class PeerLink:
         address: str,
         identity: JobIdentity,
         clock: Clock,
+        name_of: NameOf = numbered,
     ) -> None:
         """Connects in a thread of its own; channels can be opened meanwhile.
 
@@ -59,11 +61,13 @@ class PeerLink:
             address: ``host:port``.
             identity: of the job.
             clock: spaces messages.
+            name_of: what subtasks are called in errors.
         """
         self.address = address
         self.identity = identity
         self._stub = data_pb2_grpc.ExchangeStub(connection)
         self._clock = clock
+        self._name_of = name_of
         #: Guards the channels and the error.
         self._lock = threading.Lock()
         #: By number; those that were closed are gone.
@@ -146,7 +150,10 @@ class PeerLink:
 
     def _explain(self, reason: str, channel: ChannelId) -> WeirError:
         """What the sender on a channel of a broken link is told."""
-        return ConnectionLostError(f"channel {channel} to task manager {self.address} broke: {reason}")
+        consumer = self._name_of(channel.consumer)
+        return ConnectionLostError(
+            f"the channel to {consumer}, on task manager {self.address} broke: {reason}"
+        )
 
     def _fail(self, reason: str) -> None:
         with self._lock:

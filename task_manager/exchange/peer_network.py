@@ -19,6 +19,7 @@ from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.state.placement.remote import RemoteStateClient
+from weir.subtask_names import NameOf, numbered
 from weir.types import ChannelId
 
 Stub = TypeVar("Stub")
@@ -34,8 +35,13 @@ class PeerNetwork:
         config: TaskManagerConfig,
         clock: Clock,
         find_local_inbox: Callable[[ChannelId], Inbox],
+        name_of: NameOf = numbered,
     ) -> None:
-        """``address`` is this task manager's: channels to it go to an inbox that ``find_local_inbox`` returns."""
+        """``address`` is this task manager's: channels to it go to an inbox that ``find_local_inbox`` returns.
+
+        ``name_of``: what subtasks are called in errors.
+        """
+        self._name_of = name_of
         self._identity = identity
         self._address = address
         self._config = config
@@ -109,7 +115,7 @@ class PeerNetwork:
         """What all channels to another task manager go through."""
 
         def make(connection: grpc.Channel) -> PeerLink:
-            return PeerLink(connection, location, self._identity, self._clock)
+            return PeerLink(connection, location, self._identity, self._clock, self._name_of)
 
         with self._lock:
             if location not in self._links or self._links[location].is_broken:

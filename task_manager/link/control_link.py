@@ -213,6 +213,7 @@ class ControlLink:
             generation=runtime.identity.generation if runtime else 0,
             subtasks=server.reports(),
             ownership=server.ownership_reports(),
+            waits_for=runtime.waits_for if runtime else "",
         )
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)

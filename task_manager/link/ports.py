@@ -19,6 +19,11 @@ class LinkedJob(Protocol):
         """Whether nothing here needs a control plane any more."""
         ...
 
+    @property
+    def waits_for(self) -> str:
+        """What rows wait for outside of the job, one line; empty: nothing."""
+        ...
+
     def deliver_last_parts_again(self) -> None:
         """Tell another control plane the last parts of subtasks that have ended."""
         ...

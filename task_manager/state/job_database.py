@@ -78,6 +78,11 @@ class JobDatabase:
             requests_s=session.requests_s,
         )
 
+    @property
+    def waits_for(self) -> str:
+        """That the database does not answer, since when and why, one line; empty: it answers."""
+        return self.tables.session.why_away
+
     def close(self) -> None:
         """Stop applying, and give the session back."""
         from weir.state.cassandra.session import leave_session

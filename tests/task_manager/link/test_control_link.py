@@ -138,7 +138,7 @@ SHUTDOWN = beat(shutdown=True)
 
 
 def job(is_over=False):
-    return SimpleNamespace(identity=JOB, is_over=is_over)
+    return SimpleNamespace(identity=JOB, is_over=is_over, waits_for="")
 
 
 def linked(**answers):

@@ -104,7 +104,12 @@ class Applying:
             self._takers[store.changes] = _Taker(store)
 
     def took(self, backend: PlacedStore, checkpoint_id: int, passed_id: int) -> None:
-        """A subtask takes part in a checkpoint; 0: with its last part, which counts for those after ``passed_id``."""
+        """A subtask takes part in a checkpoint; 0: with its last part, which counts for those after ``passed_id``.
+
+        Raises:
+            WeirError: the database has refused changes for good: a job without rows would not notice.
+        """
+        self.check()
         with self._changed:
             taker = self._takers.get(backend)
             if taker is None:
@@ -155,7 +160,7 @@ class Applying:
                 )
 
     def check(self) -> None:
-        """Called before writes: raise what the database has refused for good, so that the job fails.
+        """Called before writes and at checkpoints: raise what the database has refused for good, so that the job fails.
 
         Raises:
             WeirError: see there.

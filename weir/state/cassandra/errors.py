@@ -57,9 +57,15 @@ def look_at(error: BaseException) -> Failure:
     The client's classes are told apart by their names: it raises subclasses of its own base, and a few plain ones.
     """
     names = [kind.__name__ for kind in type(error).__mro__]
-    reason = " ".join(str(error).split()) or names[0]
+    reason = _once(" ".join(str(error).split())) or names[0]
     is_passing = any(name in _PASSING for name in names) or isinstance(error, TimeoutError)
     return Failure(is_passing, reason, _mend(names, reason.lower()))
+
+
+def _once(reason: str) -> str:
+    """A reason less its beginning, where that is said again: "Request timed out: Request timed out"."""
+    beginning, _, rest = reason.partition(": ")
+    return rest if rest.lower().startswith(beginning.lower()) else reason
 
 
 def _mend(names: list[str], reason: str) -> str:
@@ -80,7 +86,7 @@ def _mend(names: list[str], reason: str) -> str:
     return ""
 
 
-def told(failure: Failure, address: str, doing: str, mend: str = "") -> StateError:
+def told(failure: Failure, address: str, doing: str, mend: str = "", *, is_final: bool = False) -> StateError:
     """The error for the user.
 
     Args:
@@ -88,6 +94,7 @@ def told(failure: Failure, address: str, doing: str, mend: str = "") -> StateErr
         address: of the database.
         doing: completes "cannot ...".
         mend: what to do if the failure itself does not say.
+        is_final: a job does not start again after it, although later the same request may succeed.
     """
     mend = (
         failure.mend
@@ -96,9 +103,17 @@ def told(failure: Failure, address: str, doing: str, mend: str = "") -> StateErr
     )
     text = f"Cassandra at {address} cannot {doing}: {failure.reason}" + (f"; {mend}" if mend else "")
     if failure.is_passing:
-        return DatabaseAwayError(text)
+        return away(text, is_final=is_final)
     error = StateError(text)
     error.failure_kind = FailureKind.PERMANENT
+    return error
+
+
+def away(text: str, *, is_final: bool) -> DatabaseAwayError:
+    """The error of a database that does not answer; ``is_final``: a job does not start again after it."""
+    error = DatabaseAwayError(text)
+    if is_final:
+        error.failure_kind = FailureKind.PERMANENT
     return error
 
 

@@ -20,7 +20,7 @@ from weir.clock import Clock, SystemClock
 from weir.errors import StateError
 from weir.state import patience
 from weir.state.cassandra.client import Client, local_statement, make_client, schema_statement
-from weir.state.cassandra.errors import DatabaseAwayError, Untyped, look_at, told
+from weir.state.cassandra.errors import DatabaseAwayError, Untyped, away, look_at, told
 from weir.state.cassandra.settings import CassandraSettings
 
 log = logging.getLogger(__name__)
@@ -82,6 +82,13 @@ class Session:
         """What the last attempt failed with, while the database does not answer."""
         return self._away_because
 
+    @property
+    def why_away(self) -> str:
+        """That the database does not answer, and what it said, one line; empty: it answers."""
+        because = self._away_because
+        since = f", for {self.away_s:.0f} s so far" if self.away_s else ""
+        return because and f"Cassandra at {self.settings.address} does not answer ({because}){since}"
+
     def connect(self, check_cancelled: CheckCancelled = never_cancelled) -> None:
         """Connect, and wait for the database as the settings say.
 
@@ -118,7 +125,7 @@ class Session:
             try:
                 self._check(check_cancelled)
                 if limit is not None:
-                    limit(self._why_away())
+                    limit(self.why_away)
                 if self._closed:
                     raise self._is_closed()
             except BaseException:
@@ -146,11 +153,13 @@ class Session:
         except DatabaseAwayError as error:
             # Whoever gives up does not know what was tried.
             because = self._away_because
-            raise DatabaseAwayError(f"{error} (it said: {because})" if because else str(error)) from None
+            text = f"{error} (it said: {because})" if because else str(error)
+            raise away(text, is_final=self._gives_up) from None
 
-    def _why_away(self) -> str:
-        because = self._away_because
-        return because and f"Cassandra at {self.settings.address} does not answer ({because})"
+    @property
+    def _gives_up(self) -> bool:
+        """Whether a database that is away ends jobs."""
+        return self.settings.when_away == "fail"
 
     def _is_closed(self) -> StateError:
         return StateError(f"the session with Cassandra at {self.settings.address} is closed")
@@ -275,7 +284,7 @@ class Session:
             failure = look_at(error)
             if not failure.is_passing or self._closed:
                 return False
-            if self.settings.when_away == "wait":
+            if not self._gives_up:
                 return True
             return self._clock.monotonic_s() - began_s < self.settings.give_up_after_ms / 1e3
 
@@ -301,17 +310,20 @@ class Session:
             raise
         except Exception as error:
             if not is_worth_it(error):
-                raise told(look_at(error), self.settings.address, doing, mend) from error
+                raise self._told(error, doing, mend) from error
             self._note_away(look_at(error).reason, doing)
             await asyncio.sleep(_PAUSE_S)
             try:
                 result = await attempts(again)
             except Exception as later:
-                raise told(look_at(later), self.settings.address, doing, mend) from later
+                raise self._told(later, doing, mend) from later
         if self._away_since_s:
             log.info("Cassandra at %s answers again, after %.1f s", self.settings.address, self.away_s)
             self._away_since_s, self._away_because = 0.0, ""
         return result
+
+    def _told(self, error: Exception, doing: str, mend: str) -> StateError:
+        return told(look_at(error), self.settings.address, doing, mend, is_final=self._gives_up)
 
     def _note_away(self, reason: str, doing: str) -> None:
         self.retries += 1
