@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
@@ -166,9 +167,14 @@ class ControlPlane:
             start.next_checkpoint_id,
             self.record,
             tell_job=self._tell_job,
-            progressed=policy.progressed,
+            progressed=partial(self._progressed, policy),
             superseded=lambda: self.coordinator.superseded.set(),
         )
+
+    def _progressed(self, policy: RestartPolicy) -> None:
+        """A checkpoint is complete."""
+        policy.progressed()
+        self.leases.progressed()
 
     def _rescaler(self, rescales: RescaleLog) -> Rescaler:
         return Rescaler(

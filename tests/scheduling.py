@@ -9,6 +9,7 @@ _TOGETHER = {
     "Cassandra": (
         "tests/scenarios/test_cassandra.py",
         "tests/scenarios/test_connected.py",
+        "tests/scenarios/test_database_away.py",
         "tests/weir/state/cassandra/test_real_database.py",
         "tests/weir/state/test_conformance.py",
         "tests/weir/state/test_packed.py",

@@ -100,9 +100,21 @@ class Leases:
             HandshakeError: the address has another form than ``host:port``.
         """
         self._forgive_own_pause()
-        now_ms = self._now_ms
-        answer = self._task_managers.membership.heartbeat(parse_address(address), incarnation, now_ms)
+        membership = self._task_managers.membership
+        before_ms = membership.lease_ms
+        answer = membership.heartbeat(parse_address(address), incarnation, self._now_ms)
+        if membership.lease_ms > before_ms:
+            log.warning(
+                "task manager %s was taken for dead and is only slow, again without a checkpoint in between: "
+                "leases last %d ms from now on",
+                address,
+                membership.lease_ms,
+            )
         return answer is HeartbeatAnswer.RENEWED
+
+    def progressed(self) -> None:
+        """A checkpoint is complete: leases that were made longer may become shorter again."""
+        self._task_managers.membership.length.progressed(self._now_ms)
 
     def deregister(self, request: control_pb2.DeregisterRequest) -> None:
         """End a lease."""

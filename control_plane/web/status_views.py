@@ -87,7 +87,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             address=member.name,
             operator_quota=member.quota,
             subtasks=placed[member.name],
-            heartbeat_age_ms=max(0, now_ms - (member.lease_end_ms - membership.lease_ms)),
+            heartbeat_age_ms=max(0, now_ms - member.heard_ms),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
             waits_for=members.waits_for.get(member.name, ""),
         )

@@ -126,8 +126,8 @@ class CassandraConfig(Section):
     )
     when_away: Literal["wait", "fail"] = setting(
         "wait",
-        "While the database cannot be reached: `wait`: rows wait, and the log says so. `fail`: the job fails, and "
-        "starts again.",
+        "While the database cannot be reached: `wait`: rows wait, and the log and `/status` say so. `fail`: the "
+        "job ends; started again, it goes on from its latest checkpoint.",
     )
     give_up_after_ms: int = setting(
         10_000,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from weir.errors import FencedError
+from weir.protocol.lease_length import LeaseLength
 from weir.types import Address
 
 #: Ended incarnations that are remembered in order to refuse them.
@@ -32,6 +33,8 @@ class Member:
     registered_ms: int
     #: The lease ends at this time unless a heartbeat comes before it.
     lease_end_ms: int
+    #: When it was heard last.
+    heard_ms: int = 0
 
     @property
     def name(self) -> str:
@@ -61,12 +64,17 @@ class Membership:
     """The lease table. One thread at a time; times are ms of any clock that never goes back."""
 
     def __init__(self, lease_ms: int) -> None:
-        if lease_ms <= 0:
-            raise ValueError(f"lease_ms is {lease_ms}; it must be positive")
-        self.lease_ms = lease_ms
+        #: How long leases are now.
+        self.length = LeaseLength(lease_ms)
         self._members: dict[Address, Member] = {}
-        self._ended: OrderedDict[str, None] = OrderedDict()
+        #: Whether it was taken for dead, and has not been heard since.
+        self._ended: OrderedDict[str, bool] = OrderedDict()
         self._registrations = 0
+
+    @property
+    def lease_ms(self) -> int:
+        """How long a lease lasts that begins now."""
+        return self.length.lease_ms
 
     def members(self) -> list[Member]:
         """All lease holders, by address. Call :meth:`expire` first."""
@@ -96,22 +104,31 @@ class Membership:
                     f"{member.address}; every process needs an incarnation of its own"
                 )
         if current is not None and same:
-            renewed = replace(current, quota=quota, lease_end_ms=self._lease_end_ms(current, now_ms))
+            renewed = replace(
+                current, quota=quota, lease_end_ms=self._lease_end_ms(current, now_ms), heard_ms=now_ms
+            )
             self._members[address] = renewed
             return Registration(renewed)
         if current is not None:
             self._end(current)
         self._registrations += 1
-        member = Member(address, incarnation_id, quota, self._registrations, now_ms, now_ms + self.lease_ms)
+        member = Member(
+            address, incarnation_id, quota, self._registrations, now_ms, now_ms + self.lease_ms, now_ms
+        )
         self._members[address] = member
         return Registration(member, replaced=current)
 
     def heartbeat(self, address: Address, incarnation_id: str, now_ms: int) -> HeartbeatAnswer:
         """Renew the lease, if the sender still holds it at ``now_ms``."""
+        if self._ended.get(incarnation_id):
+            self._ended[incarnation_id] = False
+            self.length.found_alive(now_ms)
         member = self._members.get(address)
         if member is None or member.incarnation_id != incarnation_id or member.lease_end_ms <= now_ms:
             return HeartbeatAnswer.UNKNOWN
-        self._members[address] = replace(member, lease_end_ms=self._lease_end_ms(member, now_ms))
+        self._members[address] = replace(
+            member, lease_end_ms=self._lease_end_ms(member, now_ms), heard_ms=now_ms
+        )
         return HeartbeatAnswer.RENEWED
 
     def renew_all(self, now_ms: int) -> None:
@@ -124,6 +141,7 @@ class Membership:
         lost = [member for member in self.members() if member.lease_end_ms <= now_ms]
         for member in lost:
             self._end(member)
+            self._ended[member.incarnation_id] = True
         return lost
 
     def deregister(self, address: Address, incarnation_id: str) -> Member | None:
@@ -144,6 +162,6 @@ class Membership:
 
     def _end(self, member: Member) -> None:
         del self._members[member.address]
-        self._ended[member.incarnation_id] = None
+        self._ended[member.incarnation_id] = False
         if len(self._ended) > ENDED_INCARNATIONS_MAX:
             self._ended.popitem(last=False)
