@@ -152,7 +152,7 @@ class PeerLink:
         """What the sender on a channel of a broken link is told."""
         consumer = self._name_of(channel.consumer)
         return ConnectionLostError(
-            f"the channel to {consumer}, on task manager {self.address} broke: {reason}"
+            f"the channel to {consumer} on task manager {self.address} broke: {reason}"
         )
 
     def _fail(self, reason: str) -> None:

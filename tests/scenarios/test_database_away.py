@@ -37,7 +37,7 @@ def parameters(tmp_path, write_events):
 def test_a_database_that_is_stopped_is_waited_for_and_who_looks_is_told(
     make_cluster, settings, parameters, cassandra_node, tmp_path
 ):
-    """After checkpoints were complete and before they are applied; then their task manager dies, too."""
+    """In the midst of its checkpoints; then its task manager dies, too."""
     address = f"127.0.0.1:{cassandra_node.port}"
     cluster = make_cluster(settings=settings, task_managers=1)
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
