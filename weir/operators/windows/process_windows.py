@@ -103,7 +103,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """What the author's code makes of windows, in batches of about the usual size."""
-        found: list[pa.RecordBatch] = []
+        found, rows = list[pa.RecordBatch](), 0
         for (key, bounds, owners), time_ms in zip(
             self._with_owners(windows), windows.times_ms.tolist(), strict=True
         ):
@@ -113,9 +113,10 @@ class ProcessWindowOperator(WindowAggregateOperator):
                     self._kept.clear(owner)
             if result is not None and result.num_rows:
                 found.append(self._leaving(key, bounds, time_ms, result))
-            if sum(batch.num_rows for batch in found) >= self._batch_size:
+                rows += result.num_rows
+            if rows >= self._batch_size:
                 yield from self._batches(found)
-                found = []
+                found, rows = [], 0
         yield from self._batches(found)
 
     def _with_owners(

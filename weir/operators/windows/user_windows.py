@@ -56,21 +56,25 @@ class UserWindows(ABC):
             raise UserFunctionError(
                 f"step {self._step!r}: {name} returned {type(frame).__name__}, not a pl.DataFrame or None; {about}"
             )
-        missing = [column for column in schema.names if column not in frame.columns]
-        if missing or len(frame.columns) > len(schema.names):
-            raise UserFunctionError(
-                f"step {self._step!r}: {name} returned columns {', '.join(frame.columns)}; declared are "
-                f"{', '.join(schema.names)}; {about}"
-            )
+        # A call for each window: what is as declared, as mostly, is not made again.
+        if frame.columns != schema.names:
+            missing = [column for column in schema.names if column not in frame.columns]
+            if missing or len(frame.columns) > len(schema.names):
+                raise UserFunctionError(
+                    f"step {self._step!r}: {name} returned columns {', '.join(frame.columns)}; declared are "
+                    f"{', '.join(schema.names)}; {about}"
+                )
+            frame = frame.select(schema.names)
         try:
-            table = frame.select(schema.names).to_arrow(compat_level=pl.CompatLevel.oldest()).cast(schema)
+            table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+            if table.schema != schema:
+                table = table.cast(schema)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, ValueError) as error:
             raise UserFunctionError(
                 f"step {self._step!r}: {name} returned other types than declared: {error}; {about}"
             ) from error
         batches = table.combine_chunks().to_batches()
-        empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-        return batches[0] if batches else empty
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
 class RowsWindows(UserWindows):
@@ -86,9 +90,9 @@ class RowsWindows(UserWindows):
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
         chunks = [decoded(data) for owner in owners for data in self._kept.of(owner)]
-        whole = pa.Table.from_batches(chunks)
-        order = pc.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")])
-        (rows,) = whole.take(order).combine_chunks().to_batches()
+        rows = pa.concat_batches(chunks)
+        if rows.num_rows > 1:
+            rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
         frame = pl.DataFrame(rows.select(user_columns(rows.schema)))
         function = self._spec.factory
         name = getattr(function, "__qualname__", type(function).__name__)
