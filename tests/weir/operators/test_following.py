@@ -14,6 +14,7 @@ import weir
 from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
+from weir.operators.sources.local_input import LOCAL_INPUT
 from weir.testing.manual_clock import ManualClock
 
 START_US = 1_700_000_000_000_000
@@ -161,6 +162,21 @@ def test_folders_that_turn_up_are_columns_over_restarts_too(tmp_path, source, ad
     add(tmp_path / "day=x", f"a.{suffix}", [1])
     with pytest.raises(InputError, match=rf"day=x/a.{suffix}: column day is 'x' by its folder"):
         run.read(40)
+
+
+def test_after_a_look_that_waited_long_for_its_answer_as_much_time_is_for_rows(tmp_path, monkeypatch):
+    add_lines(tmp_path, "a", [1])
+    run = Run(weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True)).read(2)
+    find = LOCAL_INPUT.find
+
+    def find_slowly(*arguments):
+        run.clock.advance_ms(7_000)
+        return find(*arguments)
+
+    run.clock.advance_ms(1_000)
+    monkeypatch.setattr(type(LOCAL_INPUT), "find", lambda self, *arguments: find_slowly(*arguments))
+    poll = run.readers[0].poll(10)
+    assert poll.next_poll_us == run.clock.now_us() + 7_000_000
 
 
 def test_files_of_one_look_come_in_the_order_of_their_names(tmp_path):

@@ -41,7 +41,8 @@ from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
 LOOK_US = 500_000
-#: By how much longer it waits than a look takes of the CPU: of ten thousand files, that is a while.
+#: By how much longer it waits than a look takes of the CPU: of ten thousand files, that is a while. Of a remote
+#: directory the wait for answers counts, too, once: rows are not read meanwhile.
 _REST_FACTOR = 20
 
 log = logging.getLogger(__name__)
@@ -155,12 +156,13 @@ class FileReader(BatchSource):
         now_us = self._clock.now_us()
         if self._discovery is None or now_us < self._next_look_us:
             return False
-        began_ns = time.thread_time_ns()
+        began_ns, began_s = time.thread_time_ns(), self._clock.monotonic_s()
         # A file is taken in when it has content: who makes it in place has only begun.
         is_known = None if self._may_grow else self._discovery.is_known
         files = [file for file in self._files.find(self._find_path, is_known) if file.size_bytes]
         look_us = (time.thread_time_ns() - began_ns) // 1000
-        self._next_look_us = now_us + max(LOOK_US, _REST_FACTOR * look_us)
+        waited_us = round((self._clock.monotonic_s() - began_s) * 1_000_000)
+        self._next_look_us = self._clock.now_us() + max(LOOK_US, _REST_FACTOR * look_us, waited_us)
         if self._file_spec.order == "modified":
             files.sort(key=lambda file: (file.modified_us, file.path))
         sizes = {file.path: file.size_bytes for file in files}
