@@ -24,6 +24,7 @@ from weir.exchange import TextRoom
 from weir.records import Element, batch_bytes
 from weir.rpc.wire import JobIdentity
 from weir.state.placement.remote import RemoteStateClient
+from weir.subtask_names import NameOf, numbered
 from weir.types import ChannelId
 
 if TYPE_CHECKING:
@@ -46,9 +47,10 @@ class SimulatedNetwork(PeerNetwork):
         config: TaskManagerConfig,
         clock: Clock,
         find_local_inbox: Callable[[ChannelId], Inbox],
+        name_of: NameOf = numbered,
     ) -> None:
         """Made at a deployment; ``source`` is the process."""
-        super().__init__(identity, address, config, clock, find_local_inbox)
+        super().__init__(identity, address, config, clock, find_local_inbox, name_of)
         # What the machine's processor does must not decide anything here: every other seed has a process that is
         # always busy, so that rows travel in waves.
         cores = 0.5 if source.world.is_busy else 0.0
