@@ -11,6 +11,7 @@ from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.processors import keep_rows_together
 from task_manager.queries.question_server import QuestionServer
 from task_manager.server import TaskManagerServer
 from weir.clock import SystemClock
@@ -42,6 +43,7 @@ class TaskManagerProcess:
             else metrics_port(config.prometheus, config.task_manager.tm_port)
         )
         clock, section = SystemClock(), self._config.task_manager
+        self._clock = clock
         control_planes = ControlPlanes(control_plane_addresses(section))
         self._link = ControlLink(section, control_planes, clock)
         calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
@@ -65,6 +67,8 @@ class TaskManagerProcess:
             WeirError: a port is taken, the control plane does not answer, and the like.
         """
         let_grpc_sleep()
+        if self._config.task_manager.one_processor:
+            keep_rows_together(self._clock)
         address = self._server.start()
         log.info("listening on %s", address)
         try:

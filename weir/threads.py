@@ -235,6 +235,8 @@ class MachineThreads:
 
 _MACHINE = MachineThreads()
 _installed: Threads = _MACHINE
+_rows: list[threading.Thread] = []
+_rows_lock = threading.Lock()
 
 
 def install(threads: Threads | None) -> None:
@@ -286,6 +288,19 @@ def wait(futures: Collection[Future[Any]], timeout_s: float) -> bool:
 def sleep(seconds: float) -> None:
     """See :class:`Threads`."""
     _installed.sleep(seconds)
+
+
+def works_on_rows() -> None:
+    """Tell that the calling thread works on rows until it ends, for who decides on which processors these run."""
+    with _rows_lock:
+        _rows[:] = [each for each in _rows if each.is_alive()]
+        _rows.append(threading.current_thread())
+
+
+def that_work_on_rows() -> set[int]:
+    """What the kernel calls the threads that have told so and have not ended."""
+    with _rows_lock:
+        return {each.native_id for each in _rows if each.native_id is not None and each.is_alive()}
 
 
 def sleep_to_the_point() -> None:

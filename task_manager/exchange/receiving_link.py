@@ -15,6 +15,7 @@ from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head
 from task_manager.exchange.lending import Lending
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some
+from weir import threads
 from weir.clock import Clock
 from weir.errors import HandshakeError
 from weir.records import EndOfStream
@@ -91,6 +92,7 @@ class ReceivingLink:
             OSError: the connection is broken; the other end reports why.
             HandshakeError: what came is not a frame.
         """
+        threads.works_on_rows()
         threading.Thread(target=self._reply, name="credits to a task manager", daemon=True).start()
         lending = Lending(reader, self._take_frame)
         try:

@@ -101,6 +101,7 @@ class Subtask(ABC):
             self._change(SubtaskState.FINISHED)
 
     def _run_to_end(self) -> None:
+        threads.works_on_rows()
         self._chain.open()
         self._upkeep.begin()
         self._change(SubtaskState.DEPLOYED)
