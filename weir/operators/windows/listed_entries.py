@@ -17,8 +17,8 @@ from weir import keys as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.state.tables.window_entries import NEVER_MS, key_offsets
 
-#: Of a pane.
-_BUCKETS = 128
+#: Of a pane, at most, and entries of the first ones added for each: to take a bucket out costs as much as some hundred.
+_BUCKETS_MAX, _ENTRIES_WORTH_A_BUCKET = 128, 512
 _WIDTHS = (np.uint8, np.uint16, np.uint32)
 
 
@@ -95,7 +95,8 @@ class ListedEntries:
     def __init__(self, end_ms: int, gap_ms: int) -> None:
         """``end_ms``: of the pane, which is as long as the gap."""
         self._start_ms, self._gap_ms = end_ms - gap_ms, gap_ms
-        self._buckets: list[list[_Block]] = [[] for _ in range(_BUCKETS)]
+        #: As many as the entries that are added first are worth.
+        self._buckets: list[list[_Block]] = []
         #: The first bucket that was not brought in order; what was, and how many of it were taken.
         self._next = 0
         self._sorted: ListedRows | None = None
@@ -105,11 +106,15 @@ class ListedEntries:
         """List entries, in any order."""
         if not len(rows.lasts_ms):
             return
-        at = (rows.lasts_ms - self._start_ms) * _BUCKETS // self._gap_ms
-        buckets = np.clip(at, 0, _BUCKETS - 1).astype(np.uint8)
+        if not self._buckets:
+            wanted = -(-len(rows.lasts_ms) // _ENTRIES_WORTH_A_BUCKET)
+            self._buckets = [[] for _ in range(min(wanted, _BUCKETS_MAX))]
+        count = len(self._buckets)
+        at = (rows.lasts_ms - self._start_ms) * count // self._gap_ms
+        buckets = np.clip(at, 0, count - 1).astype(np.uint8)
         order = np.argsort(buckets, kind="stable")
         lasts_ms, keys, cells = rows.part(order)
-        bounds = np.searchsorted(buckets[order], np.arange(_BUCKETS + 1)).tolist()
+        bounds = np.searchsorted(buckets[order], np.arange(count + 1)).tolist()
         narrow_lasts, lengths = _narrowed(lasts_ms), _narrowed(np.diff(keys.offsets).astype(np.int64))
         narrow_cells = [_narrowed(np.ascontiguousarray(column)) for column in cells.integers.T]
         narrow_presence = [_narrowed(column.astype(np.int64)) for column in cells.presence.T]
@@ -143,7 +148,7 @@ class ListedEntries:
     def _sort_next(self, gone_ms: int) -> bool:
         """Bring the next bucket in order, if it may have what is before a time; False: there is none."""
         self._sorted = None
-        while self._next < _BUCKETS:
+        while self._next < len(self._buckets):
             blocks = self._buckets[self._next]
             if blocks:
                 if min(block.first_ms for block in blocks) >= gone_ms:
