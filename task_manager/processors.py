@@ -124,10 +124,14 @@ def keep_rows_together(clock: Clock) -> None:
 
 
 def _keep(clock: Clock) -> None:
+    processors = Processors(clock)
     try:
-        Processors(clock).run()
+        processors.run()
     except OSError as error:
-        log.info("the rows' threads run on all processors: %s", error)
+        log.info("the threads that work on rows run on all processors: %s", error)
+        # A processor may have been taken away from the process while they were on it.
+        with contextlib.suppress(OSError):
+            processors.place(None)
 
 
 class Processors:
