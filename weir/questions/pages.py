@@ -113,7 +113,7 @@ class StatePages:
         answer: Any
         try:
             names = _names(parts)
-            given = dict(parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True))
+            given = _parameters(scope["query_string"])
             if names[0] == "state" and not (len(names) > 2 and names[2]):
                 if given:
                     raise QueryError(
@@ -177,6 +177,18 @@ def _names(parts: Sequence[bytes]) -> list[str]:
         return [unquote_to_bytes(part).decode() for part in parts]
     except UnicodeDecodeError:
         raise QueryError(400, "the path is no text in UTF-8; write a key of bytes as base64:...") from None
+
+
+def _parameters(query: bytes) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query.decode(), keep_blank_values=True, errors="strict")
+    except UnicodeDecodeError:
+        raise QueryError(400, "the parameters are no text in UTF-8; write bytes as base64:...") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        twice = next(name for name in given if sum(name == other for other, _ in pairs) > 1)
+        raise QueryError(400, f"{twice!r} is there more than once; give it once")
+    return given
 
 
 def _wants_arrow(scope: Scope) -> bool:

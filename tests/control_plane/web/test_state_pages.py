@@ -68,6 +68,10 @@ def test_answers_and_refusals(monkeypatch):
     # Not the key that its bytes would be with what cannot be read replaced.
     reply = client.get("/state/count/words/%FF%FE")
     assert (reply.status_code, reply.json()["error"][:28]) == (400, "the path is no text in UTF-8")
+    reply = client.get("/state/count/words?from=%FF")
+    assert (reply.status_code, reply.json()["error"][:34]) == (400, "the parameters are no text in UTF-")
+    reply = client.get("/state/count/words?from=a&to=c&from=b")
+    assert (reply.status_code, reply.json()["error"]) == (400, "'from' is there more than once; give it once")
     reply = client.get("/state/count/words?form=a")
     assert reply.status_code == 400
     assert reply.json()["error"].startswith("'form' is no parameter")

@@ -19,7 +19,7 @@ from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import StateFormat
-from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, QueryError, Question
+from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, Question
 from weir.questions.askable import askable, refused_step
 from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
@@ -226,14 +226,12 @@ def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]
     """``start <= key < stop`` of user keys."""
     start, stop = b"", None
     if question.prefix is not None:
-        if not asked.keys.is_text:
-            raise QueryError(400, "prefix is for keys of one column of text; give from and to")
-        start = question.prefix.encode()
+        start = asked.keys.prefix(question.prefix)
         stop = prefix_end(start)
     if question.first is not None:
-        start = asked.keys.encode(question.first)
+        start = asked.keys.bound(question.first)
     if question.last is not None:
-        stop = asked.keys.encode(question.last) + b"\0"
+        stop = asked.keys.bound(question.last) + b"\0"
     if question.after:
         after = bytes.fromhex(question.after)
         if question.reverse:

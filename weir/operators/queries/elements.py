@@ -159,7 +159,7 @@ class ElementFormat(StateFormat):
         assert isinstance(state, MapState)
         start, stop = ELEMENT, _AFTER
         if question.prefix is not None:
-            start = ELEMENT + question.prefix.encode()
+            start = ELEMENT + _map_prefix(state, question.prefix)
             stop = min(stop, prefix_end(start) or stop)
         if question.first is not None:
             start = ELEMENT + _map_key(state, question.first)
@@ -259,6 +259,17 @@ def _map_key(state: MapState, text: str) -> bytes:
         except (TypeError, ValueError):
             continue
     raise QueryError(400, f"{text!r} is no key of the map {state.name!r}")
+
+
+def _map_prefix(state: MapState, text: str) -> bytes:
+    for read in (str, bytes_of):
+        try:
+            return state.key_type.encode(read(text))
+        except (TypeError, ValueError):
+            continue
+    raise QueryError(
+        400, f"prefix is for maps whose keys are text; of the map {state.name!r} give from and to"
+    )
 
 
 def _time_after(key: bytes, start: int) -> int:

@@ -31,11 +31,6 @@ class KeyText:
         """Whether the bytes of keys are in the order of their values."""
         return len(self._columns) == 1
 
-    @property
-    def is_text(self) -> bool:
-        """Whether keys have prefixes that mean something."""
-        return self.is_ordered and is_bytes_like(self._columns[0].type)
-
     def encode(self, text: str) -> bytes:
         """The bytes of a key; of several columns the text is a JSON array.
 
@@ -58,6 +53,32 @@ class KeyText:
                 )
         arrays = [_array(part, column) for part, column in zip(parts, self._columns, strict=True)]
         return weir_keys.key_bytes(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names).key(0)
+
+    def bound(self, text: str) -> bytes:
+        """The bytes of a key that ends a range.
+
+        Raises:
+            QueryError: it is no key of this type, or of several columns: the order of their bytes means nothing.
+        """
+        if not self.is_ordered:
+            raise QueryError(
+                400,
+                f"from and to are for keys of one column, and not of {', '.join(self._names)}: ask for single keys, "
+                "or page by page for all",
+            )
+        return self.encode(text)
+
+    def prefix(self, text: str) -> bytes:
+        """The bytes that all keys with a prefix begin with.
+
+        Raises:
+            QueryError: keys have no prefixes that mean something, or it is no base64.
+        """
+        if not self.is_ordered:
+            raise QueryError(400, f"prefix is for keys of one column, and not of {', '.join(self._names)}")
+        if not is_bytes_like(self._columns[0].type):
+            raise QueryError(400, "prefix is for keys that are text; give from and to")
+        return self.encode(text)
 
     def column(self, keys: Sequence[bytes]) -> pa.Array:
         """Keys as Arrow: of their column's type, or of several columns a struct of them.

@@ -27,6 +27,25 @@ def test_keys_as_text():
         one.encode("twelve")
 
 
+def test_keys_of_several_columns_have_neither_bounds_nor_prefixes():
+    # Their bytes begin with lengths: what is between two of them is between them by chance.
+    many = KeyText([pa.field("s", pa.string()), pa.field("n", pa.int64())])
+    with pytest.raises(QueryError, match="from and to are for keys of one column, and not of s, n"):
+        many.bound('["a", 5]')
+    with pytest.raises(QueryError, match="prefix is for keys of one column, and not of s, n"):
+        many.prefix("a")
+
+
+def test_prefixes_of_keys():
+    assert KeyText([pa.field("s", pa.string())]).prefix("ü") == "ü".encode()
+    binary = KeyText([pa.field("b", pa.binary())])
+    assert (binary.prefix("a"), binary.prefix("base64:/wA=")) == (b"a", b"\xff\0")
+    with pytest.raises(QueryError, match="is no binary"):
+        binary.prefix("base64:!")
+    with pytest.raises(QueryError, match="prefix is for keys that are text; give from and to"):
+        KeyText([pa.field("n", pa.int32())]).prefix("1")
+
+
 @pytest.mark.parametrize(
     ("dtype", "value"),
     [

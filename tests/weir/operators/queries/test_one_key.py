@@ -66,6 +66,13 @@ def test_one_key(graph, written, state, given, expected):
     assert ask(graph, written, state, "bob", **given) == expected
 
 
+def test_a_map_whose_keys_are_numbers_has_no_prefixes(graph, written):
+    with pytest.raises(
+        QueryError, match="prefix is for maps whose keys are text; of the map 'numbers' give from"
+    ):
+        ask(graph, written, "numbers", "bob", prefix="2")
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
     ("state", "given"),
