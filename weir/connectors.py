@@ -292,7 +292,8 @@ class Parquet(FileSource):
     A column may have a narrower type than the schema says, if none of its values is changed by that (int32 where int
     is declared, float32 or int32 where float is, milliseconds where microseconds are). That holds within lists and
     structs, too. A map is a list of structs ``key``, ``value``; a column of JSON a text, of UUIDs bytes. A column that
-    a file does not have may be in the names of its folders, as partitioned sinks write them: ``day=2026-11-22``.
+    a file does not have may be in the names of its folders, as partitioned sinks write them: ``day=2026-11-22``; else
+    it is null, if it may be.
 
     Attributes:
         path: where it is.

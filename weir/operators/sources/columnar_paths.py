@@ -20,6 +20,10 @@ class NoSuchColumnError(Exception):
     """A file has no such column; the message says what it has."""
 
 
+class AbsentColumnError(NoSuchColumnError):
+    """Nothing in the file has the name: a column that may be null is null there."""
+
+
 @dataclass(frozen=True, slots=True)
 class FilePlaces:
     """Where columns are in one file.
@@ -27,7 +31,8 @@ class FilePlaces:
     Attributes:
         types: by column, in the order in which they are read, the types of their values.
         paths: of those that are in the file.
-        constants: of those that are in the names of the file's folders, the value of all rows.
+        constants: of those that are in the names of the file's folders, the value of all rows; null of those that are
+            nowhere.
     """
 
     types: Mapping[str, pa.DataType]
@@ -69,20 +74,24 @@ class FilePlaces:
         return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path]) -> FilePlaces:
+def find_columns(
+    file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[str, Path], required: Collection[str] = ()
+) -> FilePlaces:
     """Where columns are in a file.
 
     They are at the path that was given; else a column of the name, in the name of a folder (``day=2026-11-22``), or at
-    the path that the name is.
+    the path that the name is. A column that may be null is null where the file does not have it, as files of before it
+    was added do not.
 
     Args:
         file: its path.
         found: of the file.
         wanted: the columns.
         given: paths of some of them.
+        required: columns that must be there although they may be null.
 
     Raises:
-        NoSuchColumnError: there is none, or more than one.
+        NoSuchColumnError: there is none that must be, or more than one.
         InputError: a folder has a value of another type.
     """
     types: dict[str, pa.DataType] = {}
@@ -93,8 +102,15 @@ def find_columns(file: str, found: pa.Schema, wanted: pa.Schema, given: Mapping[
         if name in constants:
             types[name] = field.type
         else:
-            paths[name] = path = given.get(name) or _own_path(name, found)
-            types[name] = _type_at(found, path, field.type)
+            path = given.get(name) or _own_path(name, found)
+            try:
+                types[name] = _type_at(found, path, field.type)
+            except AbsentColumnError:
+                if not field.nullable or name in required:
+                    raise
+                types[name], constants[name] = field.type, pa.scalar(None, field.type)
+            else:
+                paths[name] = path
     return FilePlaces(types, paths, constants)
 
 
@@ -112,7 +128,7 @@ def _type_at(found: pa.Schema, path: Path, wanted: pa.DataType) -> pa.DataType:
     count = found.names.count(path[0])
     if count != 1:
         only = f"there is no column {path_text(path)} ({wanted}), only {', '.join(found.names)}"
-        raise NoSuchColumnError(f"column {path[0]} is there twice" if count else only)
+        raise NoSuchColumnError(f"column {path[0]} is there twice") if count else AbsentColumnError(only)
     at: pa.DataType = found.field(path[0]).type
     for number, key in enumerate(path[1:], start=1):
         before = path_text(path[:number])
@@ -125,8 +141,10 @@ def _type_at(found: pa.Schema, path: Path, wanted: pa.DataType) -> pa.DataType:
             raise NoSuchColumnError(f"{path_text(path)} is not there: {before} is {at}, not a struct")
         names = [field.name for field in at]
         if names.count(key) != 1:
-            what = "twice" if key in names else f"not there: {before} has {', '.join(names)}"
-            raise NoSuchColumnError(f"{path_text(path[: number + 1])} is {what}")
+            at_key = path_text(path[: number + 1])
+            if key in names:
+                raise NoSuchColumnError(f"{at_key} is twice")
+            raise AbsentColumnError(f"{at_key} is not there: {before} has {', '.join(names)}")
         at = at.field(key).type
     return at
 

@@ -41,11 +41,16 @@ class ColumnarReader(FileReader):
         """Where the columns that are read are in a file.
 
         Raises:
-            InputError: the file does not have each column of the schema once, with its type or a narrower one.
+            InputError: the file does not have each column of the schema once, with its type or a narrower one; or it
+                has none of them. It need not have one that may be null.
         """
-        given = dict(self._columnar_spec.paths)
+        spec, given = self._columnar_spec, dict(self._columnar_spec.paths)
+        required = () if spec.event_time_column is None else (spec.event_time_column,)
         try:
-            places = find_columns(path, found, self._columnar_spec.schema, given)
+            places = find_columns(path, found, spec.schema, given, required)
+            if not places.paths and not any(value.is_valid for value in places.constants.values()):
+                # A file of something else is not a file of nulls: its first column is refused.
+                find_columns(path, found, spec.schema, given, spec.schema.names)
         except NoSuchColumnError as error:
             raise InputError(f"{path}: {error}; correct the source's schema or the file") from None
         for field in self._columnar_spec.schema:
@@ -55,7 +60,7 @@ class ColumnarReader(FileReader):
                     f"{path}: column {field.name} has type {actual}, the source's schema says {field.type}, and "
                     f"that does not hold every such value: correct the schema or the file"
                 )
-        return find_columns(path, found, self._columnar_spec.schema_read, given)
+        return find_columns(path, found, spec.schema_read, given, required)
 
     def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """Put rows with forbidden nulls aside; ``first`` is the place of the first row."""

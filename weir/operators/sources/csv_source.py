@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -28,7 +28,8 @@ class CsvReader(LineSource):
     """Reads one subtask's splits of CSV files; ``csv_scan`` defines which records are good.
 
     A file is one split, unless no field holds a newline (``quoted_newlines=False``): from the middle of a file nobody
-    can tell a record's end from a newline in quotes. Columns that a file lacks may be in the names of its folders.
+    can tell a record's end from a newline in quotes. Columns that a file lacks may be in the names of its folders;
+    else they are null, if they may be.
     """
 
     def __init__(self, spec: CsvSpec) -> None:
@@ -46,7 +47,7 @@ class CsvReader(LineSource):
         #: The one of the last file, and the fields and the columns of folders that it was made for.
         self._decoder: CsvDecoder | None = None
         self._decoder_for: object = None
-        #: Of the columns that are read, those that the open file's folders say, and the file does not.
+        #: Of the columns that are read, those that the open file does not say, but its folders; or nothing does.
         self._of_folders: Mapping[str, pa.Scalar] = {}
         #: One of these that has no value, and must have one.
         self._null_column: str | None = None
@@ -55,8 +56,9 @@ class CsvReader(LineSource):
 
     def _begin_split(self, reader: LineReader) -> None:
         fields, self._first_record = self._fields(reader.split)
-        found = folder_constants(reader.path, self._spec.schema, fields)
         schema, time_column = self._spec.schema_read, self._spec.event_time_column
+        found = folder_constants(reader.path, self._spec.schema, fields)
+        found |= self._absent({*fields, *found})
         self._of_folders = {name: found[name] for name in schema.names if name in found}
         nulls = {name for name, constant in self._of_folders.items() if not constant.is_valid}
         required = {field.name for field in schema if not field.nullable or field.name == time_column}
@@ -73,6 +75,15 @@ class CsvReader(LineSource):
             self._form,
             self.rows_decoded_max,
         )
+
+    def _absent(self, there: Set[str]) -> dict[str, pa.Scalar]:
+        """Null, for each column that may be null and that a file with a header has not: it was added later."""
+        schema, time_column = self._spec.schema, self._spec.event_time_column
+        if not self._spec.header or there.isdisjoint(schema.names):
+            # A file of something else, or with another delimiter, is not a file of nulls.
+            return {}
+        absent = (field for field in schema if field.nullable and field.name not in there)
+        return {field.name: pa.scalar(None, field.type) for field in absent if field.name != time_column}
 
     def _fields(self, split: Split) -> tuple[Sequence[str], int]:
         """The names of a file's fields, and where its first record after the header begins."""

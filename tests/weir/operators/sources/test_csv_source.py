@@ -75,7 +75,7 @@ def test_a_limit_counts_records_and_not_lines(tmp_path, events):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,nam\n", "there is no column name, only id, nam"),
+        ("ident,name\n", "there is no column id, only ident, name"),
         ("id,name,id\n", "column id is there twice"),
         ('"id\n', "the header cannot be read: a quote is not closed"),
     ],
