@@ -200,7 +200,7 @@ def decide(
         if changes[row] == UPDATE_BEFORE and owed[key] == 0 and row + 1 < rows:
             if keys[row + 1] == key and changes[row + 1] == UPDATE_AFTER:
                 deed[row] = UPDATE
-        elif row and changes[row] == UPDATE_AFTER and deed[row - 1] == UPDATE:
+        elif row and deed[row - 1] == UPDATE and changes[row - 1] == UPDATE_BEFORE:
             deed[row] = UPDATE
         before = present[key]
         present[key] = before + 1 if adds else before - 1

@@ -128,6 +128,31 @@ def table_of(rows):
     return Counter(folded(pl.DataFrame(rows, infer_schema_length=None)).rows())
 
 
+@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize(("before", "stays", "after"), [(None, 0, 1), (None, 0, 2), (None, 1, 2), (0, 1, 2)])
+def test_the_half_of_an_update_whose_other_half_has_another_key_follows_a_whole_update(
+    how, before, stays, after
+):
+    # What it tells is not half of an update: the other half went elsewhere. Two of the keys are of one subtask.
+    tables = [[(stays, "a"), (before, "b")], [(after, 5), (before, 6)]]
+    with testing.start(flow_of(how, (True, True))) as job:
+        for side, name, names in ((0, "left", LEFT), (1, "right", RIGHT)):
+            rows = [dict(zip(names, row, strict=True)) | {"_change": "insert"} for row in tables[side]]
+            job.push(name, rows)
+        updates = [((stays, "a"), (stays, "c")), ((before, "b"), (after, "b"))]
+        tables[0] = [after for _, after in updates]
+        job.push(
+            "left",
+            [
+                {"k": k, "l": text, "_change": change}
+                for update in updates
+                for (k, text), change in zip(update, ("update_before", "update_after"), strict=True)
+            ],
+        )
+        told = job.finish()["j"].to_dicts()
+    assert table_of(told) == joined(*tables, how)
+
+
 def test_a_row_that_is_taken_away_before_it_comes_waits_for_it():
     with testing.start(flow_of("full", (True, False))) as job:
         job.push("left", [{"k": 1, "l": "a", "_change": "delete"}])
