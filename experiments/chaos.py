@@ -203,6 +203,8 @@ class ChaosRun:
     """The loop of one run."""
 
     start_timeout_s = _START_TIMEOUT_S
+    #: A job without a new checkpoint for so long hangs.
+    hangs_s = _HANGS_S
 
     def __init__(self, directory: Path, settings: ChaosSettings, cluster: Cluster, faults: Faults) -> None:
         self._directory = directory
@@ -303,10 +305,10 @@ class ChaosRun:
                 self._checkpoint = status["latest_checkpoint"]
                 self._progress_s = now_s
         if self._faults.on:
-            self._progress_s = max(self._progress_s, now_s - _HANGS_S / 2)
-        if now_s - self._progress_s > _HANGS_S:
+            self._progress_s = max(self._progress_s, now_s - self.hangs_s / 2)
+        if now_s - self._progress_s > self.hangs_s:
             raise self._error(
-                f"no new checkpoint for {_HANGS_S:g} s; {self._status.get('restart_cause', '')}"
+                f"no new checkpoint for {self.hangs_s:g} s; {self._status.get('restart_cause', '')}"
             )
         for item in [item for item in self._waiting if item[2] < self._checkpoint]:
             fault, began_s, _ = item

@@ -128,6 +128,8 @@ class _KafkaRun(ChaosRun):
 
     #: Three brokers begin at the same time, and make the topics of groups and transactions first.
     start_timeout_s = 150.0
+    #: Three brokers on two processors take minutes to find leaders and coordinators after two of them were killed.
+    hangs_s = 300.0
 
     def __init__(
         self, directory: Path, settings: ChaosSettings, cluster: Cluster, faults: Faults, bootstrap: str
