@@ -17,6 +17,10 @@ from experiments.processes import ClusterError
 _KEYS = 300
 _PERIOD_S = 0.02
 _ANSWER_TIMEOUT_S = 60.0
+#: Brokers that were killed may be without a leader for minutes on a busy machine.
+_TAKEN_TIMEOUT_S = 600.0
+#: A consumer whose brokers are away may never have closed.
+_CLOSE_TIMEOUT_S = 30.0
 #: A prime: keys come in another order than numbers, and each as often as the others.
 _STRIDE = 7919
 
@@ -44,7 +48,7 @@ class Producing:
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "partitioner": "murmur2_random",
-                "message.timeout.ms": 300_000,
+                "message.timeout.ms": int(_TAKEN_TIMEOUT_S * 1000),
                 "linger.ms": 5,
                 "on_delivery": self._note,
             }
@@ -62,7 +66,7 @@ class Producing:
             ClusterError: they have not.
         """
         self.halt()
-        left = self._producer.flush(300)
+        left = self._producer.flush(_TAKEN_TIMEOUT_S)
         if left or self._failure:
             raise ClusterError(f"{left} records were not taken by the brokers: {self._failure}")
         return self.count
@@ -124,7 +128,7 @@ class Reading:
     def stop(self) -> None:
         """Read no more; a second time does nothing."""
         self._stopped.set()
-        self._thread.join()
+        self._thread.join(_CLOSE_TIMEOUT_S)
 
     def _run(self) -> None:
         while not self._stopped.is_set():
