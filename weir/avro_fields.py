@@ -108,10 +108,11 @@ class AvroFields:
                 return False
             decimals.append(kind)
             return True
-        return _fits_plain(name, _logical(kind), data_type)
+        return fits_plain(name, _logical(kind), data_type)
 
 
-def _fits_plain(name: str, logical: str, data_type: pa.DataType) -> bool:
+def fits_plain(name: str, logical: str, data_type: pa.DataType) -> bool:
+    """Whether a value of a type of Avro that has no others within it can be a value of a column."""
     is_number = (
         pa_types.is_integer(data_type) or pa_types.is_floating(data_type) or pa_types.is_decimal(data_type)
     )

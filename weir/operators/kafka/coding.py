@@ -11,7 +11,8 @@ from weir.errors import InputError
 from weir.operators.kafka.avro_encoding import AvroEncoder, avro_schema_of
 from weir.operators.kafka.avro_values import AvroDecoder
 from weir.operators.kafka.coded_values import CodedValues, Column, MisfitError, SchemaDecoder
-from weir.operators.kafka.protobuf_values import MessageTypes, ProtobufDecoder, ProtobufEncoder
+from weir.operators.kafka.protobuf_encoding import ProtobufEncoder
+from weir.operators.kafka.protobuf_values import MessageTypes, ProtobufDecoder
 from weir.operators.kafka.registry import RegisteredSchema, Registry, header
 from weir.specs.kafka_values import AvroSpec, ValueSpec
 

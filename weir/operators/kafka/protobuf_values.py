@@ -1,18 +1,22 @@
-"""Protobuf messages to columns and back, by the library's own parser, message by message: it has no columnar one."""
+"""Protobuf messages to columns, by the library's own parser, message by message: it has no columnar one.
+
+``protobuf_encoding`` has the way back.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib import import_module
 
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
-from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
-from google.protobuf.message import DecodeError, EncodeError, Message
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import DecodeError, Message
 
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, column_of
+from weir.operators.kafka.protobuf_fields import misfit, value_at
 from weir.operators.kafka.registry import RegisteredSchema
 from weir.specs.kafka_values import Descriptors
 
@@ -94,12 +98,14 @@ class MessageTypes:
 
 
 def _well_known(name: str) -> descriptor_pb2.FileDescriptorProto:
+    """A file that comes with Protobuf; it is known once its module is loaded."""
     file = descriptor_pb2.FileDescriptorProto()
+    module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
     try:
+        import_module(module)
         descriptor_pool.Default().FindFileByName(name).CopyToProto(file)
-    except KeyError:
-        module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
-        raise MisfitError(f"its schema imports {name}; the library has no {module} loaded") from None
+    except (ImportError, KeyError):
+        raise MisfitError(f"its schema imports {name}, and the library has no {module}") from None
     return file
 
 
@@ -133,7 +139,7 @@ class ProtobufDecoder(SchemaDecoder):
         columns: what to take of the messages.
 
     Raises:
-        MisfitError: ``message`` lacks a column that may not be null.
+        MisfitError: ``message`` lacks a column that may not be null, or has it in another type.
     """
 
     def __init__(
@@ -159,7 +165,7 @@ class ProtobufDecoder(SchemaDecoder):
                 bad.setdefault(number, f"not a Protobuf message of its schema: {error}")
                 messages.append(None)
         return [
-            column_of([None if m is None else _value(m, keys) for m in messages], field, bad)
+            column_of([None if m is None else value_at(m, keys, field.type) for m in messages], field, bad)
             for field, keys in self._columns
         ]
 
@@ -185,15 +191,9 @@ class ProtobufDecoder(SchemaDecoder):
         return found
 
     def _check(self, message: Descriptor) -> None:
-        for field, keys in self._columns:
-            inner: Descriptor | None = message
-            for key in keys:
-                part = None if inner is None else inner.fields_by_name.get(key)
-                if part is None:
-                    if not field.nullable:
-                        raise MisfitError(f"message {message.full_name} has no field {'.'.join(keys)}")
-                    break
-                inner = part.message_type
+        wrong = misfit(message, self._columns)
+        if wrong is not None:
+            raise MisfitError(wrong)
 
 
 def _numbers(body: bytes) -> tuple[int, list[int]]:
@@ -229,129 +229,3 @@ def _varint(body: bytes, place: int) -> tuple[int, int]:
     if number < 0:
         raise DecodeError("the numbers of its message are below 0")
     return place, number
-
-
-def _value(message: Message, keys: Sequence[str]) -> object:
-    for key in keys[:-1]:
-        if key not in message.DESCRIPTOR.fields_by_name or not message.HasField(key):
-            return None
-        message = getattr(message, key)
-    part = message.DESCRIPTOR.fields_by_name.get(keys[-1])
-    if part is None or (part.has_presence and not message.HasField(part.name)):
-        return None
-    return _plain(getattr(message, part.name), part)
-
-
-def _plain(value: Any, part: Any) -> object:
-    """A field's value as Python's own types: enumerations by name, messages and maps as mappings."""
-    if part.type == FieldDescriptor.TYPE_ENUM:
-        return [_name(part, item) for item in value] if part.is_repeated else _name(part, value)
-    if part.type == FieldDescriptor.TYPE_MESSAGE:
-        entry = part.message_type
-        if entry.GetOptions().map_entry:
-            inner = entry.fields_by_name["value"]
-            return {key: _plain(item, inner) for key, item in value.items()}
-        return [_fields(item) for item in value] if part.is_repeated else _fields(value)
-    return list(value) if part.is_repeated else value
-
-
-def _fields(message: Message) -> dict[str, object]:
-    return {part.name: _value(message, (part.name,)) for part in message.DESCRIPTOR.fields}
-
-
-def _name(part: Any, number: int) -> str:
-    known = part.enum_type.values_by_number.get(number)
-    return str(number) if known is None else known.name
-
-
-class ProtobufEncoder:
-    """Encodes rows as one kind of message.
-
-    Raises:
-        MisfitError: there is no such message.
-    """
-
-    def __init__(self, message: str, descriptors: Descriptors) -> None:
-        self._descriptor = MessageTypes.of_descriptors(descriptors).find(message)
-        self._class = message_factory.GetMessageClass(self._descriptor)
-
-    @property
-    def registered_text(self) -> str:
-        """The schema as a registry takes it.
-
-        Raises:
-            MisfitError: it imports files other than Protobuf's own.
-        """
-        file = descriptor_pb2.FileDescriptorProto()
-        self._descriptor.file.CopyToProto(file)
-        foreign = [name for name in file.dependency if not name.startswith("google/protobuf/")]
-        if foreign:
-            raise MisfitError(f"the schema imports {foreign[0]}: give a file without imports to register it")
-        return base64.b64encode(file.SerializeToString()).decode()
-
-    @property
-    def numbers(self) -> bytes:
-        """Which message of its file it is, as it comes before each value."""
-        places: list[int] = []
-        inner: Descriptor = self._descriptor
-        while inner.containing_type is not None:
-            places.append(list(inner.containing_type.nested_types).index(inner))
-            inner = inner.containing_type
-        places.append(list(inner.file.message_types_by_name).index(inner.name))
-        if places == [0]:
-            return b"\0"
-        return b"".join(_zigzag(number) for number in (len(places), *reversed(places)))
-
-    def encode(self, rows: pa.RecordBatch, prefix: bytes) -> list[bytes]:
-        """One value for each row, after ``prefix``.
-
-        Raises:
-            ValueError: a row does not fit the message.
-        """
-        values = []
-        for row in rows.to_pylist():
-            message = self._class()
-            try:
-                _fill(message, row)
-                values.append(prefix + message.SerializeToString())
-            except (TypeError, ValueError, AttributeError, EncodeError, json_format.ParseError) as error:
-                raise ValueError(str(error).replace("\n", " ")) from None
-        return values
-
-
-def _zigzag(number: int) -> bytes:
-    left, parts = 2 * number, bytearray()
-    while left > 0x7F:
-        parts.append(left & 0x7F | 0x80)
-        left >>= 7
-    return bytes([*parts, left])
-
-
-def _fill(message: Message, row: Mapping[str, Any]) -> None:
-    for name, value in row.items():
-        part = message.DESCRIPTOR.fields_by_name.get(name)
-        if part is None:
-            raise ValueError(f"message {message.DESCRIPTOR.full_name} has no field {name}")
-        if value is None:
-            continue
-        if part.type == FieldDescriptor.TYPE_MESSAGE:
-            if part.is_repeated:
-                for item in value:
-                    _fill(getattr(message, name).add(), item)
-            else:
-                getattr(message, name).SetInParent()
-                _fill(getattr(message, name), value)
-        elif part.is_repeated:
-            getattr(message, name).extend(_stored(part, item) for item in value)
-        else:
-            setattr(message, name, _stored(part, value))
-
-
-def _stored(part: Any, value: Any) -> Any:
-    if part.type != FieldDescriptor.TYPE_ENUM or not isinstance(value, str):
-        return value
-    if value not in part.enum_type.values_by_name:
-        raise ValueError(
-            f"field {part.name}: {value!r} is not one of {', '.join(part.enum_type.values_by_name)}"
-        )
-    return part.enum_type.values_by_name[value].number
