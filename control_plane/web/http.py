@@ -44,6 +44,7 @@ from weir.protocol.rescale_log import AnyRescale
 from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import JoiningProtocol
+from weir.questions.methods import HeadMiddleware
 
 
 def create_app(
@@ -265,6 +266,7 @@ def _add_guard(app: FastAPI, config: ControlPlaneConfig, admitted: Admission) ->
         app.add_middleware(
             CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
         )
+    app.add_middleware(HeadMiddleware)
     # Added last, so that it comes first.
     app.add_middleware(GuardMiddleware, admitted=admitted)
 

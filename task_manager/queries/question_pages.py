@@ -14,10 +14,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import Begin, JoiningProtocol
+from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.pages import StatePages
 
 #: Answers have the date, which is set anew so often.
 _DATE_S = 1.0
+#: Pages besides questions.
+_READ_PATHS = frozenset({"/healthz", "/metrics"})
 
 
 def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Admission) -> ASGIApp:
@@ -27,7 +30,11 @@ def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Adm
         if scope["type"] != "http":
             return
         status, content_type = 200, b"application/json"
-        if scope["path"] == "/healthz":
+        more: list[tuple[bytes, bytes]] = []
+        if scope["path"] in _READ_PATHS and scope["method"] != "GET":
+            status, more = 405, [(b"allow", READING)]
+            body = orjson.dumps({"error": wrong_method(scope["path"], scope["method"])})
+        elif scope["path"] == "/healthz":
             body = b'{"ok":true}'
         elif scope["path"] == "/metrics":
             body = await asyncio.to_thread(generate_latest, registry)
@@ -36,11 +43,11 @@ def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Adm
             status = 404
             known = "/state/{step}/{state}, /state/{step}/{state}/{key}, /metrics, /healthz"
             body = orjson.dumps({"error": f"no page {scope['path']}; a task manager has {known}"})
-        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
+        headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode()), *more]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return GuardMiddleware(pages.before(others), admitted)
+    return GuardMiddleware(HeadMiddleware(pages.before(others)), admitted)
 
 
 class PageServer(uvicorn.Server):

@@ -20,7 +20,7 @@ from weir.types import is_wildcard
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 #: Pages that change something although they are asked for with GET.
-_CHANGING_PATHS = frozenset({"/scale"})
+CHANGING_PATHS = frozenset({"/scale"})
 #: What a browser says of a request that a page of ours, or the user's own address bar, caused.
 _OWN_SITES = frozenset({"same-origin", "none"})
 _REFUSED_CODE = 403
@@ -59,7 +59,7 @@ class Admission:
                 f"the request comes from a page of {_shown(origin)}, which may not ask here; if it may, add it to "
                 "controlPlane.allowed_origins"
             )
-        if method in _SAFE_METHODS and path.rstrip("/") not in _CHANGING_PATHS:
+        if method in _SAFE_METHODS and path.rstrip("/") not in CHANGING_PATHS:
             # Browsers do not let another page read the answer.
             return ""
         if _is_from_a_foreign_page(headers):

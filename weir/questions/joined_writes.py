@@ -18,6 +18,9 @@ Response = tuple[int, list[tuple[bytes, bytes]], bytes]
 Done = Callable[[Response | None], None]
 Begin = Callable[[Any, Done], Callable[[], None] | None]
 _HEAD = b"HTTP/1.1 "
+#: Of a request: its line and headers.
+_REQUEST_HEAD_BYTES_MAX = 64 << 10
+_TOO_LARGE = 431
 
 
 class JoinedWrites:
@@ -61,11 +64,36 @@ class JoiningProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._begin = begin
         self._take_back: Callable[[], None] | None = None
+        #: What has come of a request after the piece in which its head began; None: no head is incomplete.
+        self._head_bytes: int | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Called by the loop."""
         super().connection_made(transport)
         self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the loop; a head that does not end is kept in memory until it does, and so has a bound."""
+        was_incomplete = self._head_bytes is not None
+        super().data_received(data)
+        if not was_incomplete or self._head_bytes is None:
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > _REQUEST_HEAD_BYTES_MAX and not self.transport.is_closing():
+            self._refuse_head()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A caller that could also speak HTTP/2 or more, as Java's says with each request, is answered in HTTP/1.1."""
+
+    def on_message_begin(self) -> None:
+        """Called by the parser."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Called by the parser."""
+        self._head_bytes = None
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Called by the loop."""
@@ -73,6 +101,14 @@ class JoiningProtocol(HttpToolsProtocol):
         if take_back is not None:
             take_back()
         super().connection_lost(exc)
+
+    def _refuse_head(self) -> None:
+        told = f"the address and headers of a request have at most {_REQUEST_HEAD_BYTES_MAX >> 10} KiB"
+        body = b'{"error":"%s"}' % told.encode()
+        length = b"content-length: %d\r\n\r\n" % len(body)
+        head = STATUS_LINE[_TOO_LARGE] + b"content-type: application/json\r\nconnection: close\r\n" + length
+        self.transport.write(head + body)
+        self.transport.close()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         is_plain = cycle.keep_alive and not cycle.waiting_for_100_continue and not self.flow.write_paused

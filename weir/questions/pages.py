@@ -15,10 +15,11 @@ import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from weir.protocol.queries import PAGE_ROWS_MAX, QueryError, parse_question
+from weir.protocol.queries import PAGE_BYTES_MAX, PAGE_ROWS_MAX, QueryError, parse_question
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission
 from weir.questions.joined_writes import Done, Response
+from weir.questions.methods import READING, wrong_method
 
 _Answer = TypeVar("_Answer")
 #: Until then nobody looks whether the caller is still there.
@@ -28,16 +29,16 @@ ARROW_TYPE = b"application/vnd.apache.arrow.stream"
 ANSWER_HEADER = b"weir-answer"
 #: Pages of a state store, and into how many parts their paths fall.
 _STORE_PATHS = {
-    b"keyvalue": 3,
-    b"all": 2,
-    b"reverseAll": 2,
-    b"range": 4,
-    b"reverseRange": 4,
-    b"prefixScan": 3,
-    b"approximateNumEntries": 2,
+    b"keyvalue": 2,
+    b"all": 1,
+    b"reverseAll": 1,
+    b"range": 3,
+    b"reverseRange": 3,
+    b"prefixScan": 2,
+    b"approximateNumEntries": 1,
 }
-#: What one answer of theirs has at most.
-_STORE_ROWS_MAX = 100_000
+#: What one answer of theirs has at most; a page is cut by rows or by bytes, so that these are 64 MiB.
+_STORE_ROWS_MAX, _STORE_PAGES_MAX = 100_000, (64 << 20) // PAGE_BYTES_MAX
 _HOSTS_MAX = 64
 _JSON_HEADER = (b"content-type", b"application/json")
 
@@ -56,14 +57,13 @@ class StatePages:
         """An application that answers questions itself; everything else goes on to ``app``."""
 
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http" and scope["method"] == "GET":
-                parts = scope["raw_path"].split(b"?", 1)[0].split(b"/", 4)
-                # ``/state``, ``/state/STEP``: a list. With more there has to be a state.
-                is_state = parts[1] == b"state" and (len(parts) < 5 or parts[3])
-                if is_state or (parts[1] in _STORE_PATHS and len(parts) == _STORE_PATHS[parts[1]]):
-                    await self._answer(scope, receive, send, parts[1:])
-                    return
-            await app(scope, receive, send)
+            parts = _asked_parts(scope) if scope["type"] == "http" else None
+            if parts is None:
+                await app(scope, receive, send)
+            elif scope["method"] == "GET":
+                await self._answer(scope, receive, send, parts)
+            else:
+                await _refuse_method(scope, send)
 
         return answer
 
@@ -157,7 +157,7 @@ class StatePages:
         if what.startswith("reverse"):
             asked["reverse"] = "true"
         rows: list[dict[str, Any]] = []
-        while True:
+        for _ in range(_STORE_PAGES_MAX):
             status, answer = await self._asking.ask(parse_question(step, state, None, asked))
             if status != 200:
                 return status, answer
@@ -165,11 +165,22 @@ class StatePages:
             if not answer["continuation"]:
                 return 200, rows
             if len(rows) >= _STORE_ROWS_MAX:
-                raise QueryError(
-                    413,
-                    f"there are more than {_STORE_ROWS_MAX:,} entries: ask /state/{step}/{state}, page by page",
-                )
+                break
             asked["continuation"] = answer["continuation"]
+        raise QueryError(
+            413,
+            f"there are more than {_STORE_ROWS_MAX:,} entries, or {_STORE_PAGES_MAX * PAGE_BYTES_MAX >> 20} MiB: ask "
+            f"/state/{step}/{state}, page by page",
+        )
+
+
+def _asked_parts(scope: Scope) -> list[bytes] | None:
+    """The parts of a path that is a question's; None: it is another one."""
+    parts: list[bytes] = scope["raw_path"].split(b"?", 1)[0].split(b"/", 4)[1:]
+    if parts[:1] == [b"state"]:
+        # ``/state``, ``/state/STEP``: a list. With more there has to be a state.
+        return parts if len(parts) < 4 or parts[2] else None
+    return parts if parts and _STORE_PATHS.get(parts[0]) == len(parts) else None
 
 
 def _names(parts: Sequence[bytes]) -> list[str]:
@@ -193,6 +204,13 @@ def _parameters(query: bytes) -> dict[str, str]:
 
 def _wants_arrow(scope: Scope) -> bool:
     return any(name == b"accept" and ARROW_TYPE in value for name, value in scope["headers"])
+
+
+async def _refuse_method(scope: Scope, send: Send) -> None:
+    status, headers, body = _json_response(405, {"error": wrong_method(scope["path"], scope["method"])})
+    headers.append((b"allow", READING))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _send_json(send: Send, status: int, answer: Any) -> None:

@@ -9,8 +9,10 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from control_plane.web import state_pages
-from weir.protocol.queries import QueryError, parse_question
-from weir.questions.guard import Admission
+from control_plane.web.http import _add_guard
+from weir.config import ControlPlaneConfig
+from weir.protocol.queries import QueryError, continuation, parse_question
+from weir.questions.guard import Admission, own_hosts
 
 
 class Asked:
@@ -50,10 +52,13 @@ class Client:
         self._app = app
 
     def get(self, path, headers=None):
+        return self.ask("GET", path, headers)
+
+    def ask(self, method, path, headers=None):
         async def ask():
             transport = httpx.ASGITransport(app=self._app)
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                return await client.get(path, headers=headers)
+                return await client.request(method, path, headers=headers)
 
         return asyncio.run(ask())
 
@@ -113,3 +118,32 @@ def test_rows_in_arrow_come_with_the_rest_of_the_answer_in_a_header(monkeypatch)
     assert (reply.content, reply.headers["weir-answer"]) == (b"arrow", '{"continuation":"more"}')
     assert asked.questions[-1].arrow
     assert client.get("/state/count/words?limit=100000").status_code == 400
+
+
+def test_the_paths_of_a_state_store_have_a_bound_on_bytes(monkeypatch):
+    client, asked = make(monkeypatch)
+
+    async def named(step, state):
+        return "count", "words"
+
+    asked.named = named
+    # A page is full because of its bytes: one value of 4 MiB, and more to come.
+    asked.answer = (200, {"rows": [{"key": "a", "value": 1}], "continuation": continuation(1, "61")})
+    reply = client.get("/all")
+    assert reply.status_code == 413
+    assert reply.json()["error"].endswith("or 64 MiB: ask /state/count/words, page by page")
+    assert len(asked.questions) == 16
+    asked.answer = (200, {"rows": [{"key": "a", "value": 1}], "continuation": None})
+    assert client.get("/all").json() == [{"key": "a", "value": 1}]
+
+
+def test_head_is_get_without_the_body_and_changes_nothing():
+    app, scaled = FastAPI(), []
+    app.get("/status")(lambda: {"state": "RUNNING"})
+    app.get("/scale")(lambda: scaled.append(1))
+    _add_guard(app, ControlPlaneConfig(), Admission(own_hosts("localhost")))
+    client = Client(app)
+    reply = client.ask("HEAD", "/status")
+    assert (reply.status_code, reply.content, reply.headers["content-length"]) == (200, b"", "19")
+    assert client.ask("HEAD", "/scale").status_code == 405
+    assert not scaled

@@ -1,6 +1,7 @@
 """A task manager's pages: there with the process, without a job, and gone with it."""
 
 import asyncio
+import http.client
 import json
 import socket
 import threading
@@ -117,3 +118,69 @@ def test_questions_that_are_answered_at_once_count_for_the_priority_of_their_thr
     asyncio.run(ask())
     server.stop()
     assert counted == ["questions"] * 3
+
+
+def exchange(server, *pieces):
+    """Status and what else a new connection has answered to some bytes, until it is closed or silent."""
+    host, _, port = server.place.http_address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        reply = http.client.HTTPResponse(connection)
+        try:
+            for piece in pieces:
+                connection.sendall(piece)
+        except OSError:
+            # It was closed before it has read all.
+            pass
+        reply.begin()
+        return reply.status, reply.headers, reply.read()
+
+
+def test_pages_take_head_and_say_what_they_take_otherwise():
+    server = make()
+    server.start()
+    connection = http.client.HTTPConnection(server.place.http_address, timeout=60)
+
+    def ask(method, path):
+        connection.request(method, path)
+        reply = connection.getresponse()
+        return reply.status, reply.headers["Allow"], reply.headers["Content-Length"], reply.read()
+
+    assert ask("HEAD", "/healthz") == (200, None, "11", b"")
+    # Neither a job nor a control plane is there, as with GET.
+    assert ask("HEAD", "/state/count/words/a")[0] == 503
+    for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH"):
+        for path in ("/healthz", "/metrics", "/state", "/state/count/words/a", "/all", "/keyvalue/a"):
+            status, allowed, _, body = ask(method, path)
+            assert (status, allowed) == (405, "GET, HEAD"), (method, path)
+            assert json.loads(body) == {"error": f"{path} takes GET, HEAD, not {method}"}
+    assert ask("POST", "/nothing")[0] == 404
+    connection.close()
+    server.stop()
+
+
+def test_a_head_without_an_end_is_not_kept():
+    server = make()
+    server.start()
+    # What fits is a question, whose key is too long.
+    assert (
+        exchange(server, b"GET /state/a/b/", b"k" * 60_000, b" HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 400
+    )
+    for first in (b"GET /state/a/b/", b"GET /healthz HTTP/1.1\r\nX: "):
+        status, headers, body = exchange(server, first, *[b"k" * 65_536] * 200)
+        assert (status, headers["Connection"]) == (431, "close")
+        assert "at most 64 KiB" in json.loads(body)["error"]
+    assert get(server, "/healthz")[0] == 200
+    server.stop()
+
+
+def test_odd_requests_are_answered_without_a_word_in_the_log(capfd):
+    server = make()
+    server.start()
+    assert exchange(server, b"GET * HTTP/1.1\r\nHost: localhost\r\n\r\n")[0] == 404
+    # Java's client offers HTTP/2 with each request.
+    upgrade = (
+        b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+    )
+    assert exchange(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + upgrade + b"\r\n")[0] == 200
+    server.stop()
+    assert capfd.readouterr().err == ""

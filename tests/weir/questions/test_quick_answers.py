@@ -147,7 +147,7 @@ def test_what_the_quick_way_cannot_answer_goes_the_long_way():
         (QUESTION.replace(b"%2Fgium", b"?consistency=checkpoint"), b"200"),
         (b"GET /state/count/words HTTP/1.1\r\nHost: localhost\r\n\r\n", b"200"),
         (b"GET /state/count//a HTTP/1.1\r\nHost: localhost\r\n\r\n", b"404"),
-        (QUESTION.replace(b"GET", b"PUT"), b"404"),
+        (QUESTION.replace(b"GET", b"PUT"), b"405"),
     ],
 )
 def test_everything_else_goes_to_the_application(request_bytes, status):
