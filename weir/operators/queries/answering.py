@@ -173,14 +173,15 @@ def answer_range(
     if question.counts:
         # A number needs no order.
         ranges = _key_ranges(asked, state_id, groups, replace(question, reverse=False), check)
-        return Page(asked, [], [], count=_count(asked.format, reading, ranges))
+        return Page(asked, [], [], count=_count(asked, reading, ranges))
     bytes_max = (ARROW_BYTES_MAX if question.arrow else PAGE_BYTES_MAX) // question.shares
     keys: list[bytes] = []
     values: list[Any] = []
     size_bytes, size_of = 0, asked.format.size_bytes
     after: bytes | None = None
     ranges = _key_ranges(asked, state_id, groups, question, check)
-    for block in _merged_blocks(asked.format, reading, ranges, question, check):
+    blocks = _merged_blocks(asked.format, reading, ranges, question, check)
+    for block in _within(asked, question, blocks):
         check()
         live = asked.format.live(reading, block, question)
         for key, value in live:
@@ -196,13 +197,13 @@ def answer_range(
     return Page(asked, keys, values, after)
 
 
-def _count(state_format: StateFormat, reading: RangeReading, ranges: Iterable[KeyRange]) -> int:
+def _count(asked: AskedState, reading: RangeReading, ranges: Iterable[KeyRange]) -> int:
     """How many keys there are, key group by key group."""
-    count = 0
+    count, state_format = 0, asked.format
     for keys in ranges:
         runs, check = list(state_format.runs(reading, keys)), keys.check
         blocks = _blocks(runs[0]) if len(runs) == 1 else merged_runs(runs, BLOCK_ROWS, check, reverse=False)
-        for block in blocks:
+        for block in _within(asked, keys.question, blocks, state_format.cut_bytes):
             check()
             live = state_format.live(reading, block, keys.question)
             count += len(live) if isinstance(live, list) else sum(1 for _ in live)
@@ -212,6 +213,20 @@ def _count(state_format: StateFormat, reading: RangeReading, ranges: Iterable[Ke
 def _blocks(entries: Entries) -> Iterator[list[tuple[bytes, Any]]]:
     while block := list(islice(entries, _COUNTED_ROWS)):
         yield block
+
+
+def _within(
+    asked: AskedState, question: Question, blocks: Iterable[list[tuple[bytes, Any]]], cut_bytes: int = 0
+) -> Iterator[list[tuple[bytes, Any]]]:
+    """Blocks less the key that is null if there are bounds: its byte may lie between them, and null does not.
+
+    ``cut_bytes``: what comes before user keys.
+    """
+    if not (question.is_bounded and asked.keys.has_null):
+        yield from blocks
+        return
+    for block in blocks:
+        yield [entry for entry in block if entry[0][cut_bytes:] != weir_keys.NULL_KEY]
 
 
 def _key_ranges(
@@ -224,14 +239,10 @@ def _key_ranges(
 
 def _bounds(asked: AskedState, question: Question) -> tuple[bytes, bytes | None]:
     """``start <= key < stop`` of user keys."""
-    start, stop = b"", None
+    start, stop = asked.keys.bounds(question.first, question.last)
     if question.prefix is not None:
         start = asked.keys.prefix(question.prefix)
         stop = prefix_end(start)
-    if question.first is not None:
-        start = asked.keys.bound(question.first)
-    if question.last is not None:
-        stop = asked.keys.bound(question.last) + b"\0"
     if question.after:
         after = bytes.fromhex(question.after)
         if question.reverse:

@@ -16,6 +16,9 @@ from weir.key_encoding import is_bytes_like
 from weir.protocol.queries import QueryError
 from weir.questions.json_values import bytes_of, plain
 
+#: Of uint64: where its upper half begins, and where the bytes of its lower half do.
+_HALF, _LOWER = 1 << 63, b"\x80"
+
 
 class KeyText:
     """The key columns of a step."""
@@ -29,7 +32,17 @@ class KeyText:
     @property
     def is_ordered(self) -> bool:
         """Whether the bytes of keys are in the order of their values."""
-        return len(self._columns) == 1
+        return len(self._columns) == 1 and not self._wraps
+
+    @property
+    def has_null(self) -> bool:
+        """Whether there may be a key that is null, whose byte lies among those of others."""
+        return len(self._columns) == 1 and not _is_binary(self._columns[0].type)
+
+    @property
+    def _wraps(self) -> bool:
+        """Whether the bytes of the upper half of the values come before those of the lower half."""
+        return pat.is_uint64(_plain_type(self._columns[0].type))
 
     def encode(self, text: str) -> bytes:
         """The bytes of a key; of several columns the text is a JSON array.
@@ -54,19 +67,33 @@ class KeyText:
         arrays = [_array(part, column) for part, column in zip(parts, self._columns, strict=True)]
         return weir_keys.key_bytes(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names).key(0)
 
-    def bound(self, text: str) -> bytes:
-        """The bytes of a key that ends a range.
+    def bounds(self, first: str | None, last: str | None) -> tuple[bytes, bytes | None]:
+        """``start <= key < stop`` of the keys of a range, both of whose ends are inclusive; None: it has no such end.
 
         Raises:
-            QueryError: it is no key of this type, or of several columns: the order of their bytes means nothing.
+            QueryError: an end is no key of this type, or of several columns: the order of their bytes means nothing; or
+                the bytes of the range lie apart.
         """
-        if not self.is_ordered:
+        if first is None and last is None:
+            return b"", None
+        if len(self._columns) > 1:
             raise QueryError(
                 400,
                 f"from and to are for keys of one column, and not of {', '.join(self._names)}: ask for single keys, "
                 "or page by page for all",
             )
-        return self.encode(text)
+        if not self._wraps:
+            start = b"" if first is None else self.encode(first)
+            return start, None if last is None else self.encode(last) + b"\0"
+        start = self.encode("0" if first is None else first)
+        stop = self.encode(str(2 * _HALF - 1) if last is None else last)
+        if (start < _LOWER) != (stop < _LOWER):
+            raise QueryError(
+                400,
+                f"keys of type uint64 from {_HALF} on lie apart from those below: ask for a range up to {_HALF - 1}, "
+                f"or from {_HALF} on",
+            )
+        return start, stop + b"\0"
 
     def prefix(self, text: str) -> bytes:
         """The bytes that all keys with a prefix begin with.
@@ -74,7 +101,7 @@ class KeyText:
         Raises:
             QueryError: keys have no prefixes that mean something, or it is no base64.
         """
-        if not self.is_ordered:
+        if len(self._columns) > 1:
             raise QueryError(400, f"prefix is for keys of one column, and not of {', '.join(self._names)}")
         if not is_bytes_like(self._columns[0].type):
             raise QueryError(400, "prefix is for keys that are text; give from and to")
@@ -110,12 +137,17 @@ def _plain_type(dtype: pa.DataType) -> pa.DataType:
     return dtype.value_type if pat.is_dictionary(dtype) else dtype
 
 
+def _is_binary(dtype: pa.DataType) -> bool:
+    dtype = _plain_type(dtype)
+    return bool(pat.is_binary(dtype) or pat.is_large_binary(dtype))
+
+
 def _array(part: Any, column: pa.Field) -> pa.Array:
     dtype = column.type.value_type if pat.is_dictionary(column.type) else column.type
     try:
         if part is None:
             return pa.array([None], dtype)
-        if pat.is_binary(dtype) or pat.is_large_binary(dtype):
+        if _is_binary(dtype):
             return pa.array([bytes_of(str(part))], dtype)
         return _cast(part if isinstance(part, str) else json.dumps(part), dtype)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError, ArithmeticError) as error:

@@ -1,11 +1,14 @@
 """Ranges over keys: their order, pages, counts and Arrow."""
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pytest
 
+import weir
 from tests.weir.operators.queries.asked_states import GROUPS, Everything, Reading, build, page, table_of
 from tests.weir.state.retained_steps import Step
+from weir import keys as weir_keys
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.queries.answering import answer_range, asked_state
 from weir.operators.queries.merging import merged_runs
@@ -184,3 +187,54 @@ def test_many_rows_are_read_and_made_into_arrow_some_at_a_time(graph):
     assert max(batch.num_rows for batch in batches) < 5_000
     table = pa.Table.from_batches(batches)
     assert table["key"].to_pylist() == [key.decode() for key in keys]
+
+
+def ranges_of(dtype, *keys):
+    """What ranges over keys of a type are; each key has itself as its value."""
+    flow = weir.Dataflow("typed", max_parallelism=GROUPS)
+    column = {"k": weir.Nullable(dtype), "v": int}
+    keyed = flow.source("rows", weir.JsonLines("none", schema=column)).key_by("k")
+    keyed.count("seen").sink("out", weir.Blackhole())
+    graph, backend = flow.build(), MemoryBackend()
+    asked = asked_state(graph, Question("seen", "seen"))
+    rows = pa.RecordBatch.from_arrays([pa.array(keys, asked.keys._columns[0].type)], names=["k"])
+    for number, key in enumerate(weir_keys.key_bytes(rows, ["k"]).to_list()):
+        cells = [bytes(encode_values(np.array([[number + 1]], np.int64), np.ones((1, 1), np.uint8)))]
+        backend.put_many([layout.key_prefix(asked.group_of(key), 1) + key], cells)
+
+    def found(**given):
+        question = Question("seen", "seen", None, "checkpoint", **given)
+        pages = answer_range(asked, Reading(backend), 1, range(GROUPS), question, lambda: None)
+        if question.counts:
+            return pages.count
+        return [row["key"] for row in pages.rows]
+
+    return found
+
+
+def test_null_is_in_no_range():
+    """Its byte lies before those of the largest integers, and after those of all texts."""
+    integers = ranges_of(pl.Int64, 5, None, 2**63 - 1, -(2**63))
+    assert integers() == [-(2**63), 5, None, 2**63 - 1]
+    assert integers(first="5") == integers(first="5", last=str(2**63 - 1)) == [5, 2**63 - 1]
+    assert integers(last=str(2**63 - 1), reverse=True) == [2**63 - 1, 5, -(2**63)]
+    assert integers(first="5", limit=1) == [5]
+    assert (integers(counts=True), integers(counts=True, first="5")) == (4, 2)
+    texts = ranges_of(pl.String, "a", None, "\U0010ffff")
+    assert texts() == ["a", "\U0010ffff", None]
+    assert texts(first="a") == texts(first="", reverse=True)[::-1] == texts(prefix="") == ["a", "\U0010ffff"]
+    # Of bytes it is a key as any other.
+    assert ranges_of(pl.Binary, b"a", b"\xff")(first="a") == ["YQ==", "/w=="]
+
+
+def test_ranges_of_unsigned_integers_are_within_a_half_of_them():
+    found = ranges_of(pl.UInt64, 0, 7, 2**63 - 1, 2**63, 2**64 - 1, None)
+    assert sorted(found(), key=str) == sorted([0, 7, 2**63 - 1, 2**63, 2**64 - 1, None], key=str)
+    assert found(last=str(2**63 - 1)) == found(first="0", last=str(2**63 - 1)) == [0, 7, 2**63 - 1]
+    assert found(first=str(2**63)) == found(first=str(2**63), last=str(2**64 - 1)) == [2**63, 2**64 - 1]
+    assert found(first="1", last="7") == [7]
+    for given in ({"first": "7"}, {"last": str(2**63)}, {"first": "0", "last": str(2**64 - 1)}):
+        with pytest.raises(QueryError, match="ask for a range up to 9223372036854775807, or from 9223372036"):
+            found(**given)
+    # Those of 32 bits have no such halves.
+    assert ranges_of(pl.UInt32, 2**32 - 1, 0)(first="0") == [0, 2**32 - 1]

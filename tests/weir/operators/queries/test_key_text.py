@@ -31,7 +31,7 @@ def test_keys_of_several_columns_have_neither_bounds_nor_prefixes():
     # Their bytes begin with lengths: what is between two of them is between them by chance.
     many = KeyText([pa.field("s", pa.string()), pa.field("n", pa.int64())])
     with pytest.raises(QueryError, match="from and to are for keys of one column, and not of s, n"):
-        many.bound('["a", 5]')
+        many.bounds('["a", 5]', None)
     with pytest.raises(QueryError, match="prefix is for keys of one column, and not of s, n"):
         many.prefix("a")
 
