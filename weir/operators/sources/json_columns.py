@@ -19,11 +19,14 @@ from weir.operators.sources.json_scan import (
     ENTRY_SLOT,
     ENTRY_TEXT,
     KIND_BOOL,
+    KIND_DATE,
+    KIND_DECIMAL,
     KIND_FLOAT,
     KIND_INT,
     KIND_OBJECT,
     KIND_RAW,
     KIND_STRING,
+    KIND_TIME,
     LIST_END,
     LISTED_ENTRIES_MAX,
     OBJECT_END,
@@ -47,9 +50,15 @@ _STRINGS_MAX = 160
 _KINDS = {
     pa.float64(): KIND_FLOAT,
     pa.bool_(): KIND_BOOL,
+    pa.date32(): KIND_DATE,
     pa.string(): KIND_STRING,
     pa.large_string(): KIND_STRING,
 }
+#: Kinds whose values are in cells of ``numbers``.
+_IN_CELLS = (KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TIME, KIND_DATE, KIND_DECIMAL)
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: Digits of a decimal that is scanned.
+_DECIMAL_DIGITS_MAX = 18
 
 
 @dataclass
@@ -114,10 +123,10 @@ class ScanColumns:
         self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
         strings = numbers = late = objects = 0
         for wanted in entries:
-            low, high = (wanted.type is not None and integer_range(wanted.type)) or (0, 0)
+            low, high = _limits(wanted.type)
             slot = strings if wanted.kind == KIND_STRING else numbers
             strings += wanted.kind == KIND_STRING
-            numbers += wanted.kind in (KIND_INT, KIND_FLOAT, KIND_BOOL)
+            numbers += wanted.kind in _IN_CELLS
             late += wanted.kind in (KIND_FLOAT, KIND_RAW)
             objects += wanted.kind == KIND_OBJECT
             number = objects if wanted.kind == KIND_OBJECT else 0
@@ -207,8 +216,46 @@ class ScanColumns:
         if wanted.kind == KIND_BOOL:
             bits = pa.py_buffer(np.packbits(cells.astype(np.bool_), bitorder="little"))
             return pa.Array.from_buffers(data_type, rows, [bitmap, bits], nulls)
-        plain = pa.py_buffer(cells.astype(data_type.to_pandas_dtype()))
+        plain = pa.py_buffer(_plain(wanted.kind, cells, data_type))
         return pa.Array.from_buffers(data_type, rows, [bitmap, plain], nulls)
+
+
+def _limits(data_type: pa.DataType | None) -> tuple[int, int]:
+    """What the scanner has to know about a type, in ``ENTRY_LOW`` and ``ENTRY_HIGH``."""
+    if data_type is None:
+        return 0, 0
+    if pa_types.is_timestamp(data_type):
+        return _PER_SECOND[data_type.unit], 0
+    if pa_types.is_decimal(data_type):
+        return data_type.scale, data_type.precision
+    return integer_range(data_type) or (0, 0)
+
+
+def _kind(data_type: pa.DataType) -> int:
+    """As what the scanner reads values of a type."""
+    if integer_range(data_type) is not None:
+        return KIND_INT
+    if pa_types.is_timestamp(data_type):
+        return KIND_TIME
+    if (
+        pa_types.is_decimal128(data_type)
+        and data_type.precision <= _DECIMAL_DIGITS_MAX
+        and data_type.scale >= 0
+    ):
+        return KIND_DECIMAL
+    return _KINDS.get(data_type, KIND_RAW)
+
+
+def _plain(kind: int, cells: np.ndarray, data_type: pa.DataType) -> np.ndarray:
+    """Cells (int64 or float64) as Arrow has values of the type."""
+    if kind == KIND_TIME:
+        return cells.copy()
+    if kind == KIND_DATE:
+        return cells.astype(np.int32)
+    if kind == KIND_DECIMAL:
+        # Two words, the lower one first; the upper one is all sign.
+        return np.stack([cells, cells >> 63], axis=1)
+    return cells.astype(data_type.to_pandas_dtype())
 
 
 def _want(
@@ -226,8 +273,7 @@ def _want(
     if key in objects:
         # A column twice, or an object both whole and in parts.
         raise _Unscannable
-    kind = KIND_INT if integer_range(data_type) is not None else _KINDS.get(data_type, KIND_RAW)
-    wanted = _Wanted(key, kind, data_type, nullable)
+    wanted = _Wanted(key, _kind(data_type), data_type, nullable)
     if pa_types.is_struct(data_type) and data_type.num_fields:
         wanted.kind = KIND_OBJECT
         for item in data_type:

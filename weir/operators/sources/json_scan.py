@@ -21,6 +21,7 @@ import numpy as np
 from weir.kernel_bytes import byte_at, load8
 from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.operators.sources.json_times import scan_date, scan_decimal, scan_timestamp
 from weir.operators.sources.json_tokens import (
     copy_string,
     literal,
@@ -34,6 +35,8 @@ from weir.operators.text_masks import line_end
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
+#: Texts of which an integer is made, and decimals of 18 digits at most.
+KIND_TIME, KIND_DATE, KIND_DECIMAL = 6, 7, 8
 #: Of an object with more entries, those that do not come in order are found by the hashes of their keys.
 LISTED_ENTRIES_MAX = 16
 #: Entries of which one word of a set tells.
@@ -43,7 +46,7 @@ WORD_BITS = 64
     ENTRY_KIND,
     #: Index of the column among the numbers or the strings.
     ENTRY_SLOT,
-    #: Least and greatest integer.
+    #: Least and greatest integer. Of a time the units of a second, of a decimal scale and precision.
     ENTRY_LOW,
     ENTRY_HIGH,
     #: Where the column begins in ``texts``.
@@ -201,8 +204,18 @@ def _put_nulls(
         slot = table[entry, ENTRY_SLOT]
         if kind == KIND_STRING:
             offsets[slot * (rows_max + 1) + row + 1] = offsets[slot * (rows_max + 1) + row]
-        elif kind <= KIND_BOOL:
+        elif kind <= KIND_BOOL or kind > KIND_RAW:
             numbers[slot * rows_max + row] = 0
+
+
+@byte_kernel_part
+def _scan_scaled(data: np.ndarray, at: int, kind: int, low: int, high: int) -> tuple[int, int]:
+    """Read a value that becomes an integer: position after it, -1: not certain; and the integer."""
+    if kind == KIND_TIME:
+        return scan_timestamp(data, at, low)
+    if kind == KIND_DATE:
+        return scan_date(data, at)
+    return scan_decimal(data, at, low, high)
 
 
 @byte_kernel_part
@@ -243,6 +256,11 @@ def _scan_value(
             after, truth = literal(data, at)
             numbers[cell] = truth
             return after if truth >= 0 else -1, late_count
+        if kind > KIND_RAW:
+            after, numbers[cell] = _scan_scaled(
+                data, at, kind, table[entry, ENTRY_LOW], table[entry, ENTRY_HIGH]
+            )
+            return after, late_count
         after, number, fraction, digits = simple_number(data, at)
         if kind == KIND_INT:
             numbers[cell] = number
@@ -457,7 +475,7 @@ def scan_lines(
         key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
         table: int64, shape (entries, 9): ``ENTRY_KIND`` and so on.
         objects: int64, shape (objects, 8): ``OBJECT_FIRST`` and so on.
-        numbers: int64, shape (number columns * lines_max,): integers, and bools as 0 or 1.
+        numbers: int64, shape (number columns * lines_max,): integers, bools as 0 or 1, times, dates and decimals.
         decimals: the same memory as float64.
         offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.
         texts: uint8; each string column has room for ``stop - start + PADDING_BYTES``.

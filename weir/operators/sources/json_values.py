@@ -121,12 +121,18 @@ def parsed_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def is_overflown(values: pa.Array) -> bool:
-    """Whether a number in a column of floats of 32 bits, or within it, was too large for them."""
+    """Whether a number in a column of floats of 32 bits or of decimals, or within it, was too large for them."""
     data_type = values.type
     if pa_types.is_list(data_type):
         return is_overflown(values.flatten())
     if pa_types.is_struct(data_type):
         return any(is_overflown(child) for child in values.flatten())
+    if pa_types.is_decimal(data_type):
+        # pyarrow.json looks at the digits of a number before it adds those of the scale.
+        try:
+            values.validate(full=True)
+        except pa.ArrowInvalid:
+            return True
     return data_type == pa.float32() and bool(pc.any(pc.is_inf(values)).as_py())
 
 
