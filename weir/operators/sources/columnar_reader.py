@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.near_names import near_name
 from weir.schemas import is_widened_by
 from weir.specs import ArrowIpcSpec, ParquetSpec
 
@@ -54,6 +55,13 @@ class ColumnarReader(FileReader):
         except NoSuchColumnError as error:
             raise InputError(f"{path}: {error}; correct the source's schema or the file") from None
         for field in self._columnar_spec.schema:
+            column = str(given.get(field.name, (field.name,))[0])
+            near = near_name(column, found.names, [*spec.schema.names, column])
+            constant = places.constants.get(field.name)
+            if constant is not None and not constant.is_valid and near is not None:
+                raise InputError(
+                    f"{path}: there is no column {column}, but {near!r}; correct the source's schema or the file"
+                )
             actual = places.types[field.name]
             if not is_widened_by(actual, field.type):
                 raise InputError(

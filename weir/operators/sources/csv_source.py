@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import shlex
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
@@ -17,11 +19,14 @@ from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.line_reader import LineReader
 from weir.operators.sources.line_source import LineSource, decode_next
+from weir.operators.sources.near_names import near_name
 from weir.operators.sources.splits import Split, open_split
 from weir.specs import CsvSpec
 
 _HEADER_BLOCK_BYTES = 64 << 10
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: In a header it ends a line of a file that has no newlines, and all records would be names of columns.
+_LONE_RETURN = re.compile(r"\r(?!\n)")
 
 
 class CsvReader(LineSource):
@@ -83,7 +88,11 @@ class CsvReader(LineSource):
             # A file of something else, or with another delimiter, is not a file of nulls.
             return {}
         absent = (field for field in schema if field.nullable and field.name not in there)
-        return {field.name: pa.scalar(None, field.type) for field in absent if field.name != time_column}
+        return {
+            field.name: pa.scalar(None, field.type)
+            for field in absent
+            if field.name != time_column and near_name(field.name, there, schema.names) is None
+        }
 
     def _fields(self, split: Split) -> tuple[Sequence[str], int]:
         """The names of a file's fields, and where its first record after the header begins."""
@@ -100,6 +109,11 @@ class CsvReader(LineSource):
                     mark = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
                     found = header_fields(data[mark:], self._form, at_end=not block)
                     if found is not None:
+                        if any(_LONE_RETURN.search(name) for name in found[0]):
+                            raise ValueError(
+                                "its lines end with carriage returns alone, and not with newlines; "
+                                f"make newlines of them: tr '\\r' '\\n' < {shlex.quote(path)}"
+                            )
                         return found[0], mark + found[1]
                     if len(data) > self._spec.line_bytes_max:
                         raise ValueError(
@@ -116,11 +130,10 @@ class CsvReader(LineSource):
         for name in self._spec.schema.names:
             count = list(fields).count(name)
             if count != 1:
-                listed = ", ".join(fields)
+                near = near_name(name, fields, self._spec.schema.names)
+                listed = f"only {', '.join(fields)}" if near is None else f"but {near!r}"
                 what = (
-                    f"there is no column {name}, only {listed}"
-                    if not count
-                    else f"column {name} is there twice"
+                    f"there is no column {name}, {listed}" if not count else f"column {name} is there twice"
                 )
                 raise InputError(
                     f"{path}: {what}; correct the source's schema, delimiter or header setting, or the file"

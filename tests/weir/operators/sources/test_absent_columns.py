@@ -104,6 +104,29 @@ def test_a_file_of_something_else_is_refused(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", TYPED)
+@pytest.mark.parametrize("name", ["Note", " note", "note "])
+def test_a_column_whose_name_is_another_but_for_case_or_spaces_is_not_absent(tmp_path, form, name):
+    source, write = FORMATS[form]
+    write(tmp_path / "1", pl.DataFrame({"id": [1], name: ["x"]}))
+    with pytest.raises(
+        InputError, match=f"1: there is no column note, but '{name}'; correct the source's schema"
+    ):
+        read(source(str(tmp_path), schema=SCHEMA))
+    both = {"id": int, name: str, "note": weir.Nullable(str)}
+    assert read(source(str(tmp_path), schema=both), columns=list(both)) == [(1, "x", None)]
+
+
+def test_lines_of_csv_that_end_with_carriage_returns_alone_are_no_header(tmp_path):
+    (tmp_path / "1").write_bytes(b"id,note\r1,a\r2,b\r")
+    with pytest.raises(
+        InputError, match=r"1: the header cannot be read: its lines end with carriage returns alone"
+    ):
+        read(weir.Csv(str(tmp_path), schema=SCHEMA))
+    (tmp_path / "1").write_bytes(b'id,note,"a\r\nb"\r\n1,a,c\r\n')
+    assert read(weir.Csv(str(tmp_path), schema=SCHEMA)) == [(1, "a")]
+
+
+@pytest.mark.parametrize("form", TYPED)
 def test_event_times_are_not_made_of_nulls(tmp_path, form):
     source, write = FORMATS[form]
     write(tmp_path / "1", pl.DataFrame({"id": [1]}))
