@@ -23,7 +23,6 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_befor
 #: What to write where a step refuses a changelog, by the beginning of its kind.
 _INSTEAD = {
     "window": "add the window as a column (with_columns), and use key_by and aggregate, which take changes back",
-    "deduplicate": "top(by=<a column with the time>, rows=1) takes changes and keeps the last row of each key",
     "join_all": "joins of two streams without bounds, one after the other, take changes",
     "join": "a join without bounds takes changes",
 }

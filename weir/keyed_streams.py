@@ -20,7 +20,6 @@ from weir.specs import (
     Aggregate,
     ChangelogTopSpec,
     DeclaredState,
-    DeduplicateSpec,
     EmitMode,
     KeyedAggregateSpec,
     KeyedProcessSpec,
@@ -28,6 +27,7 @@ from weir.specs import (
 )
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
+from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
@@ -111,6 +111,7 @@ class KeyedStream(JoinSteps):
         *,
         keep: Literal["first", "last"] = "first",
         within: str | dt.timedelta | None = None,
+        by: str | None = None,
         parallelism: int | None = None,
     ) -> Self:
         """Keep one row of each key.
@@ -122,20 +123,20 @@ class KeyedStream(JoinSteps):
             within: with "first": a row is passed on again if its event time is so much, such as "10m", above that of
                 the key's row that was passed on before, which is forgotten when the watermark has come so far. None:
                 each key is passed on once, and remembered for ever.
+            by: column with a number, a date or a time, needed over a changelog: "first" keeps the row with the lowest
+                value, of equals the one that came first, "last" the one with the highest; nulls and NaN come after all
+                others. The result is a changelog. None: event time, as ``keep`` says.
             parallelism: subtasks; None: as many as the producer has.
+
+        Raises:
+            GraphError: these do not go together, or the input is a changelog and ``by`` is absent.
         """
-        if keep not in ("first", "last"):
-            raise GraphError(f"step {name!r}: keep is {keep!r}; it is 'first' or 'last'")
-        if keep == "last":
-            if within is not None:
-                raise GraphError(f"step {name!r}: within goes only with keep='first'")
-            last = TopSpec(self.key_columns, None, 1, prefers_later=True)
-            return self._same_kind(name, last, parallelism)
         try:
             within_ms = None if within is None else duration_ms(within)
         except GraphError as error:
             raise GraphError(f"step {name!r}: within: {error}") from error
-        return self._same_kind(name, DeduplicateSpec(self.key_columns, within_ms), parallelism)
+        spec = deduplicate_spec(str(name), self.key_columns, self.schema, keep, within_ms, by)
+        return self._same_kind(name, spec, parallelism)
 
     def top(
         self,

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN, changelog_schema
+from weir.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.keyed import KeyedSpec
@@ -118,6 +118,64 @@ class ChangelogTopSpec(TopSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """How rows change the input's table, too; see :class:`OperatorSpec`."""
         return super().read_columns(wanted, schema) | {CHANGE_COLUMN}
+
+
+def deduplicate_spec(
+    step: str,
+    key_columns: tuple[str, ...],
+    schema: pa.Schema,
+    keep: str,
+    within_ms: int | None,
+    by: str | None,
+) -> DeduplicateSpec | TopSpec:
+    """What ``deduplicate`` of the dataflow API is; called when the step is written down.
+
+    A row of a changelog has the event time of what changed it, which differs with how batches are cut, and a row that
+    is taken away has another one than when it came. So only a column can say which row of a key is the first.
+
+    Args:
+        step: its name, for messages.
+        key_columns: of the stream,
+        schema: and its user columns.
+        keep: "first" or "last".
+        within_ms: see :class:`DeduplicateSpec`.
+        by: column of the order; None: rows go by event time, or by how they come.
+
+    Raises:
+        GraphError: these do not go together.
+    """
+    if keep not in ("first", "last"):
+        raise GraphError(f"step {step!r}: keep is {keep!r}; it is 'first' or 'last'")
+    if within_ms is not None:
+        _check_within(step, schema, keep, by)
+        return DeduplicateSpec(key_columns, within_ms)
+    is_last = keep == "last"
+    if is_changelog(schema):
+        if by is None:
+            raise GraphError(
+                f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), whose rows have the event "
+                "time of what changed them and not their own; say which column has their time: "
+                f"deduplicate(..., keep={keep!r}, by=<the column>)"
+            )
+        return ChangelogTopSpec(key_columns, by, 1, ascending=not is_last, prefers_later=is_last)
+    if by is None and not is_last:
+        return DeduplicateSpec(key_columns)
+    return TopSpec(key_columns, by, 1, ascending=not is_last, prefers_later=is_last)
+
+
+def _check_within(step: str, schema: pa.Schema, keep: str, by: str | None) -> None:
+    if is_changelog(schema):
+        raise GraphError(
+            f"step {step!r}: within takes no changelog (the input has column {CHANGE_COLUMN!r}): each row that is "
+            "passed on decides which later ones are, so one that is taken away would change all that follow; put the "
+            "step before the one whose result is updated, or write by=<a column with the time> in place of within"
+        )
+    if keep == "last":
+        raise GraphError(f"step {step!r}: within goes only with keep='first'")
+    if by is not None:
+        raise GraphError(
+            f"step {step!r}: within goes by event time; leave out by={by!r}, or leave out within"
+        )
 
 
 def _check_order(step: str, name: str, schema: pa.Schema) -> None:

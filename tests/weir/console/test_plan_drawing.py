@@ -92,6 +92,24 @@ def test_the_plan_tells_of_keys_states_windows_and_watermarks():
     assert graph.stages[-1].name == "joined -> counts -> some -> n2 -> out"
 
 
+def test_the_plan_tells_what_deduplicate_of_a_changelog_keeps():
+    flow = weir.Dataflow("winners")
+    schema = {"auction": int, "bidder": str, "price": int, "at": int, "note": str}
+    bids = flow.source("bids", weir.JsonLines("in", schema=schema), event_time="at")
+    won = bids.key_by("auction").top("won", by="price", rows=1)
+    latest = won.key_by("bidder").deduplicate("latest", keep="last", by="at")
+    latest.select("few", "bidder", "auction", "_change").sink("out", weir.Blackhole())
+    graph = physical_graph(flow.build())
+    operators = {item["name"]: item for item in plan_document(graph)["operators"]}
+    assert operators["latest"]["states"] == ["latest/top", "latest/owed"]
+    assert operators["latest"]["key_columns"] == [["bidder"]]
+    out = io.StringIO()
+    Console(file=out, width=300).print(draw(graph))
+    assert "latest (changelog_top, keeps state top, owed by bidder)" in out.getvalue()
+    # The order is read, though nobody reads it afterwards.
+    assert operators["bids"]["columns_not_read"] == ["note"]
+
+
 @pytest.mark.parametrize(
     ("times", "told"),
     [({}, ["people"]), ({"event_time": pl.lit(0)}, [])],

@@ -133,6 +133,9 @@ def test_a_replaced_row_is_told_with_the_row_that_replaces_it():
         ({"keep": "best"}, "step 'd': keep is 'best'; it is 'first' or 'last'"),
         ({"within": "soon"}, "step 'd': within: 'soon' is not a duration"),
         ({"keep": "last", "within": "1s"}, "step 'd': within goes only with keep='first'"),
+        ({"by": "n", "within": "1s"}, "step 'd': within goes by event time; leave out by='n'"),
+        ({"by": "user"}, "step 'd': it goes by column 'user', which is string"),
+        ({"by": "m"}, "step 'd': there is no column 'm' to go by"),
     ],
 )
 def test_mistakes_are_told_when_the_graph_is_built(options, message):

@@ -222,7 +222,11 @@ def changelog():
     [
         (
             lambda s: s.deduplicate("d"),
-            r"step 'd': its input is a changelog .*; top\(by=<a column with the time>, rows=1\)",
+            r"step 'd': its input is a changelog .*: deduplicate\(..., keep='first', by=<the column>\)",
+        ),
+        (
+            lambda s: s.deduplicate("d", within="1s", by="n"),
+            r"step 'd': within takes no changelog .*: each row that is passed on decides which later ones are",
         ),
         (lambda s: s.select("s", "user"), "step 's': without column '_change' nobody could tell"),
         (

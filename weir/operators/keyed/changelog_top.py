@@ -59,13 +59,16 @@ class ChangelogTopOperator(TopOperator):
         # Equal rows are of one key, for their bytes have it.
         firsts, _, same = weir_keys.distinct_keys(weir_keys.hash_keys(both), both)
         of_stored, of_batch, of_owed = np.split(same, [count, count + batch.num_rows])
-        there = np.concatenate([of_stored, of_batch[adds]])
+        # Stored rows that are equal in the order lie as they go: those that came last may go first.
+        came = np.arange(count)[::-1] if spec.prefers_later else np.arange(count)
+        there = np.concatenate([of_stored[came], of_batch[adds]])
         totals = np.bincount(there, minlength=len(firsts))
         totals -= np.bincount(np.concatenate([of_batch[~adds], of_owed]), minlength=len(firsts))
-        ids = np.concatenate([np.arange(count), count + np.flatnonzero(adds)])[_last_ones(there, totals)]
+        ids = np.concatenate([came, count + np.flatnonzero(adds)])[_last_ones(there, totals)]
         orders = np.concatenate([stored.orders, orders_of(batch.column(spec.by), ascending=spec.ascending)])
         key_of = np.concatenate([stored.keys, keys.inverse])
-        kept = ids[np.lexsort((ids, ~orders[ids], key_of[ids]))]
+        turns = np.where(ids < count, ids, -ids) if spec.prefers_later else ids
+        kept = ids[np.lexsort((turns, ~orders[ids], key_of[ids]))]
         starts = np.concatenate([stored.starts, len(stored.data) + rows.offsets[:-1]])
         lengths = np.concatenate([stored.lengths, np.diff(rows.offsets)])
         data = np.concatenate([stored.data, rows.data])

@@ -99,6 +99,24 @@ def test_top_of_a_changelog_tells_the_first_rows_of_those_that_it_keeps():
     assert job.one("top", "b") is ABSENT
 
 
+def test_deduplicate_of_a_changelog_tells_the_one_row_of_those_that_it_keeps():
+    def make(rows):
+        changes = rows.with_columns("changes", pl.lit("insert").alias("_change"))
+        return changes.key_by("k").deduplicate("step", keep="last", by="v")
+
+    job = Job(make)
+    rows = [{"k": "a", "v": 1, "f": f, "day": None, "_change": "insert"} for f in (0.5, 2.5)]
+    job.take(rows)
+    job.take([{"k": "a", "v": 0, "f": 9.0, "day": None, "_change": "insert"}])
+    # Of equals the one that came last, then the one before.
+    one = {"k": "a", "v": 1, "f": 2.5, "day": None}
+    assert job.one("top", "a") == [{"rank": 1, "value": one}]
+    job.take([rows[1] | {"_change": "delete"}])
+    assert job.one("top", "a") == [{"rank": 1, "value": one | {"f": 0.5}}]
+    assert job.page("top").rows == [{"key": "a", "value": [{"rank": 1, "value": one | {"f": 0.5}}]}]
+    assert job.one("top", "b") is ABSENT
+
+
 def test_top():
     job = Job(lambda rows: rows.key_by("k").top("step", by="f", rows=2, rank="place"))
     job.take(
