@@ -55,7 +55,7 @@ HttpPortOption = Annotated[int | None, typer.Option(help="HTTP port (config.json
 AnyPortOption = Annotated[bool, typer.Option("--or-any-http-port", hidden=True)]
 TaskManagersOption = Annotated[
     int | None,
-    typer.Option(help="Wait for so many task managers before the job starts (config.json: 1)."),
+    typer.Option(help="Number of task managers to wait for before the job starts (config.json: 1)."),
 ]
 ExitOption = Annotated[
     bool,
@@ -67,11 +67,11 @@ FollowOption = Annotated[
     bool,
     typer.Option(
         "--follow",
-        help="Show the job live on the terminal: rate, checkpoints, rescales, restores; in a file, lines.",
+        help="Show the job live on the terminal: rate, checkpoints, rescales, restores. In a file: lines.",
     ),
 ]
 SavepointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (made by POST /savepoint).")
 ]
 CheckpointOption = Annotated[
     str | None,
@@ -83,13 +83,16 @@ CheckpointOption = Annotated[
 ]
 FreshOption = Annotated[
     bool,
-    typer.Option("--start-fresh", help="Give up a job that an earlier control plane left running."),
+    typer.Option(
+        "--start-fresh",
+        help="Discard the job that an earlier control plane left running, and start from nothing.",
+    ),
 ]
 DroppedOption = Annotated[
     bool,
     typer.Option(
         "--allow-dropped-state",
-        help="Let state of the savepoint or checkpoint go whose steps the job has not got any more.",
+        help="Drop state of the savepoint or checkpoint whose step the job no longer has.",
     ),
 ]
 StrictOption = Annotated[
@@ -131,7 +134,7 @@ def main(
 ) -> None:
     """Wait for task managers, run one job on them, and answer on HTTP: /status, /plan, /docs and more.
 
-    Without --exit-when-finished it stays up after the end of the job, so that you can look at it.
+    Without --exit-when-finished the process stays up after the end of the job, so that you can look at the job.
     """
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd, _show)

@@ -57,7 +57,7 @@ def main(
         str | None,
         typer.Option(
             metavar="HOST:PORT[,...]",
-            help="Where the control plane is (config.json: 127.0.0.1:8008), or all of which one leads.",
+            help="Address of the control plane (config.json: 127.0.0.1:8008), or of several, of which one leads.",
         ),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")] = None,
@@ -72,10 +72,11 @@ def main(
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
 ) -> None:
-    """Run the parts of a job that the control plane gives to this process; end it with Ctrl-C or SIGTERM.
+    """Run the parts of a job that the control plane assigns to this process; end it with Ctrl-C or SIGTERM.
 
-    Waits for a control plane that is not up yet, and goes on with its job while none answers. At SIGTERM others take
-    over what runs here, if they have room; Ctrl-C and a second SIGTERM end it at once.
+    The process waits for a control plane that is not up yet, and goes on with its job while no control plane answers.
+    At SIGTERM other task managers take over its subtasks, if they have room. Ctrl-C or a second SIGTERM ends the
+    process at once.
     """
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd)

@@ -87,30 +87,34 @@ SetOption = Annotated[
 StoreOption = Annotated[
     Store | None,
     typer.Option(
-        help="Where keyed state lives, as taskManager.state_backend (default: as the configuration says)."
+        help="Where keyed state lives; sets taskManager.state_backend (default: what the configuration says)."
     ),
 ]
 FollowOption = Annotated[
     bool,
-    typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, lines."),
+    typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, as lines."),
 ]
 KeepDirOption = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Where the run keeps state, checkpoints, logs (default: .weir/JOB)."),
 ]
 SavepointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (of POST /savepoint).")
+    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (made by POST /savepoint).")
 ]
 CheckpointOption = Annotated[
     str | None, typer.Option(metavar="PATH", help="Start from this retained checkpoint.")
 ]
 FreshOption = Annotated[
-    bool, typer.Option("--start-fresh", help="Give up what an earlier run that was killed left.")
+    bool,
+    typer.Option(
+        "--start-fresh", help="Discard the job of an earlier run that was killed, and start from nothing."
+    ),
 ]
 DroppedStateOption = Annotated[
     bool,
     typer.Option(
-        "--allow-dropped-state", help="Let state of the savepoint go whose steps the job has not got."
+        "--allow-dropped-state",
+        help="Drop state of the savepoint or checkpoint whose step the job no longer has.",
     ),
 ]
 StrictOption = Annotated[
@@ -138,7 +142,7 @@ def main() -> None:
 def run_command(
     job: JobArgument,
     param: ParamOption = None,
-    task_managers: Annotated[int, typer.Option(min=1, max=64, help="Processes that execute.")] = 1,
+    task_managers: Annotated[int, typer.Option(min=1, max=64, help="Number of task managers.")] = 1,
     config: ConfigOption = None,
     set_flags: SetOption = None,
     store: StoreOption = None,
@@ -152,11 +156,11 @@ def run_command(
     strict: StrictOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
-    """Run a job on processes of this machine until it ends; its exit code is the command's.
+    """Run a job on processes of this machine until it ends. The exit code says how it ended.
 
-    Starts a control plane and task managers on free ports; HTTP is on 9008 if that is free. Standard output has only
-    what the job prints. Started again after a kill, the job goes on from its latest checkpoint; after an end, it
-    begins anew.
+    The command starts a control plane and task managers on free ports; HTTP is on 9008 if that is free. Standard
+    output has only what the job prints. The same command after a kill goes on from the latest checkpoint; after an end
+    it begins the job anew.
     """
 
     def start() -> int:
@@ -198,7 +202,7 @@ def plan_command(
     param: ParamOption = None,
     config: ConfigOption = None,
     set_flags: SetOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As GET /plan answers.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as GET /plan answers.")] = False,
 ) -> None:
     """Check a job and draw its stages, without running it."""
 
@@ -221,13 +225,13 @@ _PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True, "help_op
 
 @app.command("control-plane", context_settings=_PASSED_ON)
 def control_plane_command(context: typer.Context) -> None:
-    """The process that decides: as python -m control_plane; --help lists its flags."""
+    """Start a control plane, which decides. Same as python -m control_plane; --help lists its flags."""
     _become("control_plane", context.args)
 
 
 @app.command("task-manager", context_settings=_PASSED_ON)
 def task_manager_command(context: typer.Context) -> None:
-    """A process that executes: as python -m task_manager; --help lists its flags."""
+    """Start a task manager, which executes. Same as python -m task_manager; --help lists its flags."""
     _become("task_manager", context.args)
 
 

@@ -176,7 +176,8 @@ class _Run:
         if self.signal:
             return _BY_SIGNAL_EXIT_CODE + self.signal
         _say(
-            f"error: the control plane {_how(ended.code)}; run it again, it goes on from its latest checkpoint"
+            f"error: the control plane {_how(ended.code)}; run the command again: the job goes on from its latest "
+            "checkpoint"
         )
         return FAILED_EXIT_CODE
 
