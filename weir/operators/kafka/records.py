@@ -161,10 +161,17 @@ def _part_column(
     elif part == "timestamp":
         values = [record.timestamp()[1] for record in records]
     else:
-        values = [
-            [{"key": key, "value": value} for key, value in record.headers() or ()] for record in records
-        ]
+        values = [_headers(number, record, bad) for number, record in enumerate(records)]
     return pa.array(values, type=field.type)
+
+
+def _headers(number: int, record: Message, bad: dict[int, str]) -> list[dict[str, Any]] | None:
+    try:
+        return [{"key": key, "value": value} for key, value in record.headers() or ()]
+    except (SystemError, UnicodeDecodeError):
+        # The client makes text of the names, and fails so where one is none.
+        bad.setdefault(number, "the name of a header is not UTF-8")
+        return None
 
 
 def _column(values: list[bytes | None], field: pa.Field, bad: dict[int, str], absent: str) -> pa.Array:

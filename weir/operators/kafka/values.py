@@ -41,13 +41,12 @@ def record_values(
         encode: makes values of those columns; None: JSON objects.
 
     Raises:
-        InputError: the number of a partition is none.
+        InputError: the number of a partition is none, or a header has no name.
     """
     keys = None if spec.key is None else _bytes(batch.column(spec.key))
     headers = None
     if spec.headers is not None:
-        rows = batch.column(spec.headers).to_pylist()
-        headers = [[(item["key"], item["value"]) for item in row or ()] for row in rows]
+        headers = _headers(batch.column(spec.headers), spec)
     partitions = None if spec.partition is None else _partitions(batch.column(spec.partition), spec)
     if spec.value is not None:
         return RecordValues(_bytes(batch.column(spec.value)), keys, headers, partitions)
@@ -55,6 +54,18 @@ def record_values(
     names = [name for name in user_columns(batch.schema) if name not in apart]
     values = (encode or _json_objects)(batch.select(names))
     return RecordValues(values, keys, headers, partitions)
+
+
+def _headers(column: pa.Array, spec: KafkaSinkSpec) -> list[list[tuple[str, bytes]]]:
+    items = column.flatten()
+    # The client would write another name, and cut one at a zero.
+    is_odd = pc.or_kleene(pc.is_null(items.field("key")), pc.match_substring(items.field("key"), "\0"))
+    if items.null_count or pc.any(is_odd).as_py():
+        raise InputError(
+            f"column {spec.headers!r}, with the headers of records for topic {spec.topic}, has one whose name is null "
+            "or has a zero byte in it; correct it, or leave it out of the list"
+        )
+    return [[(item["key"], item["value"]) for item in row or ()] for row in column.to_pylist()]
 
 
 def _partitions(column: pa.Array, spec: KafkaSinkSpec) -> list[int]:

@@ -70,6 +70,21 @@ def test_headers_and_raw_values():
     assert bad == []
 
 
+class OddHeaders(Record):
+    """As the client library's, which makes text of the names of headers."""
+
+    def headers(self):
+        raise SystemError("returned a result with an exception set")
+
+
+def test_a_header_whose_name_is_no_text_makes_its_record_bad():
+    schema = pa.schema([("id", pa.int64()), ("h", HEADER_TYPE)])
+    records = [Record(b'{"id": 1}'), OddHeaders(b'{"id": 2}'), Record(b'{"id": 3}', headers=[("a", b"")])]
+    rows, bad = decoder(schema=schema, parts={"h": "headers"}).decode(records)
+    assert rows.to_pylist() == [{"id": 1, "h": []}, {"id": 3, "h": [{"key": "a", "value": b""}]}]
+    assert [(item.number, item.reason) for item in bad] == [(1, "the name of a header is not UTF-8")]
+
+
 def test_a_tombstone_is_a_row_where_the_key_is_told_and_the_rest_may_be_null():
     records = [
         Record(b'{"name": "Belgium"}', b"be"),
@@ -181,6 +196,16 @@ def test_rows_become_records():
         wrong = pa.RecordBatch.from_pydict({"p": [None, number], "v": ["a", "b"]})
         with pytest.raises(InputError, match=f"topic t has no partition {number}, which is in column 'p'"):
             record_values(wrong, weir.KafkaSink("t", bootstrap="b:1", partition="p"))
+    for header in (None, {"key": None, "value": b"1"}, {"key": "a\0b", "value": None}):
+        wrong = pa.RecordBatch.from_arrays([pa.array([[], [header]], HEADER_TYPE), ["a", "b"]], ["h", "v"])
+        with pytest.raises(
+            InputError, match="column 'h', with the headers of records for topic t, has one whose"
+        ):
+            record_values(wrong, weir.KafkaSink("t", bootstrap="b:1", headers="h"))
+        # Rows that are not there are not looked at.
+        assert record_values(
+            wrong.slice(0, 1), weir.KafkaSink("t", bootstrap="b:1", headers="h")
+        ).headers == [[]]
     raw = record_values(rows, weir.KafkaSink("t", bootstrap="b:1", value="text"))
     assert (raw.values, raw.keys) == ([b"a\nb", None], None)
 
