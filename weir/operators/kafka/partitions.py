@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -47,6 +47,8 @@ _WRONG = {
     KafkaError._UNKNOWN_TOPIC: "it is gone; create it again, or take it out of the source",
     KafkaError._UNKNOWN_PARTITION: "it is gone; start without the checkpoint, which names it",
 }
+#: What brokers say to who commits positions of a group that has members.
+_NOT_ALONE = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 
 
 class KafkaPartitions:
@@ -61,7 +63,7 @@ class KafkaPartitions:
         #: Of the topics that are read.
         self.topic_ids = TopicIds(spec, f"source {step}")
         self._error: KafkaError | None = None
-        self._told_s = -_TOLD_EVERY_S
+        self._told_s = self._told_commit_s = -_TOLD_EVERY_S
         #: Not given out yet; of every partition that is read.
         self._waiting: dict[Partition, deque[Message]] = {}
         self._waiting_count = 0
@@ -81,6 +83,7 @@ class KafkaPartitions:
             "auto.offset.reset": "error" if spec.on_truncation == "fail" else spec.on_truncation,
             "enable.partition.eof": True,
             "error_cb": self._note_error,
+            "on_commit": self._note_commit,
         }
         settings.setdefault("isolation.level", "read_committed")
         try:
@@ -281,6 +284,25 @@ class KafkaPartitions:
     def _note_error(self, error: KafkaError) -> None:
         """Called by the client, within its other methods, when brokers cannot be reached."""
         self._error = more_telling(self._error, error)
+
+    def _note_commit(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """As :meth:`_note_error`, after each commit of positions; tools would show no lag, or an old one."""
+        errors = [error, *(partition.error for partition in partitions)]
+        told = next((each for each in errors if each is not None), None)
+        now_s = self._clock.monotonic_s()
+        # Without a connection nothing is committed, which is told already.
+        if told is None or told.retriable() or now_s - self._told_commit_s < _TOLD_EVERY_S:
+            return
+        self._told_commit_s = now_s
+        mend = (
+            "other consumers are in it: give the source a group.id of its own"
+            if told.code() in _NOT_ALONE
+            else "tools see no lag of it"
+        )
+        group = self._spec.properties["group.id"]
+        log.warning(
+            "source %s: positions of group %s are not committed (%s); %s", self._step, group, told.str(), mend
+        )
 
     def _tell_error(self) -> None:
         assert self._error is not None
