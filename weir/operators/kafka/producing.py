@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,9 @@ _ABORT_TIMEOUT_S = 3.0
 _QUEUED_KIB_MAX = 64 << 10
 #: Keys go where Kafka's own producer puts them.
 _DEFAULTS = {"linger.ms": 5, "compression.type": "lz4", "partitioner": "murmur2_random"}
+
+#: What calls and records end with once an error was fatal.
+_AFTER_FATAL = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 def _again(ask: Callable[[], None]) -> None:
@@ -138,7 +142,7 @@ class RecordProducer:
                         told = self._noted or told
                     raise KafkaException(self._refusal or told) from None
             # Errors of connections are told now.
-            self._producer.poll(0)
+            self._poll(0)
             self._check()
             waiting.tell_if_due()
 
@@ -170,13 +174,13 @@ class RecordProducer:
                     produce(topic, value, key, **extra)
                     break
                 except BufferError:
-                    self._producer.poll(0.1)
+                    self._poll(0.1)
                     self._check()
                     waiting = waiting or Waiting(self._who, "room for more records is awaited", self._clock)
                     waiting.tell_if_due()
                 except KafkaException as error:
                     raise self._refused(error.args[0]) from None
-        self._producer.poll(0)
+        self._poll(0)
         self._check()
 
     def flush(self) -> None:
@@ -188,7 +192,7 @@ class RecordProducer:
         waiting = Waiting(self._who, "records are awaited that they have not taken", self._clock)
         try:
             # The client gives each record up after its own time-out, so this ends.
-            while self._producer.flush(1.0):
+            while self._serve(lambda: self._producer.flush(1.0)):
                 self._check()
                 waiting.tell_if_due()
         except KafkaException as error:
@@ -206,7 +210,7 @@ class RecordProducer:
             InputError: it is not known to be committed. The next deployment, with other clients, commits it.
         """
         # Errors of connections are told now.
-        self._producer.poll(0)
+        self._poll(0)
         if self._has_missed_broker:
             # This client may take that one for the coordinator of the group, and then waits for it without end.
             self._has_missed_broker = False
@@ -250,6 +254,33 @@ class RecordProducer:
                 "sink %s: a transaction stays until it times out: %s", self._step, error.args[0].str()
             )
 
+    def _serve(self, call: Callable[[], int]) -> int:
+        """A call of the client that also calls back.
+
+        Raises:
+            KafkaException: of an error that is fatal: the client (2.16) raises what is no exception then, or calls back
+                once more before it does, which Python takes for an error of its own.
+        """
+        try:
+            return call()
+        except SystemError:
+            if self._failure is None:
+                raise
+            error: Any = self._failure
+        except BaseException:
+            raise
+        except:  # noqa: E722
+            # Nothing else takes it, and nothing may be raised while it is handled.
+            error = sys.exc_info()[1]
+        raise KafkaException(error)
+
+    def _poll(self, timeout_s: float) -> None:
+        """Let the client call back."""
+        try:
+            self._serve(lambda: self._producer.poll(timeout_s))
+        except KafkaException as error:
+            raise self._refused(error.args[0]) from None
+
     def _note(self, error: KafkaError | None, _: object) -> None:
         if error is not None and self._failure is None:
             self._failure = error
@@ -268,7 +299,20 @@ class RecordProducer:
         if self._failure is not None:
             raise self._refused(self._failure)
 
+    def _fatal_error(self, error: KafkaError) -> KafkaError:
+        """What an error comes of that says only that the client is of no more use, or has dropped a record for that."""
+        if error.code() not in _AFTER_FATAL:
+            return error
+        try:
+            # After a fatal error it has no other effect than to say which one that was.
+            self._producer.begin_transaction()
+        except KafkaException as refused:
+            if refused.args[0].fatal():
+                error = refused.args[0]
+        return error
+
     def _refused(self, error: KafkaError) -> InputError:
+        error = self._fatal_error(error)
         if error.code() in (
             KafkaError._FENCED,
             KafkaError.PRODUCER_FENCED,
@@ -276,7 +320,8 @@ class RecordProducer:
         ):
             fenced = InputError(
                 f"sink {self._step}: another process writes under the same transactional id, or a transaction was open "
-                f"for more than transaction_timeout_ms ({self._spec.transaction_timeout_ms} ms); its rows come again"
+                f"for more than transaction_timeout_ms ({self._spec.transaction_timeout_ms} ms), which must be longer "
+                "than the time from one checkpoint to the next; its rows come again"
             )
             fenced.failure_kind = FailureKind.OUTAGE
             return fenced

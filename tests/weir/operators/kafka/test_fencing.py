@@ -4,10 +4,13 @@ import json
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
+from confluent_kafka import Producer
 
 from tests.weir.operators.kafka.sinks import delivered, rows, sink, through_json
+from weir.errors import FailureKind, InputError
 from weir.operators.kafka.slots import SLOTS
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
@@ -103,3 +106,28 @@ def test_rows_go_on_in_the_log_while_all_slots_wait_and_keep_their_order(kafka_b
     writer.snapshot(0)
     writer.commit(0)
     assert delivered(kafka_bootstrap, topic, key=lambda _: 0) == [*numbers, 20, 21]
+
+
+@pytest.mark.parametrize("how", ["by a flush", "by more rows"])
+def test_a_client_that_was_fenced_with_rows_under_way_says_so(kafka_bootstrap, topic, tmp_path, how):
+    """Also where a transaction timed out: the client then raises what is no exception, from within its callbacks."""
+    writer = sink(kafka_bootstrap, topic, tmp_path)
+    writer.process(rows(1))
+    writer.flush()
+    usurper = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": f"{writer._group}/0"})
+    usurper.init_transactions(30)
+
+    def go_on():
+        writer.process(rows(2))
+        for _ in range(3_000):
+            if how == "by a flush":
+                writer.flush()
+            else:
+                writer.process(rows(3))
+                time.sleep(0.01)
+
+    with pytest.raises(InputError, match="another process writes under the same transactional id") as told:
+        go_on()
+    assert told.value.failure_kind is FailureKind.OUTAGE
+    assert "transaction_timeout_ms (60000 ms), which must be longer" in str(told.value)
+    writer.close()
