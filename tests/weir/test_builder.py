@@ -160,7 +160,10 @@ def keep(events, predicate):
         (lambda e: e.with_columns("c"), "step 'c': with_columns needs"),
         (lambda e: e.with_columns("c", _event_time_ms=pl.col("id")), "'_event_time_ms' is a system column"),
         (lambda e: e.with_columns("c", _key_hash=pl.col("id")), "'_key_hash' is a system column"),
-        (lambda e: e.with_columns("c", pl.all().cast(pl.String)), "step 'c': '_event_time_ms' is a system"),
+        (
+            lambda e: e.with_columns("c", pl.all().cast(pl.String), at=pl.col("_event_time_ms")),
+            "step 'c': .* stands for the job's columns, and _event_time_ms is none of them",
+        ),
         (lambda e: e.with_columns("c", pl.col("id") + 1, id=pl.col("id")), "step 'c': two expressions write"),
         (lambda e: e.with_columns("c", n=pl.lit(None)), "step 'c': column 'n' has no type"),
         (lambda e: e.with_columns("c", n=3), "step 'c': expected a Polars expression.*got int"),

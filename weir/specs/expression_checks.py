@@ -10,6 +10,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.schemas import arrow_type, empty_frame
+from weir.specs.row_wise import changes_length, crosses_rows, has_selector, named_columns
 from weir.spelling import did_you_mean
 
 
@@ -20,6 +21,7 @@ def check_predicate(step: str, predicate: pl.Expr, schema: pa.Schema) -> None:
         GraphError: not an expression, an unknown column, or another type than boolean.
     """
     _check_expression(step, predicate, schema)
+    _check_selectors(step, [predicate])
     result = _evaluate(step, predicate, schema)
     if result.width != 1:
         raise GraphError(
@@ -40,6 +42,7 @@ def check_event_time(step: str, expression: pl.Expr, schema: pa.Schema) -> None:
         GraphError: not an expression, an unknown column, or another type than integer.
     """
     _check_expression(step, expression, schema)
+    _check_selectors(step, [expression])
     result = _evaluate(step, expression, schema)
     if result.width != 1:
         raise GraphError(
@@ -75,6 +78,7 @@ def written_columns(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Sche
         GraphError: an expression is wrong, writes a system column, or two write the same column.
     """
     written: dict[str, pa.DataType] = {}
+    _check_selectors(step, expressions)
     for expression in expressions:
         _check_expression(step, expression, schema)
         for column in _evaluate(step, expression, schema):
@@ -93,7 +97,7 @@ def expression_columns(expressions: Iterable[pl.Expr], schema: pa.Schema) -> fro
     """User columns that expressions read; of those with selectors, such as ``pl.all()``, all."""
     read: set[str] = set()
     for expression in expressions:
-        read |= {*(schema.names if expression.meta.has_multiple_outputs() else expression.meta.root_names())}
+        read |= {*(schema.names if has_selector(expression) else named_columns(expression))}
     return frozenset(read.intersection(schema.names))
 
 
@@ -104,29 +108,42 @@ def _check_expression(step: str, expression: object, schema: pa.Schema) -> None:
             f"got {type(expression).__name__}"
         )
     known = [*schema.names, *SYSTEM_COLUMNS[:2]]
-    for name in expression.meta.root_names():
+    for name in named_columns(expression):
         if name not in known:
             raise GraphError(f"step {step!r}: there is no column {name!r}{did_you_mean(name, known)}")
-    if _crosses_rows(expression):
+    if crosses_rows(expression):
         raise GraphError(
             f"step {step!r}: {expression} depends on the other rows of a batch, "
             "and batches are cut anywhere; use key_by(...).aggregate(...)"
         )
+    if changes_length(expression):
+        raise GraphError(
+            f"step {step!r}: {expression} has not one value for each row; leave rows out with the step filter, and "
+            "make a row of each element of a list with the step explode"
+        )
 
 
-def _crosses_rows(expression: pl.Expr) -> bool:
-    """Whether a part of the expression looks at several rows; of Python functions Polars cannot tell."""
-    try:
-        if not expression.meta.is_row_separable():
-            return True
-    except pl.exceptions.PolarsError:
-        pass
-    return any(_crosses_rows(part) for part in expression.meta.pop())
+def _check_selectors(step: str, expressions: Iterable[pl.Expr]) -> None:
+    """All expressions of a step see the same columns: the times with those that name one, without them with selectors.
+
+    Raises:
+        GraphError: some have a selector, and some name a time column.
+    """
+    listed = [each for each in expressions if isinstance(each, pl.Expr)]
+    selecting = [each for each in listed if has_selector(each)]
+    times = [name for each in listed for name in named_columns(each) if name in SYSTEM_COLUMNS]
+    if selecting and times:
+        raise GraphError(
+            f"step {step!r}: {selecting[0]} stands for the job's columns, and {times[0]} is none of them; compute "
+            f"what needs {times[0]} in a step of its own"
+        )
 
 
 def _evaluate(step: str, expression: pl.Expr, schema: pa.Schema) -> pl.DataFrame:
+    frame = empty_frame(schema)
     try:
-        return empty_frame(schema).select(expression)
+        # Selectors are about the job's columns, not about the times beside them.
+        return (frame.select(schema.names) if has_selector(expression) else frame).select(expression)
     except pl.exceptions.PolarsError as error:
         reason = str(error).strip().splitlines()[0]
         raise GraphError(f"step {step!r}: {expression} cannot be computed: {reason}") from error

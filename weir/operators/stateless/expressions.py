@@ -19,20 +19,21 @@ from weir.operators.stateless.small_predicates import SmallPredicate, small_pred
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
 from weir.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
+from weir.specs.row_wise import has_selector, named_columns
 
 
 class ExpressionInput:
     """Turns record batches into frames of the columns that some expressions read; zero-copy for numbers."""
 
     def __init__(self, expressions: Sequence[pl.Expr]) -> None:
-        """Find the columns; selectors such as ``pl.all()`` need every user column."""
-        self._all_columns = any(e.meta.has_multiple_outputs() for e in expressions)
-        self._names = list(dict.fromkeys(name for e in expressions for name in e.meta.root_names()))
+        """Find the columns; selectors such as ``pl.all()`` see every user column, and no other."""
+        self._all_columns = any(has_selector(e) for e in expressions)
+        self._names = list(dict.fromkeys(name for e in expressions for name in named_columns(e)))
 
     def frame(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """A frame with as many rows as the batch, at least one column."""
         if self._all_columns:
-            names = [name for name in batch.schema.names if name != SYSTEM_COLUMNS[2]]
+            names = [name for name in batch.schema.names if name not in SYSTEM_COLUMNS]
         else:
             names = self._names or [SYSTEM_COLUMNS[0]]
         return pl.DataFrame(batch.select(names))  # four times faster than pl.from_arrow for small batches
