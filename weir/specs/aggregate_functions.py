@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from weir.errors import GraphError
+from weir.specs.row_wise import has_selector
 from weir.spelling import did_you_mean
 
 AggregateFunction = Literal[
@@ -151,10 +152,29 @@ def aggregated_columns(aggregates: Iterable[AnyAggregate], schema: pa.Schema) ->
         if aggregate.column is not None:
             read.add(aggregate.column)
         if aggregate.condition is not None:
-            if aggregate.condition.meta.has_multiple_outputs():
+            if has_selector(aggregate.condition):
                 return frozenset(schema.names)
             read.update(aggregate.condition.meta.root_names())
     return frozenset(read.intersection(schema.names))
+
+
+def different_conditions(aggregates: Iterable[AnyAggregate]) -> tuple[list[pl.Expr], list[int | None]]:
+    """Each condition once, and for each aggregate which of them it has; None: it has none.
+
+    What Polars writes of an expression does not tell it from others: of lists the middle is left out, and of Python
+    functions there is nothing.
+    """
+    found: list[pl.Expr] = []
+    numbers: list[int | None] = []
+    for condition in (aggregate.condition for aggregate in aggregates):
+        if condition is None:
+            numbers.append(None)
+            continue
+        number = next((i for i, other in enumerate(found) if condition.meta.eq(other)), len(found))
+        if number == len(found):
+            found.append(condition)
+        numbers.append(number)
+    return found, numbers
 
 
 def stored_function(aggregate: AnyAggregate) -> str:
@@ -192,14 +212,15 @@ def aggregate_parts(aggregates: Iterable[AnyAggregate]) -> tuple[AggregatePart, 
     """
     found: dict[tuple[str, ...], list[int]] = {}
     listed = list(aggregates)
+    _, numbers = different_conditions(listed)
     for number, aggregate in enumerate(listed):
         if aggregate.function == "count_distinct":
             group: tuple[str, ...] = (aggregate.function, str(aggregate.column))
         elif aggregate.function == "approx_distinct":
             group = (aggregate.function, str(aggregate.column), str(number))
         elif aggregate.function == "quantile":
-            condition = "" if aggregate.condition is None else str(aggregate.condition)
-            group = (aggregate.function, str(aggregate.column), condition, repr(aggregate.parameters[1]))
+            error = repr(aggregate.parameters[1])
+            group = (aggregate.function, str(aggregate.column), str(numbers[number]), error)
         else:
             continue
         found.setdefault(group, []).append(number)

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from weir.operators.stateless.expressions import ExpressionInput
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
-from weir.specs.aggregate_functions import AnyAggregate
+from weir.specs.aggregate_functions import AnyAggregate, different_conditions
+from weir.specs.row_wise import has_selector
 
 #: All rows count.
 ALL_VALID = np.zeros(0, dtype=np.uint8)
@@ -23,36 +24,41 @@ class Conditions:
     """
 
     def __init__(self, aggregates: Sequence[AnyAggregate]) -> None:
-        self._conditions = {str(a.condition): a.condition for a in aggregates if a.condition is not None}
-        self._texts = [None if a.condition is None else str(a.condition) for a in aggregates]
+        self._conditions, self._numbers = different_conditions(aggregates)
         self._schema: pa.Schema | None = None
-        self._plain: dict[str, SmallPredicate] = {}
-        self._others: dict[str, pl.Expr] = {}
-        self._input = ExpressionInput([])
+        #: By the number of a condition.
+        self._plain: dict[int, SmallPredicate] = {}
+        #: Those that see the same columns, together.
+        self._others: list[tuple[ExpressionInput, dict[int, pl.Expr]]] = []
 
     def masks(self, batch: pa.RecordBatch) -> list[np.ndarray]:
         """For each aggregate which rows count: uint8, or of length 0: all."""
         if not self._conditions:
-            return [ALL_VALID] * len(self._texts)
+            return [ALL_VALID] * len(self._numbers)
         if self._schema is None or not self._schema.equals(batch.schema):
             self._prepare(batch.schema)
-        found = {text: plain.mask(batch).view(np.uint8) for text, plain in self._plain.items()}
-        if self._others:
-            frame = self._input.frame(batch)
-            told = frame.select(
-                condition.fill_null(value=False).cast(pl.UInt8).alias(text)
-                for text, condition in self._others.items()
+        found = {number: plain.mask(batch).view(np.uint8) for number, plain in self._plain.items()}
+        for given, conditions in self._others:
+            told = given.frame(batch).select(
+                condition.fill_null(value=False).cast(pl.UInt8).alias(str(number))
+                for number, condition in conditions.items()
             )
-            for text in self._others:
-                mask = told.get_column(text).to_numpy()
+            for number in conditions:
+                mask = told.get_column(str(number)).to_numpy()
                 # Conditions without a column have one value.
                 whole = len(mask) == batch.num_rows
-                found[text] = np.array(mask) if whole else np.full(batch.num_rows, mask[0], dtype=np.uint8)
-        return [ALL_VALID if text is None else found[text] for text in self._texts]
+                found[number] = np.array(mask) if whole else np.full(batch.num_rows, mask[0], dtype=np.uint8)
+        return [ALL_VALID if number is None else found[number] for number in self._numbers]
 
     def _prepare(self, schema: pa.Schema) -> None:
         self._schema = schema
-        translated = {text: small_predicate(each, schema) for text, each in self._conditions.items()}
-        self._plain = {text: plain for text, plain in translated.items() if plain is not None}
-        self._others = {text: each for text, each in self._conditions.items() if text not in self._plain}
-        self._input = ExpressionInput(list(self._others.values()))
+        self._plain = {}
+        # A selector does not see the times, which others may name.
+        others: dict[bool, dict[int, pl.Expr]] = {False: {}, True: {}}
+        for number, condition in enumerate(self._conditions):
+            plain = small_predicate(condition, schema)
+            if plain is None:
+                others[has_selector(condition)][number] = condition
+            else:
+                self._plain[number] = plain
+        self._others = [(ExpressionInput(list(each.values())), each) for each in others.values() if each]
