@@ -24,6 +24,7 @@ from weir.specs import (
     WithColumnsSpec,
 )
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
+from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
 from weir.stream_frame import checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
@@ -118,7 +119,7 @@ class Stream(FunctionSteps):
         sinks count as reading all that they are given. The result is no keyed stream: ``select`` before ``key_by``.
         """
         aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
-        return self._step(name, SelectSpec((*columns, *aliased)), parallelism)
+        return self._step(name, SelectSpec(as_names((*columns, *aliased), self.schema)), parallelism)
 
     def drop(self, name: str | None, *columns: str, parallelism: int | None = None) -> Self:
         """Leave these columns out; after ``key_by`` not the key columns."""

@@ -93,6 +93,29 @@ def written_columns(step: str, expressions: tuple[pl.Expr, ...], schema: pa.Sche
     return written
 
 
+def as_names(columns: Iterable[str | pl.Expr], schema: pa.Schema) -> tuple[str | pl.Expr, ...]:
+    """What ``select`` is given, with names in place of expressions that only choose columns.
+
+    So these columns stay as nullable as they were, and a changelog stays one.
+    """
+    return tuple(name for item in columns for name in _names_of(item, schema) or (item,))
+
+
+def _names_of(item: str | pl.Expr, schema: pa.Schema) -> list[str]:
+    """The columns that an expression chooses; none if it computes or renames something, or cannot be used."""
+    if not isinstance(item, pl.Expr):
+        return []
+    plain = item.meta.undo_aliases()
+    is_under_its_name = plain.meta.is_column() and item.meta.output_name() == plain.meta.output_name()
+    if not (is_under_its_name or item.meta.is_column_selection()):
+        return []
+    try:
+        return empty_frame(schema).select(schema.names).select(plain).columns
+    except pl.exceptions.PolarsError:
+        # Who checks the expression says what is wrong.
+        return []
+
+
 def expression_columns(expressions: Iterable[pl.Expr], schema: pa.Schema) -> frozenset[str]:
     """User columns that expressions read; of those with selectors, such as ``pl.all()``, all."""
     read: set[str] = set()

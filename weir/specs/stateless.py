@@ -112,6 +112,10 @@ class SelectSpec(OperatorSpec):
             else:
                 fields.append(schema.field(item))
         names = [field.name for field in fields]
+        if not names:
+            raise GraphError(
+                f"step {step!r}: {self.columns[0]} chooses no column; there are {', '.join(schema.names)}"
+            )
         for name in names:
             if names.count(name) > 1:
                 raise GraphError(f"step {step!r}: column {name!r} is there twice")

@@ -2,6 +2,7 @@
 
 import polars as pl
 import polars.selectors as cs
+import pyarrow as pa
 import pytest
 
 import weir
@@ -112,3 +113,35 @@ def test_an_expression_that_changes_the_number_of_rows_is_refused(expression):
         weir.GraphError, match=r"step 'step': .* has not one value for each row; leave rows out"
     ):
         source(weir.Dataflow("job")).select("step", expression)
+
+
+@pytest.mark.parametrize(
+    ("columns", "names"),
+    [
+        ([c("k"), c("who")], ["k", "who"]),
+        ([pl.all()], list(SCHEMA)),
+        ([pl.exclude("tags", "who")], ["x", "y", "k"]),
+        ([cs.integer(), "who"], ["x", "y", "who"]),
+        ([c("y", "k")], ["y", "k"]),
+        ([c("k").alias("k")], ["k"]),
+    ],
+    ids=str,
+)
+def test_columns_that_are_only_chosen_are_as_nullable_as_before(columns, names):
+    rows = source(weir.Dataflow("job"))
+    assert rows.select("step", *columns).schema.equals(pa.schema([rows.schema.field(name) for name in names]))
+
+
+def test_a_changelog_keeps_its_changes_however_they_are_chosen():
+    top = source(weir.Dataflow("job")).key_by("k").top("top", by="x", rows=1)
+    for number, column in enumerate((c("_change"), c("_change").alias("_change"), pl.exclude("k", "x"))):
+        assert top.select(f"step{number}", "x", column).is_changelog
+    with pytest.raises(weir.GraphError, match="step 'step': without column '_change'"):
+        top.select("step", change=c("_change"))
+
+
+def test_a_selector_that_chooses_nothing_is_told():
+    with pytest.raises(
+        weir.GraphError, match=r"step 'step': .* chooses no column; there are x, y, k, tags, who"
+    ):
+        source(weir.Dataflow("job")).select("step", cs.duration())
