@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 #: A test compares.
 KERNEL_MODULES = (
     "weir.operators.sources.json_scan",
+    "weir.operators.sources.json_lists",
     "weir.operators.sources.json_late",
     "weir.state.tables.packed_pane_kernels",
     "weir.state.tables.slot_kernels",

@@ -12,6 +12,7 @@ import pyarrow.types as pa_types
 from weir.kernel_bytes import PADDING_BYTES
 from weir.nested_paths import Path
 from weir.operators.sources.json_late import RawValues, put_late_numbers
+from weir.operators.sources.json_lists import ListValues
 from weir.operators.sources.json_scan import (
     ENTRY_COLUMNS,
     ENTRY_KIND,
@@ -45,6 +46,8 @@ _INT64_MAX = 2**63 - 1
 _ENTRIES_MAX = 4096
 #: Values of one call: of many columns it reads fewer lines, and fewer bytes.
 _CELLS_MAX, _TEXT_BYTES_MAX = 1 << 19, 64 << 20
+#: Values of lists that are read at a time: fewer of many columns. A list that has more is left to the strict parser.
+_VALUES_MAX, _VALUES_MIN = 1 << 15, 1 << 10
 #: Columns of texts, at most: each has room for all bytes of a call, and of more calls would be too small.
 _STRINGS_MAX = 160
 _KINDS = {
@@ -144,11 +147,9 @@ class ScanColumns:
         self.valid = np.ones(len(entries) * rows_max, dtype=np.uint8)
         self.late = np.empty((late * rows_max, 4), dtype=np.int64)
         self.starts = np.empty(rows_max, dtype=np.int64)
-        self._raw = {
-            wanted.entry: RawValues(wanted.type)
-            for wanted in entries
-            if wanted.kind == KIND_RAW and wanted.type
-        }
+        raw = [wanted for wanted in entries if wanted.kind == KIND_RAW and wanted.type]
+        values_max = min(_VALUES_MAX, max(_VALUES_MIN, _CELLS_MAX // max(1, len(raw))))
+        self._raw = {wanted.entry: _raw_values(wanted.type, values_max) for wanted in raw}
 
     def fitting(self, data: np.ndarray, start: int, stop: int) -> int:
         """Where to end with a region of whole lines, so that there is room for the strings: at least one line."""
@@ -159,6 +160,10 @@ class ScanColumns:
         if last < 0:
             start, last = limit, data[limit:stop].tobytes().find(b"\n")
         return start + last + 1
+
+    def fitting_bytes(self, longest: int, total: int) -> int:
+        """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
+        return max(longest, min(total, _TEXT_BYTES_MAX // max(1, self._string_count)))
 
     def reserve(self, region_bytes: int) -> None:
         """Make room for the strings of a region."""
@@ -218,6 +223,16 @@ class ScanColumns:
             return pa.Array.from_buffers(data_type, rows, [bitmap, bits], nulls)
         plain = pa.py_buffer(_plain(wanted.kind, cells, data_type))
         return pa.Array.from_buffers(data_type, rows, [bitmap, plain], nulls)
+
+
+def _raw_values(data_type: pa.DataType, values_max: int) -> RawValues | ListValues:
+    """What decodes values of which the scanner notes the place; ``values_max``: of lists, read at a time."""
+    if pa_types.is_list(data_type):
+        schema = pa.schema([pa.field("v", data_type.value_type)])
+        columns = ScanColumns.make(schema, [], {}, values_max)
+        if columns is not None:
+            return ListValues(data_type, columns)
+    return RawValues(data_type)
 
 
 def _limits(data_type: pa.DataType | None) -> tuple[int, int]:

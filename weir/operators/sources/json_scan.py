@@ -184,7 +184,7 @@ def _entry_at_place(table: np.ndarray, objects: np.ndarray, number: int, guess: 
 
 
 @byte_kernel_part
-def _put_nulls(
+def put_nulls(
     marks: np.ndarray,
     row: int,
     rows_max: int,
@@ -219,7 +219,7 @@ def _scan_scaled(data: np.ndarray, at: int, kind: int, low: int, high: int) -> t
 
 
 @byte_kernel_part
-def _scan_value(
+def scan_value(
     data: np.ndarray,
     at: int,
     entry: int,
@@ -284,9 +284,10 @@ def _scan_value(
 
 
 @byte_kernel_part
-def _scan_object(
+def scan_object(
     data: np.ndarray,
     at: int,
+    root: int,
     row: int,
     rows_max: int,
     keys: np.ndarray,
@@ -303,7 +304,7 @@ def _scan_object(
     marks: np.ndarray,
     slots: np.ndarray,
 ) -> tuple[int, int]:
-    """Read the object that starts at ``at`` and its newline; the first two sets of ``marks`` are filled.
+    """Read the object that starts at ``at``, whose number is ``root``; the first two sets of ``marks`` are filled.
 
     Returns:
         Position after it, -1: not certain; and how many values are in ``late``.
@@ -315,10 +316,9 @@ def _scan_object(
     if words > 1:
         for word in range(2 * words):
             marks[word] = 0
-    guess = 0
-    current = 0
+    guess = objects[root, OBJECT_FIRST]
+    current = root
     end = OBJECT_END
-    at = skip_space(data, at)
     if byte_at(data, at) != 0x7B:
         return -1, late_count
     at = skip_space(data, at + 1)
@@ -383,7 +383,7 @@ def _scan_object(
                     at = skip_space(data, at + 1)
                     is_empty = byte_at(data, at) == end
                     continue
-                at, late_count = _scan_value(
+                at, late_count = scan_value(
                     data, at, entry, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
                 )
             if at < 0:
@@ -394,24 +394,28 @@ def _scan_object(
                 continue
         is_empty = False
         # The end of this object, and of those around it that end with it.
-        while byte_at(data, at) == end and current > 0:
+        while byte_at(data, at) == end and current != root:
             guess = objects[current, OBJECT_ENTRY] + 1
             current = objects[current, OBJECT_PARENT]
             end = objects[current, OBJECT_ENDS]
             at = skip_space(data, at + 1)
-        if byte_at(data, at) == 0x2C and current >= 0:
+        if byte_at(data, at) == 0x2C:
             at = skip_space(data, at + 1)
             continue
         break
-    if byte_at(data, at) != 0x7D or current != 0:
-        return -1, late_count
-    at = skip_space(data, at + 1)
-    if byte_at(data, at) == 0x0D:
-        at += 1
-    if byte_at(data, at) != 0x0A:
+    if byte_at(data, at) != 0x7D or current != root:
         return -1, late_count
     marks[words] = filled
     return at + 1, late_count
+
+
+@byte_kernel_part
+def _line_after(data: np.ndarray, at: int) -> int:
+    """Position after the newline that nothing but space is before; -1: something is."""
+    at = skip_space(data, at)
+    if byte_at(data, at) == 0x0D:
+        at += 1
+    return at + 1 if byte_at(data, at) == 0x0A else -1
 
 
 @byte_kernel(
@@ -498,9 +502,10 @@ def scan_lines(
     late_count = 0
     words = len(marks) >> 2
     while at < stop and row + unsure_count < wanted:
-        after, late_after = _scan_object(
+        after, late_after = scan_object(
             data,
-            at,
+            skip_space(data, at),
+            0,
             row,
             lines_max,
             keys,
@@ -517,6 +522,8 @@ def scan_lines(
             marks,
             slots,
         )
+        if after >= 0:
+            after = _line_after(data, after)
         lacks = 0
         is_whole = True
         for word in range(words):
@@ -525,7 +532,7 @@ def scan_lines(
             is_whole = is_whole and found == marks[3 * words + word]
         if after >= 0 and after - at <= line_bytes_max and lacks == 0:
             if not is_whole:
-                _put_nulls(marks, row, lines_max, table, numbers, offsets, valid)
+                put_nulls(marks, row, lines_max, table, numbers, offsets, valid)
             starts[row] = at
             row += 1
             at = after
