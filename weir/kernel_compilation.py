@@ -51,6 +51,7 @@ KERNEL_MODULES = (
     "weir.operators.stateless.busy",
     "weir.operators.text_masks",
     "weir.operators.kernel_types",
+    "weir.operators.sources.float_digits",
     "weir.operators.sources.parquet_kernels",
     "weir.operators.sources.parquet_division",
     "weir.operators.sources.parquet_header_kernels",
@@ -75,6 +76,7 @@ _ONLY_INLINED = frozenset(
         "weir.operators.text_masks",
         "weir.operators.kernel_types",
         "weir.operators.sources.csv_tokens",
+        "weir.operators.sources.float_digits",
         "weir.operators.sources.json_tokens",
         "weir.state.tables.slot_layout",
     }

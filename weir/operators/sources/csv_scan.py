@@ -29,9 +29,7 @@ from weir.operators.sources.csv_tokens import (
     OUT_OF_RANGE,
     TOO_LONG,
     decimal,
-    eight_digits,
     integer,
-    is_eight_digits,
     is_null,
     plain_field,
     quoted_field,
@@ -39,6 +37,7 @@ from weir.operators.sources.csv_tokens import (
     skip_fields,
     truth,
 )
+from weir.operators.sources.float_digits import eight_digits, is_eight_digits
 from weir.operators.text_masks import line_end
 
 #: Kinds of columns. A late value is only found, and its place is noted.

@@ -9,6 +9,7 @@ import numpy as np
 
 from weir.kernel_bytes import byte_at, copy_block, count_bits, leading_zeros, load8, store8, trailing_zeros
 from weir.kernels import byte_kernel_part
+from weir.operators.sources.float_digits import float_of_digits
 from weir.operators.sources.json_tokens import utf8_length
 from weir.operators.text_masks import block_masks, record_masks, utf8_masks
 
@@ -27,7 +28,8 @@ _TWO = np.uint64(2)
 _LAST, _LAST_BUT_ONE = np.uint64(63), np.uint64(62)
 _HALF = np.uint64(32)
 _SHIFTS = tuple(np.uint64(shift) for shift in (1, 2, 4, 8, 16, 32))
-_POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
+#: Of ten, larger than any float has.
+_POWER_MAX = 1 << 20
 
 
 @byte_kernel_part
@@ -273,24 +275,6 @@ def is_null(
 
 
 @byte_kernel_part
-def is_eight_digits(word: np.uint64) -> bool:
-    """Whether all bytes of a word are digits."""
-    high = np.uint64(0xF0F0F0F0F0F0F0F0)
-    carried = (word + np.uint64(0x0606060606060606)) & high
-    return bool(((word & high) | (carried >> np.uint64(4))) == np.uint64(0x3333333333333333))
-
-
-@byte_kernel_part
-def eight_digits(word: np.uint64) -> np.int64:
-    """The number that eight digits are, the first one in the lowest byte."""
-    word &= np.uint64(0x0F0F0F0F0F0F0F0F)
-    word = (word * np.uint64(10) + (word >> np.uint64(8))) & np.uint64(0x00FF00FF00FF00FF)
-    word = (word * np.uint64(100) + (word >> np.uint64(16))) & np.uint64(0x0000FFFF0000FFFF)
-    # With a sign: of a number without one and one with it Numba makes a float.
-    return np.int64((word * np.uint64(10000) + (word >> np.uint64(32))) & np.uint64(0xFFFFFFFF))
-
-
-@byte_kernel_part
 def integer(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
     """Digits with a sign or without: the number, and ``GOOD``, ``BAD_VALUE`` or ``OUT_OF_RANGE``."""
     negative = byte_at(data, at) == 0x2D
@@ -326,17 +310,18 @@ def decimal(data: np.ndarray, at: int, stop: int) -> tuple[float, int, bool]:
     first = at
     mantissa = 0
     digits = 0
+    zeros = 0
     fraction = 0
     while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
-        if digits < 18:
-            mantissa = mantissa * 10 + byte_at(data, at) - 48
+        mantissa = mantissa * 10 + byte_at(data, at) - 48
+        zeros += mantissa == 0 and zeros == digits
         digits += 1
         at += 1
     if at < stop and byte_at(data, at) == 0x2E:
         at += 1
         while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
-            if digits < 18:
-                mantissa = mantissa * 10 + byte_at(data, at) - 48
+            mantissa = mantissa * 10 + byte_at(data, at) - 48
+            zeros += mantissa == 0 and zeros == digits
             digits += 1
             fraction += 1
             at += 1
@@ -357,22 +342,24 @@ def decimal(data: np.ndarray, at: int, stop: int) -> tuple[float, int, bool]:
             )
             return endless, GOOD if is_long else BAD_VALUE, False
         return 0.0, BAD_VALUE, False
-    late = digits > 15
+    power = 0
     if at < stop and byte_at(data, at) | 0x20 == 0x65:
         at += 1
-        if at < stop and (byte_at(data, at) == 0x2B or byte_at(data, at) == 0x2D):
+        below_one = at < stop and byte_at(data, at) == 0x2D
+        if at < stop and (byte_at(data, at) == 0x2B or below_one):
             at += 1
         exponent = at
         while at < stop and 0x30 <= byte_at(data, at) <= 0x39:
+            power = min(power * 10 + byte_at(data, at) - 48, _POWER_MAX)
             at += 1
         if at == exponent:
             return 0.0, BAD_VALUE, False
-        late = True
+        if below_one:
+            power = -power
     if at != stop:
         return 0.0, BAD_VALUE, False
-    # Both the digits and the power of ten are exact as float64, so one division rounds correctly.
-    value = 0.0 if late else mantissa / _POWERS_OF_TEN[fraction]
-    return -value if negative else value, GOOD, late
+    value, is_found = float_of_digits(mantissa, digits - zeros, power - fraction, negative)
+    return value, GOOD, not is_found
 
 
 @byte_kernel_part

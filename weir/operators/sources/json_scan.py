@@ -24,10 +24,10 @@ from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSE
 from weir.operators.sources.json_times import scan_date, scan_decimal, scan_timestamp
 from weir.operators.sources.json_tokens import (
     copy_string,
+    float_number,
     literal,
     simple_number,
     skip_key,
-    skip_number,
     skip_space,
     skip_value,
 )
@@ -70,7 +70,6 @@ OBJECT_SLOTS, OBJECT_MASK = 6, 7
 OBJECT_END, LIST_END = 0x7D, 0x5D
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-_POWERS_OF_TEN = np.array([float(10**n) for n in range(23)])
 
 
 @byte_kernel_part
@@ -261,21 +260,16 @@ def scan_value(
                 data, at, kind, table[entry, ENTRY_LOW], table[entry, ENTRY_HIGH]
             )
             return after, late_count
-        after, number, fraction, digits = simple_number(data, at)
         if kind == KIND_INT:
+            after, number, fraction, _ = simple_number(data, at)
             numbers[cell] = number
             if fraction >= 0 or number < table[entry, ENTRY_LOW] or number > table[entry, ENTRY_HIGH]:
                 return -1, late_count
             return after, late_count
-        # Both the digits and the power of ten are exact as float64, so one division rounds correctly.
-        if after >= 0 and digits <= 15 and number != 0:
-            decimals[cell] = number / _POWERS_OF_TEN[fraction] if fraction > 0 else float(number)
+        after, value, is_found = float_number(data, at)
+        decimals[cell] = value
+        if is_found or after < 0:
             return after, late_count
-        if after >= 0 and number == 0 and fraction < 0:
-            # The integer -0 is 0.
-            decimals[cell] = 0.0
-            return after, late_count
-        after = skip_number(data, at)
     late[late_count, 0] = entry
     late[late_count, 1] = row
     late[late_count, 2] = at

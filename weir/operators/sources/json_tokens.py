@@ -10,6 +10,7 @@ import numpy as np
 
 from weir.kernel_bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
 from weir.kernels import byte_kernel_part
+from weir.operators.sources.float_digits import eight_digits, float_of_digits, is_eight_digits
 from weir.operators.text_masks import string_masks, utf8_masks
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
@@ -372,6 +373,82 @@ def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
 
 
 @byte_kernel_part
+def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
+    """Read a number of any form.
+
+    Returns:
+        Position after it (-1: not certain), its value, and whether it was found: else a slower parser must do it.
+    """
+    negative = byte_at(data, at) == 0x2D
+    if negative:
+        at += 1
+    first = at
+    mantissa = 0
+    digit = byte_at(data, at) - 48
+    while 0 <= digit <= 9:
+        mantissa = mantissa * 10 + digit
+        at += 1
+        digit = byte_at(data, at) - 48
+    digits = at - first
+    starts_with_zero = byte_at(data, first) == 0x30
+    if digits == 0 or digits > _WHOLE_DIGITS_MAX or (starts_with_zero and digits > 1):
+        return -1, 0.0, False
+    if starts_with_zero:
+        digits = 0
+    power = 0
+    is_integer = True
+    if byte_at(data, at) == 0x2E:
+        is_integer = False
+        at += 1
+        point = at
+        if digits == 0:
+            while byte_at(data, at) == 0x30:
+                at += 1
+        first = at
+        word = load8(data, at)
+        while is_eight_digits(word):
+            mantissa = mantissa * 100_000_000 + eight_digits(word)
+            at += 8
+            word = load8(data, at)
+        digit = byte_at(data, at) - 48
+        while 0 <= digit <= 9:
+            mantissa = mantissa * 10 + digit
+            at += 1
+            digit = byte_at(data, at) - 48
+        if at == point:
+            return -1, 0.0, False
+        digits += at - first
+        power = point - at
+    if byte_at(data, at) | 0x20 == 0x65:
+        is_integer = False
+        at, exponent = _exponent(data, at + 1)
+        if at < 0:
+            return -1, 0.0, False
+        power += exponent
+    # The integer -0 is 0.
+    value, is_found = float_of_digits(mantissa, digits, power, negative and not (is_integer and digits == 0))
+    return at, value, is_found
+
+
+@byte_kernel_part
+def _exponent(data: np.ndarray, at: int) -> tuple[int, int]:
+    """Read what follows the letter of an exponent, two digits at most: position after it (-1: not certain), and it."""
+    negative = byte_at(data, at) == 0x2D
+    if negative or byte_at(data, at) == 0x2B:
+        at += 1
+    first = at
+    power = 0
+    digit = byte_at(data, at) - 48
+    while 0 <= digit <= 9:
+        power = power * 10 + digit
+        at += 1
+        digit = byte_at(data, at) - 48
+    if at == first or at - first > 2:
+        return -1, 0
+    return at, -power if negative else power
+
+
+@byte_kernel_part
 def skip_number(data: np.ndarray, at: int) -> int:
     """Position after a number of any form; -1: not certain. What follows it is the caller's business."""
     if byte_at(data, at) == 0x2D:
@@ -385,6 +462,8 @@ def skip_number(data: np.ndarray, at: int) -> int:
     if byte_at(data, at) == 0x2E:
         at += 1
         point = at
+        while is_eight_digits(load8(data, at)):
+            at += 8
         while 0x30 <= byte_at(data, at) <= 0x39:
             at += 1
         if at == point:
