@@ -23,7 +23,7 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_befor
 #: What to write where a step refuses a changelog, by the beginning of its kind.
 _INSTEAD = {
     "window": "add the window as a column (with_columns), and use key_by and aggregate, which take changes back",
-    "join_all": "joins of two streams without bounds, one after the other, take changes",
+    "join_all": "without within= and window= join_all takes changes",
     "join": "a join without bounds takes changes",
 }
 _OTHERWISE = "put it before the step whose result is updated, or send the changes to a sink"

@@ -6,13 +6,15 @@ import datetime as dt
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+import pyarrow as pa
+
 from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.join_arguments import join_bounds
 from weir.keyed_frame import KeyedFrame
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
-from weir.specs.joins import JoinedColumns, joined_columns
-from weir.specs.multi_joins import INPUTS_MAX, MultiJoinSpec, columns_of_all
+from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
+from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all
 
 if TYPE_CHECKING:
     from weir.keyed_streams import KeyedStream
@@ -73,19 +75,23 @@ class JoinSteps(KeyedFrame):
         *others: KeyedStream,
         within: str | dt.timedelta | None = None,
         window: Window | None = None,
+        how: Literal["inner", "left"] = "inner",
         suffixes: Sequence[str] | None = None,
         parallelism: int | None = None,
     ) -> KeyedStream:
         """Combine rows of this stream with those of several others that have the same key; see docs/joins.md.
 
-        The result is that of inner joins one after the other, but it is one step: the rows of each stream are kept, not
-        the results of joins between.
+        The result is that of joins one after the other, but it is one step: the rows of each stream are kept, not the
+        results of joins between. Without ``within`` and ``window`` all rows are kept. Then the streams may be
+        changelogs, and the result is one if any of them is, or if ``how`` is "left" (see docs/changelogs.md).
 
         Args:
             name: the step's name; the rows that it keeps belong to it.
             others: keyed streams, two at least; their key columns may have other names.
             within: only if no two event times are farther apart than this.
             window: only if all are in the same tumbling window.
+            how: "inner"; "left": rows of this stream leave also if others have none that go with them; the columns of
+                these are null then. Not with ``within``.
             suffixes: for each of the others what is added to names that are there already; None: ``_2``, ``_3`` ...
             parallelism: subtasks; None: as many as this stream's producer has.
 
@@ -99,22 +105,19 @@ class JoinSteps(KeyedFrame):
                 f"step {name!r}: join_all takes 2 to {INPUTS_MAX - 1} other streams, not {len(others)}; two streams "
                 "are joined with join"
             )
-        if within is not None and window is not None:
-            raise GraphError(f"step {name!r}: within and window are given; give one of them")
         given = tuple(suffixes or (f"_{number}" for number in range(2, len(others) + 2)))
         if len(given) != len(others):
             raise GraphError(
                 f"step {name!r}: {len(given)} suffixes are given for {len(others)} other streams; give one for each"
             )
-        # A duration on both sides of a row's time, as of a join of two streams.
-        bounds = join_bounds(
-            str(name), self.schema, self.schema, None, None, window, within, ttl_name="within"
-        )
+        bounds = _bounds_of_all(name, self.schema, within, window)
         streams = (self, *others)
         keys = [stream.key_columns for stream in streams]
         columns = columns_of_all(str(name), [stream.schema for stream in streams], keys, given)
-        spec = MultiJoinSpec(
-            *(keys[0], keys[1], "inner", None, columns[0], columns[1], tuple(keys[2:]), tuple(columns[2:])),
+        is_updated = how != "inner" or any(is_changelog(stream.schema) for stream in streams)
+        kind = ChangeMultiJoinSpec if bounds is None and is_updated else MultiJoinSpec
+        spec = kind(
+            *(keys[0], keys[1], how, None, columns[0], columns[1], tuple(keys[2:]), tuple(columns[2:])),
             span_ms=None if bounds is None else bounds.upper_ms,
             window_ms=None if bounds is None else bounds.window_ms,
             offset_ms=0 if bounds is None else bounds.offset_ms,
@@ -168,3 +171,11 @@ class JoinSteps(KeyedFrame):
     ) -> KeyedStream:
         streams = tuple(other.partitioned() for other in others)
         return self.partitioned().keyed_step(name, spec, parallelism, streams)
+
+
+def _bounds_of_all(name: str | None, schema: pa.Schema, within: Any, window: Any) -> JoinBounds | None:
+    """The bounds of a join of several streams; None: it has none."""
+    if within is not None and window is not None:
+        raise GraphError(f"step {name!r}: within and window are given; give one of them")
+    # A duration on both sides of a row's time, as of a join of two streams.
+    return join_bounds(str(name), schema, schema, None, None, window, within, ttl_name="within")

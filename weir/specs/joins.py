@@ -86,6 +86,11 @@ class JoinSpec(KeyedSpec):
         return len(SIDES)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether rows can match no more when the watermark has passed them."""
+        return self.bounds is not None
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """The rows that are kept, when they can match no more, and those that are in memory as a rule."""
         if self.bounds is None:
@@ -101,9 +106,17 @@ class JoinSpec(KeyedSpec):
         return self.right_columns if index else self.left_columns
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """Key columns, those of the first input, those of the second one; without those that inputs lack."""
-        check_join(step, self, inputs)
+        """Key columns, then those of each input; without those that inputs lack."""
+        self.check(step, inputs)
         return pa.schema(self.joined_fields(inputs))
+
+    def check(self, step: str, inputs: tuple[pa.Schema, ...]) -> None:
+        """Refuse what cannot be joined.
+
+        Raises:
+            GraphError: one line that names the step, the column and the mend.
+        """
+        check_join(step, self, inputs)
 
     def joined_fields(self, inputs: tuple[pa.Schema, ...]) -> list[pa.Field]:
         """Of the columns of the result."""
@@ -161,7 +174,7 @@ class ChangeJoinSpec(JoinSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """As of every join, and ``_change``."""
-        check_join(step, self, inputs)
+        self.check(step, inputs)
         return changelog_schema(step, self.joined_fields(inputs))
 
     def read_columns_of(self, index: int, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:

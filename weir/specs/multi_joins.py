@@ -8,10 +8,11 @@ from typing import ClassVar
 
 import pyarrow as pa
 
+from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
-from weir.specs.joins import JoinSpec, check_keys
+from weir.specs.joins import ChangeJoinSpec, JoinSpec, check_keys
 
 #: Each further stream multiplies the rows of the result.
 INPUTS_MAX = 16
@@ -21,12 +22,14 @@ INPUTS_MAX = 16
 class MultiJoinSpec(JoinSpec):
     """Rows of three streams or more with equal keys, one of each; its state are the rows of all, and nothing else.
 
-    What ``JoinSpec`` calls left and right are the first two.
+    What ``JoinSpec`` calls left and right are the first two. With ``how`` "left" each row of the first stream is in the
+    result: of a stream that has none for it the columns are null.
     """
 
     kind: ClassVar[str] = "join_all"
     runtime: ClassVar[str] = "weir.operators.joins.multi_join_operator:MultiJoinOperator"
-    persisted_fields: ClassVar[tuple[str, ...]] = ("span_ms", "window_ms", "offset_ms")
+    hows: ClassVar[tuple[str, ...]] = ("inner", "left")
+    persisted_fields: ClassVar[tuple[str, ...]] = ("how", "span_ms", "window_ms", "offset_ms")
     late_outputs: ClassVar[tuple[str, ...]] = tuple(f"late_{number}" for number in range(1, INPUTS_MAX + 1))
     #: Of the third stream and those after it.
     more_key_columns: tuple[tuple[str, ...], ...]
@@ -60,19 +63,39 @@ class MultiJoinSpec(JoinSpec):
         """Columns that are not keys: name in the input, name in the result."""
         return (self.left_columns, self.right_columns, *self.more_columns)[index]
 
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """Key columns, then the columns of each input; without those that inputs lack."""
+    def check(self, step: str, inputs: tuple[pa.Schema, ...]) -> None:
+        """See :class:`JoinSpec`."""
         if len(inputs) != self.inputs_count:
             raise GraphError(f"step {step!r}: this join has {self.inputs_count} inputs, not {len(inputs)}")
+        if self.how not in self.hows:
+            raise GraphError(
+                f"step {step!r}: how is {self.how!r}; join_all takes {' and '.join(self.hows)}: write other joins one "
+                "after the other, with join"
+            )
+        if self.how == "left" and self.span_ms is not None:
+            raise GraphError(
+                f"step {step!r}: how='left' does not go with within=: where a row goes with each of two others that do "
+                "not go together, the order of the joins decides which of them it gets; write left joins one after the "
+                'other, with join(within=, how="left"), or give join_all a window='
+            )
         numbers = [f"{number}." for number in range(1, len(inputs) + 1)]
         keys = [self.keys_of_input(index) for index in range(len(inputs))]
         check_keys(step, numbers, keys, inputs)
-        fields = [inputs[0].field(name).with_nullable(False) for name in self.key_columns]
+
+    def joined_fields(self, inputs: tuple[pa.Schema, ...]) -> list[pa.Field]:
+        """See :class:`JoinSpec`."""
+        is_left = self.how == "left"
+        fields = []
+        for name in self.key_columns:
+            found = inputs[0].field(name)
+            fields.append(found.with_nullable(is_left and found.nullable))
         for index, schema in enumerate(inputs):
+            may_lack = is_left and index > 0
             for name, output in self.columns_of_input(index):
                 if name in schema.names:
-                    fields.append(schema.field(name).with_name(output))
-        return pa.schema(fields)
+                    found = schema.field(name)
+                    fields.append(found.with_name(output).with_nullable(found.nullable or may_lack))
+        return fields
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """Late rows of each input as they come in, where there can be some."""
@@ -89,6 +112,14 @@ class MultiJoinSpec(JoinSpec):
             for index in range(self.inputs_count)
         )
         return replace(self, left_columns=first, right_columns=second, more_columns=tuple(more))
+
+
+@dataclass(frozen=True)
+class ChangeMultiJoinSpec(ChangeJoinSpec, MultiJoinSpec):
+    """A join of several streams without bounds whose result is updated: a left one, or one of changelogs."""
+
+    kind: ClassVar[str] = "join_all_changes"
+    hows: ClassVar[tuple[str, ...]] = MultiJoinSpec.hows
 
 
 def columns_of_all(
@@ -112,7 +143,7 @@ def columns_of_all(
     ):
         columns = []
         for name in schema.names:
-            if name in own_keys:
+            if name in own_keys or name == CHANGE_COLUMN:
                 continue
             output = name + suffix if name in taken else name
             if output in taken or output in SYSTEM_COLUMNS:

@@ -225,6 +225,17 @@ def test_several_streams():
     assert job.one(job.live(), "x") == {**told, "1": []}
 
 
+@pytest.mark.parametrize("arguments", [{"window": weir.tumbling("10ms")}, {}])
+def test_several_streams_of_a_left_join(arguments):
+    job = Job(lambda *streams: streams[0].join_all("step", *streams[1:], how="left", **arguments), "abc")
+    job.take(0, [("x", 1, 10)])
+    job.take(2, [("x", 3, 15)])
+    told = {"1": [row("a", 1, 10)], "2": [], "3": [row("c", 3, 15)]}
+    assert job.one(job.live(), "x") == job.one(job.stored(), "x") == told
+    job.watermark(20)
+    assert job.one(job.live(), "x") == (ABSENT if arguments else told)
+
+
 def test_versions_that_end():
     def make(left, right):
         return left.join_as_of("step", right.top("first", by="b", rows=1).key_by("k"))

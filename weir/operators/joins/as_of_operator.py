@@ -63,24 +63,19 @@ class AsOfJoinOperator(JoinOperator):
         if self._spec.how == "inner":
             found = rights >= 0
             lefts, rights, key_rows = lefts[found], rights[found], key_rows[found]
-        size = self._context.batch_size
-        for first in range(0, len(lefts), size):
-            part = slice(first, first + size)
-            yield self._versions(block, lefts[part], rights[part], key_rows[part])
         block.drop_old_versions(watermark_ms)
+        size = self._context.batch_size
+        parts = (slice(first, first + size) for first in range(0, len(lefts), size))
+        return (self._versions(block, lefts[part], rights[part], key_rows[part]) for part in parts)
 
     def _versions(
         self, block: Block, lefts: np.ndarray, rights: np.ndarray, key_rows: np.ndarray
     ) -> pa.RecordBatch:
-        left_codec, right_codec = self._joined.codecs
-        own = left_codec.decode(block.data, lefts + self._kept.columns_at(0))
-        has_version = rights >= 0
-        versions = right_codec.decode(block.data, rights[has_version] + self._kept.columns_at(1))
-        if not has_version.all():
-            positions = pa.array(np.cumsum(has_version) - 1, mask=~has_version)
-            versions = [column.take(positions) for column in versions]
+        rows = {
+            side: self._partners(block, side).columns(starts) for side, starts in enumerate((lefts, rights))
+        }
         # Rows of a key group that came from elsewhere may have been complete here before.
         times_ms = np.maximum(block.times(lefts), self._watermark_ms)
-        return self._joined.versions(
-            self._decoded_keys(block, key_rows), own, versions, times_ms, self._context.clock.now_us()
+        return self._joined.of_kept(
+            self._decoded_keys(block, key_rows), rows, times_ms, self._context.clock.now_us()
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,18 +11,21 @@ import pyarrow as pa
 from weir.changes import CHANGE_COLUMN
 from weir.operators.change_codes import CHANGE_VALUES, change_codes
 from weir.operators.joins import change_kernels as kernels
+from weir.operators.joins.combinations import GroupedRows, chosen, grouped_by_key, pieces, totals
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
+from weir.operators.joins.kept_rows import ALL_SIDES
 from weir.operators.joins.new_rows import NewRows
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
+from weir.specs import JoinSpec
 
 #: Of each change the one that does the same alone.
 _WITHOUT_UPDATES = np.array([kernels.INSERT, kernels.DELETE, kernels.INSERT, kernels.DELETE], dtype=np.uint8)
-#: What is told by each kind because of left rows, and because of right rows.
+#: What is told by each kind because of rows of the first side, and because of rows of any other.
 _TELLS = {
     "inner": (kernels.PAIRS, kernels.PAIRS),
-    "left": (kernels.PAIRS | kernels.OWN_ALONE, kernels.PAIRS | kernels.OTHER_ALONE),
-    "right": (kernels.PAIRS | kernels.OTHER_ALONE, kernels.PAIRS | kernels.OWN_ALONE),
+    "left": (kernels.PAIRS, kernels.PAIRS | kernels.OTHER_ALONE),
+    "right": (kernels.PAIRS | kernels.OTHER_ALONE, kernels.PAIRS),
     "full": (kernels.PAIRS | kernels.OWN_ALONE | kernels.OTHER_ALONE,) * 2,
     "semi": (kernels.OWN_PAIRED, kernels.OTHER_PAIRED),
     "anti": (kernels.OWN_ALONE, kernels.OTHER_ALONE),
@@ -37,29 +40,40 @@ class _Decided:
     deed: np.ndarray
     turns: np.ndarray
     counts: np.ndarray
-    #: Rows of the other side.
-    starts: np.ndarray
-    stops: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Others:
+    """The rows of all sides but that of a batch, by key, and how many combinations of them each key has."""
+
+    sides: Mapping[int, GroupedRows]
+    totals: np.ndarray
 
 
 class ChangeJoinOperator(JoinOperator):
-    """Keeps all rows of both sides, and tells what each row changes in the table that is the join of both.
+    """Keeps all rows of all sides, and tells what each row changes in the table that is the join of them.
 
-    Input: rows of either side, plain ones or changes. Output: the columns of ``ChangeJoinSpec.output_schema`` with
-    ``_change``, then both time columns. What a row changes has the later event time of the rows it is made of. A row
+    Input: rows of any side, plain ones or changes. Output: the columns of ``ChangeJoinSpec.output_schema`` with
+    ``_change``, then both time columns. What a row changes has the latest event time of the rows it is made of. A row
     that is taken away before it came (rows of one key that come over several channels) waits for it.
     """
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__(spec)
+        further = range(1, spec.inputs_count)
+        #: Sides whose columns are null where a key has no row of them: a combination has a row of every other one.
+        self._may_lack = {"left": further, "right": range(1)}.get(spec.how, range(0))
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         is_changed = CHANGE_COLUMN in batch.schema.names
         # Rows of its own side are only looked at if some are taken away.
-        wanted = 3 if is_changed else 1 << (1 - side)
-        block = self._kept.load(keys.distinct, wanted)
+        block = self._kept.load(keys.distinct, ALL_SIDES if is_changed else ALL_SIDES & ~(1 << side))
         changes = change_codes(batch)
-        decided = self._decide(side, batch, keys.inverse, changes, block)
-        yield from self._told_of(side, batch, keys.inverse, changes, block, decided)
+        others = self._others(block, side)
+        decided = self._decide(side, batch, keys.inverse, changes, block, others)
+        yield from self._told_of(side, batch, keys.inverse, changes, block, others, decided)
         kept = np.flatnonzero(decided.fate != kernels.DROPPED)
         if len(kept) or block.changed.any():
             forever = np.full(len(kept), NEVER_MS)
@@ -67,24 +81,41 @@ class ChangeJoinOperator(JoinOperator):
             taken = batch if len(kept) == batch.num_rows else batch.take(pa.array(kept))
             self._write(taken, rows, block, decided.fate[kept] == kernels.KEPT_AS_OWED)
 
+    def _tells(self, side: int) -> int:
+        return _TELLS[self._spec.how][min(side, 1)]
+
+    def _others(self, block: Block, side: int) -> _Others:
+        sides = {}
+        for other in range(self._spec.inputs_count):
+            if other != side:
+                starts, stops, _ = self._present(block, other)
+                rows = grouped_by_key(starts, stops)
+                sides[other] = rows.or_none() if other in self._may_lack else rows
+        return _Others(sides, totals(sides))
+
     def _decide(
-        self, side: int, batch: pa.RecordBatch, keys: np.ndarray, changes: np.ndarray, block: Block
+        self,
+        side: int,
+        batch: pa.RecordBatch,
+        keys: np.ndarray,
+        changes: np.ndarray,
+        block: Block,
+        others: _Others,
     ) -> _Decided:
         own, own_offsets = self._joined.encode(side, batch)
         _, own_stops, owed = self._present(block, side)
-        starts, stops, _ = self._present(block, 1 - side)
         present = np.diff(own_stops, prepend=0) + block.chunks.rows_not_loaded(side, len(block.keys))
         rows = batch.num_rows
         fate, deed, turns = (np.empty(rows, dtype=np.uint8) for _ in range(3))
         counts = np.empty(rows, dtype=np.int64)
         kernels.decide(
             *(keys, changes, own, own_offsets),
-            *(block.data, block.bounds, side, self._kept.columns_at(side), _TELLS[self._spec.how][side]),
-            *(np.diff(stops, prepend=0), present, owed),
+            *(block.data, block.bounds, side, self._kept.columns_at(side), self._tells(side)),
+            *(others.totals, present, owed),
             *(np.full(len(block.keys), -1), np.empty(rows, dtype=np.int64)),
             *(fate, deed, turns, block.changed, counts),
         )
-        return _Decided(fate, deed, turns, counts, starts, stops)
+        return _Decided(fate, deed, turns, counts)
 
     def _present(self, block: Block, side: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Where the rows of a side begin, where those of each key end among them, and how many each key is owed."""
@@ -100,58 +131,49 @@ class ChangeJoinOperator(JoinOperator):
         keys: np.ndarray,
         changes: np.ndarray,
         block: Block,
+        others: _Others,
         decided: _Decided,
     ) -> Iterator[pa.RecordBatch]:
-        """Pieces of about the size of a batch."""
-        rows_max = self._context.batch_size
-        ends = np.cumsum(decided.counts)
-        first = 0
-        while first < batch.num_rows:
-            done = int(ends[first - 1]) if first else 0
-            if int(ends[-1]) == done:
-                return
-            stop = max(int(np.searchsorted(ends, done + rows_max, side="right")), first + 1)
-            size = int(ends[stop - 1]) - done
+        for rows, numbers in pieces(decided.counts, self._context.batch_size):
+            size = len(rows)
             change, is_own = np.empty(size, dtype=np.uint8), np.empty(size, dtype=np.uint8)
-            row, other = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
+            number = np.empty(size, dtype=np.int64)
             kernels.tell(
-                *(first, stop, keys, changes, _TELLS[self._spec.how][side]),
-                *(decided.starts, decided.stops, decided.deed, decided.turns, decided.counts),
-                *(change, row, is_own, other),
+                *(rows, numbers, keys, changes, self._tells(side), others.totals),
+                *(decided.deed, decided.turns, change, is_own, number),
             )
-            first = stop
-            for begin in range(0, size, rows_max):
-                part = slice(begin, begin + rows_max)
-                yield self._batch(side, batch, block, change[part], row[part], is_own[part], other[part])
+            has_others = number >= 0
+            found = chosen(others.sides, keys[rows[has_others]], number[has_others])
+            partners = {other: np.full(size, -1) for other in found}
+            for other, starts in found.items():
+                partners[other][has_others] = starts
+            yield self._batch(side, batch, block, rows, change, is_own, partners)
 
     def _batch(
         self,
         side: int,
         batch: pa.RecordBatch,
         block: Block,
+        rows: np.ndarray,
         change: np.ndarray,
-        row: np.ndarray,
         is_own: np.ndarray,
-        other: np.ndarray,
+        partners: Mapping[int, np.ndarray],
     ) -> pa.RecordBatch:
-        has_other = other >= 0
-        times_ms = int64_column(batch, EVENT_TIME_COLUMN)[row]
-        kept = other[has_other]
-        times_ms[has_other] = np.maximum(times_ms[has_other], block.times(kept))
-        decoded = self._joined.codecs[1 - side].decode(block.data, kept + self._kept.columns_at(1 - side))
-        positions = pa.array(np.cumsum(has_other) - 1, mask=~has_other)
-        own_rows = pa.array(row, mask=is_own == 0)
-        spec = self._spec
+        """What is told because of new rows, which ``rows`` says; ``partners``: by side where the others begin."""
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)[rows]
+        own_rows = pa.array(rows, mask=is_own == 0)
         found = {
-            name: batch.column(own).take(pa.array(row))
-            for name, own in zip(spec.key_columns, spec.keys_of_input(side), strict=True)
+            name: batch.column(own).take(pa.array(rows))
+            for name, own in zip(self._spec.key_columns, self._spec.keys_of_input(side), strict=True)
         }
         found |= {output: batch.column(name).take(own_rows) for name, output in self._joined.columns[side]}
-        if spec.how not in ("semi", "anti") or side == 1:
-            others = zip(self._joined.columns[1 - side], decoded, strict=True)
-            found |= {output: array.take(positions) for (_, output), array in others}
+        for other, starts in partners.items():
+            kept = self._partners(block, other)
+            times_ms = np.maximum(times_ms, kept.times(starts))
+            columns = zip(self._joined.columns[other], kept.columns(starts), strict=True)
+            found |= {output: array for (_, output), array in columns}
         found[CHANGE_COLUMN] = CHANGE_VALUES.take(pa.array(change))
-        return self._joined.batch(found, times_ms, batch.column(INGEST_TIME_COLUMN).take(pa.array(row)))
+        return self._joined.batch(found, times_ms, batch.column(INGEST_TIME_COLUMN).take(pa.array(rows)))
 
     def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Rows without a key, which are told alone."""

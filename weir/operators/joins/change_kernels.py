@@ -13,7 +13,7 @@ from numba import types
 
 from weir.kernel_bytes import load8
 from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, SIDE
+from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, side_of
 
 #: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use
 #: for the flag otherwise.
@@ -24,7 +24,8 @@ DROPPED, KEPT, KEPT_AS_OWED = 0, 1, 2
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 #: What a row does: nothing; it is added or taken away; it is half of an update.
 NOTHING, PLAIN, UPDATE = 0, 1, 2
-#: Of a join: pairs are told; rows of the own and of the other side without a partner; left rows with a partner.
+#: Of a join: pairs are told, or combinations with a row of every other side; rows of the own and of the other side (of
+#: several others their combinations) without a partner; left rows with a partner.
 PAIRS, OWN_ALONE, OTHER_ALONE, OWN_PAIRED, OTHER_PAIRED = 1, 2, 4, 8, 16
 
 
@@ -60,7 +61,7 @@ def present_rows(data: Any, bounds: Any, side: Any, starts: Any, stops: Any, owe
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
             flags = data[at + FLAGS_AT]
-            if flags & SIDE == side and not flags & GONE:
+            if side_of(data, at) == side and not flags & GONE:
                 if flags & OWED:
                     owed[key] += 1
                 else:
@@ -88,10 +89,8 @@ def _kept_equal(
     while at < bounds[key + 1]:
         size = _size(data, at)
         flags = data[at + FLAGS_AT]
-        is_candidate = (
-            flags & SIDE == side and flags & (GONE | OWED) == wanted and size - columns_at == length
-        )
-        if is_candidate and _same(data, at + columns_at, own, first, length):
+        is_candidate = side_of(data, at) == side and flags & (GONE | OWED) == wanted
+        if is_candidate and size - columns_at == length and _same(data, at + columns_at, own, first, length):
             return at
         at += size
     return -1
@@ -138,7 +137,7 @@ def decide(
         side: of the new rows.
         columns_at: where columns begin in a kept row of the side.
         tells: sum of ``PAIRS`` and others.
-        others: rows of the other side, by key.
+        others: rows of the other side, or combinations of rows of all other sides, by key.
         present: rows of this side, by key; changed.
         owed: rows of this side that were taken away before they came, by key; changed.
         last: -1 for each key; changed.
@@ -221,62 +220,47 @@ def decide(
 
 
 @byte_kernel(
-    types.void(
-        *(_INT, _INT, _I64, _U8, _INT, _I64, _I64, _U8, _U8, _I64), *(_OUT_U8, _OUT_I64, _OUT_U8, _OUT_I64)
-    )
+    types.void(*(_I64, _I64, _I64, _U8, _INT, _I64, _U8, _U8), *(_OUT_U8, _OUT_U8, _OUT_I64)),
 )
 def tell(
-    first: Any,
-    stop: Any,
+    rows: Any,
+    numbers: Any,
     keys: Any,
     changes: Any,
     tells: Any,
-    starts: Any,
-    stops: Any,
+    others: Any,
     deed: Any,
     turns: Any,
-    counts: Any,
     out_change: Any,
-    out_row: Any,
     out_is_own: Any,
     out_other: Any,
 ) -> None:
-    """What the rows ``first <= row < stop`` tell.
+    """What new rows tell: of ``rows[i]`` what has the number ``numbers[i]``, from 0, among the ``counts`` of that row.
 
-    ``starts``, ``stops``: of the other side's rows, of :func:`present_rows`. Of each row that is told: its change, the
-    new row because of which it is told, whether that row's columns are in it, and where the row of the other side
-    begins (-1: it has none).
+    Of each its change, whether the new row's columns are in it, and the number of the row of the other side, or of the
+    combination of the other sides, among those of the key (-1: it has none).
     """
-    at = 0
-    for row in range(first, stop):
-        if counts[row] == 0:
-            continue
-        key = keys[row]
+    for at in range(rows.size):
+        row, number = rows[at], numbers[at]
         adds = changes[row] == INSERT or changes[row] == UPDATE_AFTER
-        begin, end = stops[key - 1] if key else 0, stops[key]
+        count = others[keys[row]]
         change = INSERT if adds else DELETE
-        is_single = end - begin <= 1 or not tells & PAIRS
-        if deed[row] == UPDATE and is_single:
+        is_own = 1
+        other = number
+        if deed[row] == UPDATE and (count <= 1 or not tells & PAIRS):
             change = UPDATE_AFTER if adds else UPDATE_BEFORE
-        if counts[row] == 1 and (begin == end or tells & OWN_PAIRED):
-            out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 1, -1
-            at += 1
+        if count == 0 or tells & OWN_PAIRED:
+            other = -1
         elif tells & PAIRS:
-            for index in range(begin, end):
-                if turns[row] and tells & OTHER_ALONE:
-                    # The other row was told alone before, or is from now on.
-                    out_change[at], out_row[at] = UPDATE_BEFORE, row
-                    out_is_own[at], out_other[at] = 0 if adds else 1, starts[index]
-                    at += 1
-                    out_change[at], out_row[at] = UPDATE_AFTER, row
-                    out_is_own[at], out_other[at] = 1 if adds else 0, starts[index]
-                else:
-                    out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 1, starts[index]
-                at += 1
+            if turns[row] and tells & OTHER_ALONE:
+                # The other row was told alone before, or is from now on.
+                is_before = number % 2 == 0
+                change = UPDATE_BEFORE if is_before else UPDATE_AFTER
+                is_own = 0 if adds == is_before else 1
+                other = number // 2
         else:
             # Left rows of which a right one says whether they have a partner.
             if tells & OTHER_ALONE:
                 change = DELETE if adds else INSERT
-            for index in range(begin, end):
-                out_change[at], out_row[at], out_is_own[at], out_other[at] = change, row, 0, starts[index]
-                at += 1
+            is_own = 0
+        out_change[at], out_is_own[at], out_other[at] = change, is_own, other

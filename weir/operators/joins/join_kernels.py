@@ -59,7 +59,8 @@ def _copy(source: Any, at: Any, out: Any, to: Any, size: Any) -> None:
 
 
 @byte_kernel_part
-def _side(data: Any, at: Any) -> Any:
+def side_of(data: Any, at: Any) -> Any:
+    """Which side a row is of; also a part of kernels of ``change_kernels``."""
     flags = np.int64(data[at + FLAGS_AT])
     return flags & SIDE | flags >> 2 & 62
 
@@ -81,7 +82,7 @@ def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> 
     for key in range(bounds.size - 1):
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
-            if _side(data, at) == side:
+            if side_of(data, at) == side:
                 starts[count] = at
                 count += 1
             at += _size(data, at)
@@ -193,7 +194,7 @@ def unmatched_rows(
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
             flags = data[at + FLAGS_AT]
-            side = _side(data, at)
+            side = side_of(data, at)
             is_told = (told >> side) & 1 and flags & (MATCHED | GONE) == 0
             if is_told and not _stays(data, at, layout[side, 1], watermark):
                 starts[count] = at
@@ -243,7 +244,7 @@ def measure(
         at = tails[key]
         while at < bounds[key + 1]:
             flags = data[at + FLAGS_AT]
-            side = _side(data, at)
+            side = side_of(data, at)
             until_at = layout[side, 1]
             if _stays(data, at, until_at, watermark):
                 size += _size(data, at)
@@ -305,7 +306,7 @@ def rewrite(
         at = tails[key]
         while at < bounds[key + 1]:
             size = _size(data, at)
-            if _stays(data, at, layout[_side(data, at), 1], watermark):
+            if _stays(data, at, layout[side_of(data, at), 1], watermark):
                 _copy(data, at, out, to, size)
                 to += size
             at += size
@@ -387,7 +388,7 @@ def rows_that_stay(
     while at < stop:
         length = _size(data, at)
         until_at = layout[side, 1]
-        if _side(data, at) == side and _stays(data, at, until_at, watermark):
+        if side_of(data, at) == side and _stays(data, at, until_at, watermark):
             _copy(data, at, out, size, length)
             size += length
             rows += 1

@@ -18,7 +18,7 @@ from weir.operators.joins.held_rows import HeldRows
 from weir.operators.joins.join_times import row_bounds, shared_windows
 from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.joins.kept_block import NEVER_MS, Block
-from weir.operators.joins.kept_rows import KeptRows, interval_layout
+from weir.operators.joins.kept_rows import KeptRows, layout_of
 from weir.operators.joins.new_rows import NewRows, no_rows, stored_rows
 from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Partners, RecentPartners, merged
 from weir.operators.joins.recent_rows import RecentRows
@@ -110,9 +110,8 @@ class JoinOperator(Operator):
         self._kept = self._open_rows(tables)
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
-        bounds = self._spec.bounds
-        timers = None if bounds is None else tables.timers("_expiry")
-        return KeptRows(tables.values("rows"), timers, interval_layout(bounds), self._told)
+        timers = tables.timers("_expiry") if self._spec.is_bounded else None
+        return KeptRows(tables.values("rows"), timers, layout_of(self._spec), self._told)
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Rows of a join are of one of its inputs: :meth:`process_input`."""
@@ -143,7 +142,7 @@ class JoinOperator(Operator):
             yield from self._join(input_index, part)
 
     def _can_be_late(self, side: int) -> bool:
-        return self._spec.bounds is not None
+        return self._spec.is_bounded
 
     def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
         column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))
@@ -230,7 +229,7 @@ class JoinOperator(Operator):
             flag=flag,
             pairs_max=self._context.batch_size,
         )
-        kept = KeptPartners(block, self._joined.codecs[1 - side], self._kept.columns_at(1 - side))
+        kept = self._partners(block, 1 - side)
         partners: Partners = kept
         held = None if self._recent is None else self._recent_partners(self._recent, side)
         if self._recent is not None and held is not None:
@@ -362,7 +361,7 @@ class JoinOperator(Operator):
                 return
             try:
                 block = self._due_block(due, watermark_ms)
-                told = list(self._complete(block, watermark_ms))
+                told = self._complete(block, watermark_ms)
                 block.changed[:] = 1
                 changes = self._kept.write(block, no_rows(len(block.keys)), watermark_ms, has_fired=True)
             except BaseException:
@@ -384,10 +383,15 @@ class JoinOperator(Operator):
         return watermark_ms
 
     def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:
-        """Kept rows that have not matched, and can no more."""
+        """Kept rows that have not matched, and can no more.
+
+        What is told is known when this returns. Its batches, of which there may be many, are made when they are taken.
+        """
         if not self._told:
-            return
-        starts, key_rows = block.unmatched(watermark_ms)
+            return iter(())
+        return self._unmatched(block, *block.unmatched(watermark_ms))
+
+    def _unmatched(self, block: Block, starts: np.ndarray, key_rows: np.ndarray) -> Iterator[pa.RecordBatch]:
         sides = block.sides(starts)
         for side in range(2):
             chosen = np.flatnonzero(sides == side)
@@ -395,15 +399,18 @@ class JoinOperator(Operator):
                 part = chosen[first : first + self._context.batch_size]
                 yield self._kept_alone(side, block, starts[part], key_rows[part])
 
+    def _partners(self, block: Block, side: int) -> KeptPartners:
+        return KeptPartners(block, self._joined.codecs[side], self._kept.columns_at(side))
+
     def _kept_alone(
         self, side: int, block: Block, starts: np.ndarray, key_rows: np.ndarray
     ) -> pa.RecordBatch:
         keys = self._decoded_keys(block, key_rows)
-        kept = self._joined.codecs[side].decode(block.data, starts + self._kept.columns_at(side))
+        kept = self._partners(block, side).columns(starts)
         times_ms = np.maximum(block.times(starts), block.until(side, starts))
         # Rows of a key group that came from elsewhere may have been complete here before.
         times_ms = np.maximum(times_ms, self._watermark_ms)
-        return self._joined.kept_alone(side, keys, kept, times_ms, self._context.clock.now_us())
+        return self._joined.of_kept(keys, {side: kept}, times_ms, self._context.clock.now_us())
 
     def _decoded_keys(self, block: Block, key_rows: np.ndarray) -> list[pa.Array]:
         own = weir_keys.select_keys(block.keys.column, key_rows)

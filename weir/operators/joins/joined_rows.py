@@ -80,14 +80,6 @@ class JoinedRows:
         found = self._of_new(side, new) | dict(others or {})
         return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 
-    def kept_alone(
-        self, side: int, keys: Sequence[pa.Array], kept: Sequence[pa.Array], times_ms: np.ndarray, now_us: int
-    ) -> pa.RecordBatch:
-        """Kept rows of a side without a partner, or of which only they are in the result."""
-        found = dict(zip(self._spec.key_columns, keys, strict=True))
-        found |= {output: array for (_, output), array in zip(self.columns[side], kept, strict=True)}
-        return self.batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
-
     def combinations(
         self,
         side: int,
@@ -108,17 +100,23 @@ class JoinedRows:
             found |= {output: array for (_, output), array in zip(self.columns[other], arrays, strict=True)}
         return self.batch(found, times_ms, new.column(INGEST_TIME_COLUMN))
 
-    def versions(
+    def of_kept(
         self,
         keys: Sequence[pa.Array],
-        lefts: Sequence[pa.Array],
-        rights: Sequence[pa.Array],
+        kept: Mapping[int, Sequence[pa.Array]],
         times_ms: np.ndarray,
         now_us: int,
     ) -> pa.RecordBatch:
-        """Kept rows of the left side, each with a row of the right one (null: there is none)."""
+        """Kept rows, of some sides or of all; the columns of other sides are null.
+
+        Args:
+            keys: key columns.
+            kept: by side, columns of its rows, of its codec.
+            times_ms: event times of the result, int64.
+            now_us: ingest time of the result.
+        """
         found = dict(zip(self._spec.key_columns, keys, strict=True))
-        for side, arrays in enumerate((lefts, rights)):
+        for side, arrays in kept.items():
             found |= {output: array for (_, output), array in zip(self.columns[side], arrays, strict=True)}
         return self.batch(found, times_ms, pa.array(np.full(len(times_ms), now_us)))
 

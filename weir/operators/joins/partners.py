@@ -12,6 +12,8 @@ from weir.operators.joins.held_rows import HeldRows
 from weir.operators.joins.kept_block import Block
 from weir.operators.joins.row_codec import RowCodec
 
+_EARLIEST_MS = -(2**63)
+
 
 class Partners(Protocol):
     """Of all methods ``rows`` (int64) says which."""
@@ -26,7 +28,7 @@ class Partners(Protocol):
 
 
 class KeptPartners:
-    """Rows of a block, by where they begin."""
+    """Rows of a block, by where they begin; -1: there is none, its time is the earliest, and its columns are null."""
 
     def __init__(self, block: Block, codec: RowCodec, columns_at: int) -> None:
         """``columns_at``: where the columns of a row begin within it."""
@@ -34,11 +36,21 @@ class KeptPartners:
 
     def times(self, rows: np.ndarray) -> np.ndarray:
         """See :class:`Partners`."""
-        return self._block.times(rows)
+        is_there = rows >= 0
+        if is_there.all():
+            return self._block.times(rows)
+        times = np.full(len(rows), _EARLIEST_MS)
+        times[is_there] = self._block.times(rows[is_there])
+        return times
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
         """See :class:`Partners`."""
-        return self._codec.decode(self._block.data, rows + self._columns_at)
+        is_there = rows >= 0
+        found = self._codec.decode(self._block.data, rows[is_there] + self._columns_at)
+        if is_there.all():
+            return found
+        positions = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+        return [column.take(positions) for column in found]
 
 
 class RecentPartners:

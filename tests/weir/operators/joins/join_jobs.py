@@ -23,14 +23,21 @@ SEAL_BYTES = row_chunks.SEAL_BYTES
 CACHE_BYTES = 1 << 16
 LEFT = {"k": weir.Nullable(int), "l": int, "lo": weir.Nullable(int), "hi": weir.Nullable(int)}
 RIGHT = {"key": weir.Nullable(int), "r": weir.Nullable(str)}
+THIRD = {"id": weir.Nullable(int), "t": int}
+#: By stream, its columns and its key.
+STREAMS = {"left": (LEFT, "k"), "right": (RIGHT, "key"), "third": (THIRD, "id")}
 
 
 def join_node(method="join", **arguments):
+    """The step of a join of two streams, of ``join_all`` of three, and their schemas."""
     flow = weir.Dataflow("joins", max_parallelism=GROUPS)
-    left = flow.source("left", weir.JsonLines("/absent", schema=LEFT))
-    right = flow.source("right", weir.JsonLines("/absent", schema=RIGHT))
-    joined = getattr(left.key_by("k"), method)("j", right.key_by("key"), **arguments)
-    return joined.node, (left.schema, right.schema)
+    streams = [
+        flow.source(name, weir.JsonLines("/absent", schema=schema)).key_by(key)
+        for name, (schema, key) in STREAMS.items()
+        if method == "join_all" or name != "third"
+    ]
+    joined = getattr(streams[0], method)("j", *streams[1:], **arguments)
+    return joined.node, [stream.schema for stream in streams]
 
 
 class TwoSubtasks:
@@ -45,13 +52,14 @@ class TwoSubtasks:
         self.rows = []
         #: Side outputs of late rows, and how many came at a time.
         self.late = []
-        self.input_watermarks = [-(2**63)] * 2
+        self.input_watermarks = [-(2**63)] * len(self.schemas)
         self.restored = {}
         #: Key groups of which the other subtask has a copy of what is cached.
         self.copied = set()
-        self._open()
+        self.open()
 
-    def _open(self):
+    def open(self):
+        """Open the operators with what is in the store and restored."""
         self.operators, self.tables = [], []
         for index in range(2):
             owned = [group for group in range(GROUPS) if self.owner[group] == index]
@@ -132,11 +140,11 @@ class TwoSubtasks:
 
     def restart(self):
         self.copied.clear()
-        for operator, tables in zip(self.operators, self.tables, strict=True):
+        for index, (operator, tables) in enumerate(zip(self.operators, self.tables, strict=True)):
             tables.flush()
-            self.restored[len(self.restored) % 2] = operator.snapshot(1)
+            self.restored[index] = operator.snapshot(1)
             operator.close()
-        self._open()
+        self.open()
         self._tell_watermarks(-(2**63))
 
     def finish(self):

@@ -129,6 +129,14 @@ def test_columns_and_state_of_one_step():
         ({"within": "soon"}, "within: 'soon' is not a duration"),
         ({"within": "1s", "window": weir.tumbling("1s")}, "within and window are given; give one of them"),
         ({"window": weir.session("1s")}, "window is one of kind session"),
+        (
+            {"how": "full"},
+            "how is 'full'; join_all takes inner and left: write other joins one after the other",
+        ),
+        (
+            {"how": "left", "within": "1s"},
+            "how='left' does not go with within=.*write left joins one after the other",
+        ),
         ({"suffixes": ("_x",)}, "1 suffixes are given for 2 other streams"),
         ({"suffixes": ("", "_x")}, "column 'at' of stream 2 would be called 'at', which is there already"),
     ],
@@ -144,10 +152,33 @@ def test_what_is_wrong_is_said_when_the_join_is_written_down(arguments, message)
         ({}, None),
         ({"within": "90s"}, "all within 90s"),
         ({"window": weir.tumbling("1h")}, "the same window of 1h"),
+        ({"window": weir.tumbling("1h"), "how": "left"}, "the same window of 1h"),
+        ({"how": "left"}, None),
     ],
 )
 def test_a_plan_tells_which_rows_go_together(arguments, text):
     assert window_text(flow_of(**arguments)[1].node) == text
+
+
+def test_columns_of_streams_that_may_lack_rows_are_nullable():
+    for how, nullable in (("inner", [False] * 7), ("left", [True, False, False, *[True] * 4])):
+        assert [
+            field.nullable for field in flow_of(how=how, window=weir.tumbling("1m"))[1].schema
+        ] == nullable
+
+
+def test_a_changelog_is_taken_without_bounds_only():
+    streams = [
+        weir.Dataflow("changes")
+        .source("a", weir.JsonLines("/x", schema={"k": int, "_change": str}))
+        .key_by("k")
+    ] * 3
+    assert "_change" in streams[0].join_all("j", *streams[1:]).schema.names
+    for bounds in ({"within": "1s"}, {"window": weir.tumbling("1s")}):
+        with pytest.raises(
+            GraphError, match=r"join_all takes only rows .* without within= and window= join_all takes"
+        ):
+            streams[0].join_all("k", *streams[1:], **bounds)
 
 
 def test_one_other_stream_is_joined_with_join():
