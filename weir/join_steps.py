@@ -178,4 +178,10 @@ def _bounds_of_all(name: str | None, schema: pa.Schema, within: Any, window: Any
     if within is not None and window is not None:
         raise GraphError(f"step {name!r}: within and window are given; give one of them")
     # A duration on both sides of a row's time, as of a join of two streams.
-    return join_bounds(str(name), schema, schema, None, None, window, within, ttl_name="within")
+    bounds = join_bounds(str(name), schema, schema, None, None, window, within, ttl_name="within")
+    if bounds is not None and bounds.slide_ms is not None:
+        raise GraphError(
+            f"step {name!r}: window is a sliding one, and join_all takes tumbling ones; else say within=, how far "
+            "apart any two rows may be"
+        )
+    return bounds

@@ -129,6 +129,7 @@ def test_columns_and_state_of_one_step():
         ({"within": "soon"}, "within: 'soon' is not a duration"),
         ({"within": "1s", "window": weir.tumbling("1s")}, "within and window are given; give one of them"),
         ({"window": weir.session("1s")}, "window is one of kind session"),
+        ({"window": weir.sliding("2s", "1s")}, "window is a sliding one, and join_all takes tumbling ones"),
         (
             {"how": "full"},
             "how is 'full'; join_all takes inner and left: write other joins one after the other",
