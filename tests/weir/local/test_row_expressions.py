@@ -125,7 +125,7 @@ def test_an_expression_that_changes_the_number_of_rows_is_refused(expression):
         ([c("y", "k")], ["y", "k"]),
         ([c("k").alias("k")], ["k"]),
     ],
-    ids=str,
+    ids=["columns", "all", "but_some", "by_type", "at_once", "under_its_name"],
 )
 def test_columns_that_are_only_chosen_are_as_nullable_as_before(columns, names):
     rows = source(weir.Dataflow("job"))
