@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pyarrow as pa
 
-from task_manager.exchange.channels import Inbox
 from task_manager.exchange.exchange_service import ExchangeService
+from task_manager.exchange.inbox import Inbox
 from weir.clock import SystemClock
 from weir.records import EndOfStream
 from weir.rpc.wire import JobIdentity, message_size_options

@@ -9,8 +9,8 @@ from functools import partial
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.restore_listener import RestoreListener
-from task_manager.exchange.channels import Inbox
 from task_manager.exchange.connections import check_channel_job
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_state import JobState

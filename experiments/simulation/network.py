@@ -11,9 +11,11 @@ import pyarrow as pa
 
 from experiments.simulation.connection import Connection
 from experiments.simulation.world import Process
-from task_manager.exchange.channels import Channel, Delivery, Inbox, LocalChannel, no_release
+from task_manager.exchange.channels import Channel, LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.state.state_client import GrpcStateClient
 from weir import threads

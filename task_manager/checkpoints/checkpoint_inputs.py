@@ -12,7 +12,7 @@ from collections.abc import Collection
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.channels import Delivery, RowsWanted, take_rows
+from task_manager.exchange.deliveries import Delivery, RowsWanted, take_rows
 from weir.clock import Clock
 from weir.protocol.alignment import BarrierAligner
 from weir.records import InputRows, batch_bytes
@@ -69,7 +69,7 @@ class CheckpointInputs:
         edge_index: int | None = None,
         but: Collection[ChannelId] = (),
     ) -> list[Delivery] | None:
-        """The batches that come next of what was put aside, see ``channels.take_rows``; None: none is left."""
+        """The batches that come next of what was put aside, see ``deliveries.take_rows``; None: none is left."""
         return take_rows(self._ready, wanted, schema, edge_index, but) if self._ready else None
 
     def put_aside(self, delivery: Delivery) -> bool:

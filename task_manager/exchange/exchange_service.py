@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import grpc
 
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.receiving_link import ReceivingLink
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import (

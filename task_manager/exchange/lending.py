@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.sockets import FrameReader
 from weir.errors import HandshakeError
 

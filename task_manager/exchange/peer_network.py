@@ -8,10 +8,11 @@ from typing import TypeVar
 
 import grpc
 
-from task_manager.exchange.channels import Channel, Inbox, LocalChannel
+from task_manager.exchange.channels import Channel, LocalChannel
 from task_manager.exchange.connections import connect
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.gathering import Gathering
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.peer_link import PeerLink
 from task_manager.state.state_client import GrpcStateClient
 from weir.clock import Clock

@@ -10,8 +10,9 @@ from functools import partial
 
 import pyarrow as pa
 
-from task_manager.exchange.channels import Delivery, Inbox, no_release
+from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head, reply_frame
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.lending import Lending
 from task_manager.exchange.shared_memory import ReceivedMemory
 from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_some

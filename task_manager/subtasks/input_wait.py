@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from task_manager.exchange.channels import Delivery, Inbox, Wave
+from task_manager.exchange.deliveries import Delivery
+from task_manager.exchange.inbox import Inbox, Wave
 from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
 from task_manager.subtasks.progress import SubtaskProgress

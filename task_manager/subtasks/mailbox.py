@@ -7,8 +7,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from threading import Lock
 
-from task_manager.exchange.channels import Inbox
 from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.inbox import Inbox
 
 Command = Callable[[], None]
 _Posted = tuple[Command, Future[None]]

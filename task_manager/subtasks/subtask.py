@@ -11,8 +11,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.channels import Delivery
 from task_manager.exchange.credits import CancelledError
+from task_manager.exchange.deliveries import Delivery
 from task_manager.exchange.pace import Pace
 from task_manager.subtasks.input_wait import InputWait
 from task_manager.subtasks.progress import InputWatermark, SubtaskState

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.peer_network import PeerNetwork

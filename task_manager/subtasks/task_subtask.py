@@ -11,7 +11,7 @@ from threading import Lock
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.exchange.channels import ChannelOpened, Delivery, RowsWanted
+from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask

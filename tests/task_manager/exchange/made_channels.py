@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from task_manager.exchange.channels import Inbox, LocalChannel
+from task_manager.exchange.channels import LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
+from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock, SystemClock
 from weir.graph import Edge, Exchange
 from weir.types import ChannelId, SubtaskId

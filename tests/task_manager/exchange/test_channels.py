@@ -8,8 +8,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from task_manager.exchange.channels import Delivery, Inbox, LocalChannel, RowsWanted, Wave, no_release
+from task_manager.exchange.channels import LocalChannel
 from task_manager.exchange.credits import CancelledError, ChannelLimits, CreditGate
+from task_manager.exchange.deliveries import Delivery, RowsWanted, no_release
+from task_manager.exchange.inbox import Inbox, Wave
 from task_manager.subtasks.mailbox import Mailbox
 from weir.clock import Clock, SystemClock
 from weir.errors import ConnectionLostError

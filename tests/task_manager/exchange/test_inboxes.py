@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 import pytest
 
 import weir
-from task_manager.exchange.channels import ChannelOpened
+from task_manager.exchange.deliveries import ChannelOpened
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.job_runtime import JobRuntime
 from task_manager.subtasks.progress import SubtaskState

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from task_manager.exchange.channels import Inbox
+from task_manager.exchange.inbox import Inbox
 from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask

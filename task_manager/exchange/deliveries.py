@@ -1,0 +1,84 @@
+"""Elements as they lie in the inbox of their consumer, and which of them may be joined to one batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from weir.records import JOINED_BYTES, Element
+from weir.types import ChannelId
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOpened:
+    """The first delivery of a channel that was opened while its consumer ran; never sent over the wire."""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """One element in an inbox, never changed. The consumer calls ``release`` once, when it has finished with it."""
+
+    channel: ChannelId
+    element: Element | ChannelOpened
+    release: Callable[[], None]
+    #: About how many bytes a batch occupies, for metrics.
+    size_bytes: int = 0
+
+
+def no_release() -> None:
+    """Release of a control element: it took no credit."""
+
+
+@dataclass(slots=True)
+class RowsWanted:
+    """How much may be joined with a batch; what is taken is taken off."""
+
+    rows: int
+    #: Until there are so many more it pays to join; the last batch may have more than these, but is not large itself.
+    bytes: int
+
+    def take(self, delivery: Delivery) -> bool:
+        """Take a batch off what is wanted; False: it is too large, or enough is there."""
+        assert isinstance(delivery.element, pa.RecordBatch)
+        is_large = delivery.size_bytes >= JOINED_BYTES
+        if delivery.element.num_rows > self.rows or self.bytes <= 0 or is_large:
+            return False
+        self.rows -= delivery.element.num_rows
+        self.bytes -= delivery.size_bytes
+        return True
+
+
+def take_rows(
+    deliveries: deque[Delivery],
+    wanted: RowsWanted,
+    schema: pa.Schema,
+    edge_index: int | None = None,
+    but: Collection[ChannelId] = (),
+) -> list[Delivery]:
+    """Take leading batches of one schema off a queue, as many as are wanted.
+
+    Only batches of other inputs are passed by, and stay in their order: those of one input are one batch then, and not
+    as many as arrived in turn with others.
+
+    ``edge_index``: the only input that they may come from; None: any. ``but``: channels that they may not come from.
+    """
+    taken: list[Delivery] = []
+    passed: list[Delivery] = []
+    while deliveries:
+        element = deliveries[0].element
+        if not isinstance(element, pa.RecordBatch) or deliveries[0].channel in but:
+            break
+        if edge_index is not None and deliveries[0].channel.edge_index != edge_index:
+            passed.append(deliveries.popleft())
+            continue
+        if element.schema is not schema and not element.schema.equals(schema):
+            break
+        if not wanted.take(deliveries[0]):
+            break
+        taken.append(deliveries.popleft())
+    if passed:
+        deliveries.extendleft(reversed(passed))
+    return taken
