@@ -89,7 +89,6 @@ class ChannelWriter:
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
         self.deadline_s = float("inf")
         self.bytes_sent = 0
-        self.batches_sent = 0
 
     @property
     def is_full(self) -> bool:
@@ -163,7 +162,6 @@ class ChannelWriter:
         if (limit is not None and size_bytes > limit) or not channel.gate.lets_pass(rows, size_bytes):
             return False
         channel.send(batch, size_bytes)
-        self.batches_sent += 1
         self.bytes_sent += size_bytes
         return True
 
@@ -251,7 +249,6 @@ class ChannelWriter:
         self._pending.clear()
         self._arrivals.clear()
         self._rows = self._bytes = 0
-        self.batches_sent += 1
         self.bytes_sent += item.size_bytes
         self.deadline_s = float("inf")
         gate.wake_on_release = False
@@ -285,7 +282,6 @@ class ChannelWriter:
 
     def _send(self, batch: pa.RecordBatch, size_bytes: int) -> None:
         self.channel.send(batch, size_bytes)
-        self.batches_sent += 1
         self.bytes_sent += size_bytes
 
     def _forget_arrivals(self, rows: int) -> None:

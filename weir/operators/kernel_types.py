@@ -10,7 +10,6 @@ import numba
 TYPES: Any = numba.types
 
 INT = TYPES.int64
-WORD = TYPES.uint64
 BOOL = TYPES.boolean
 #: Flat arrays: uint8, int32, int64, float64; and a table of int64.
 BYTES = TYPES.Array(TYPES.uint8, 1, "C")

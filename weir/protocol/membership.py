@@ -30,7 +30,6 @@ class Member:
     quota: int
     #: Counts registrations of this table from 1; a higher one is newer.
     registration: int
-    registered_ms: int
     #: The lease ends at this time unless a heartbeat comes before it.
     lease_end_ms: int
     #: When it was heard last.
@@ -113,7 +112,12 @@ class Membership:
             self._end(current)
         self._registrations += 1
         member = Member(
-            address, incarnation_id, quota, self._registrations, now_ms, now_ms + self.lease_ms, now_ms
+            address,
+            incarnation_id,
+            quota,
+            registration=self._registrations,
+            lease_end_ms=now_ms + self.lease_ms,
+            heard_ms=now_ms,
         )
         self._members[address] = member
         return Registration(member, replaced=current)

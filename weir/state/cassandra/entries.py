@@ -24,26 +24,21 @@ from dataclasses import dataclass
 from weir.errors import StateError
 
 HEADER_BYTES = 9
-_DELETED, _PRESENT = 0, 1
+_DELETED, _PRESENT = b"\0", b"\1"
 #: Key group and state id of a state key; the rest is the key of the row.
 PREFIX_BYTES = 4
 #: What a row adds to a request beside its key and value.
 _ROW_BYTES = 32
 
 
-def encode_value(value: bytes, checkpoint_id: int) -> bytes:
-    """A change that puts a value."""
-    return value_header(checkpoint_id) + value
-
-
 def value_header(checkpoint_id: int) -> bytes:
-    """What a change that puts a value begins with."""
-    return b"\1" + checkpoint_id.to_bytes(8, "big")
+    """The first bytes of a change that puts a value, which follows them."""
+    return _PRESENT + checkpoint_id.to_bytes(8, "big")
 
 
 def deletion(checkpoint_id: int) -> bytes:
     """A change that deletes a key."""
-    return b"\0" + checkpoint_id.to_bytes(8, "big")
+    return _DELETED + checkpoint_id.to_bytes(8, "big")
 
 
 def decode(stored: bytes) -> bytes | None:
@@ -52,11 +47,11 @@ def decode(stored: bytes) -> bytes | None:
     Raises:
         StateError: it is no change.
     """
-    if len(stored) < HEADER_BYTES or stored[0] > _PRESENT:
+    if len(stored) < HEADER_BYTES or stored[:1] > _PRESENT:
         raise StateError(
             f"{stored[:16].hex()} is no change of state in a database; start from another checkpoint"
         )
-    return stored[HEADER_BYTES:] if stored[0] == _PRESENT else None
+    return stored[HEADER_BYTES:] if stored[:1] == _PRESENT else None
 
 
 def checkpoint_of(stored: bytes) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.weir.state.cassandra.last_write_wins import LastWriteWins
 from weir.protocol.queries import QueryError, parse_question
-from weir.state.cassandra.entries import deletion, encode_value
+from weir.state.cassandra.entries import deletion, value_header
 from weir.state.cassandra.image_rows import ImageOverRows, check_question
 from weir.state.cassandra.schema import state_tables
 from weir.state.cassandra.settings import CassandraSettings, StateSettings
@@ -37,7 +37,7 @@ def test_a_checkpoint_is_its_changes_over_the_rows_until_the_database_has_gone_o
     tables, image = LastWriteWins(), Image()
     tables.begin("job", 5, None)
     tables.write([(KEYS[0], b"row"), (KEYS[1], b"row"), (KEYS[3], b"row")], 5, None)
-    image.store.write([(KEYS[1], encode_value(b"change", 6)), (KEYS[2], encode_value(b"new", 6))])
+    image.store.write([(KEYS[1], value_header(6) + b"change"), (KEYS[2], value_header(6) + b"new")])
     image.store.write([(KEYS[3], deletion(6))])
     at_6 = ImageOverRows(image, tables, 6)  # type: ignore[arg-type]
     state = [(KEYS[0], b"row"), (KEYS[1], b"change"), (KEYS[2], b"new")]
