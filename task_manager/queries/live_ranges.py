@@ -18,8 +18,8 @@ from task_manager.queries.state_copies import Entries, LivePart, StateCopy
 from weir.operators.queries.key_range import Check
 from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_bounds, stored_entries
 from weir.protocol.queries import QueryError
+from weir.state.overlay import overlaid
 from weir.state.tables.expiry import UNDATED
-from weir.state.tables.overlay import overlaid
 from weir.state.tables.window_table import WindowTable
 
 

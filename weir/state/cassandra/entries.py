@@ -54,6 +54,15 @@ def decode(stored: bytes) -> bytes | None:
     return stored[HEADER_BYTES:] if stored[:1] == _PRESENT else None
 
 
+def decoded(changes: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes | None]]:
+    """Returns keys with the values after their changes; None: the key was deleted.
+
+    Raises:
+        StateError: one is no change; raised when it is reached.
+    """
+    return ((key, decode(stored)) for key, stored in changes)
+
+
 def checkpoint_of(stored: bytes) -> int:
     """The number of the checkpoint that covers a change, at the earliest."""
     return int.from_bytes(stored[1:HEADER_BYTES], "big")

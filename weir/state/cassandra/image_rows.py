@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from weir.protocol.queries import QueryError, Question
-from weir.state.cassandra.entries import decode
+from weir.state.cassandra.entries import decode, decoded
 from weir.state.cassandra.schema import StateTable
-from weir.state.cassandra.store import overlaid
 from weir.state.cassandra.tables import DatabaseTables
+from weir.state.overlay import overlaid
 from weir.state.placement.remote import RemoteStateClient
 
 Entry = tuple[bytes, bytes]
@@ -56,7 +56,7 @@ class ImageOverRows:
         """See ``RemoteStateClient``; raises QueryError 503 if the database has gone on."""
         changes = self._changes.scan(start, stop, prefixes=prefixes, reverse=reverse)
         entries = overlaid(
-            self._tables.scan(start, stop, reverse=reverse, may_read_all=True), changes, reverse
+            self._tables.scan(start, stop, reverse=reverse, may_read_all=True), decoded(changes), reverse
         )
         while chunk := list(islice(entries, _CHUNK_ENTRIES)):
             self._check()

@@ -18,9 +18,10 @@ import numpy as np
 
 from weir.state import patience
 from weir.state.api import StateBackend, StoreStats
-from weir.state.cassandra.entries import HEADER_BYTES, covered, decode, deletion, value_header
+from weir.state.cassandra.entries import HEADER_BYTES, covered, decode, decoded, deletion, value_header
 from weir.state.cassandra.session import CheckCancelled, never_cancelled
 from weir.state.cassandra.tables import DatabaseTables
+from weir.state.overlay import overlaid
 from weir.state.packed import PackedKeys
 from weir.state.placement.group_places import Piece
 from weir.state.placement.placed_store import PlacedStore
@@ -166,7 +167,7 @@ class DatabaseStore(StateBackend):
                 may_read_all=may_read_all,
                 check_cancelled=self._check_cancelled,
             )
-            yield from overlaid(rows, changes, reverse)
+            yield from overlaid(rows, decoded(changes), reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, key by key."""
@@ -216,28 +217,3 @@ class DatabaseStore(StateBackend):
     def close(self) -> None:
         """Refuse all later calls; safe to call twice."""
         self.changes.close()
-
-
-def overlaid(
-    rows: Iterator[tuple[bytes, bytes]], changes: Iterator[tuple[bytes, bytes]], reverse: bool
-) -> Iterator[tuple[bytes, bytes]]:
-    """Rows and changes in the same order; of equal keys the change counts, and a deletion hides the key."""
-    change = next(changes, None)
-    for row in rows:
-        while change is not None and (change[0] > row[0] if reverse else change[0] < row[0]):
-            value = decode(change[1])
-            if value is not None:
-                yield change[0], value
-            change = next(changes, None)
-        if change is not None and change[0] == row[0]:
-            value = decode(change[1])
-            if value is not None:
-                yield row[0], value
-            change = next(changes, None)
-        else:
-            yield row
-    while change is not None:
-        value = decode(change[1])
-        if value is not None:
-            yield change[0], value
-        change = next(changes, None)

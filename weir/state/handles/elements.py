@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
-from weir.state.tables.overlay import overlaid
+from weir.state.overlay import overlaid
 from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
-from weir.state.tables.overlay import overlaid
+from weir.state.overlay import overlaid
 from weir.state.tables.retained import GroupClock, index_key
 from weir.state.tables.time_first import time_bytes
 

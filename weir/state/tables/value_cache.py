@@ -17,8 +17,8 @@ from typing import Any
 
 from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats, prefix_end
+from weir.state.overlay import overlaid
 from weir.state.tables.capture import Capture
-from weir.state.tables.overlay import overlaid
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.value_buckets import Buckets, entry_bytes
 from weir.state.tables.value_writes import ValueWrites
