@@ -11,14 +11,14 @@ from control_plane.composition import ControlPlane
 from weir.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.askable import askable, refused_step
-from weir.questions.asking import Reply
+from weir.questions.directory import Reply
 from weir.questions.likely_groups import KeyKind, key_kinds, likely_group
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto
 
 
 class OwnDirectory:
-    """Implements ``weir.questions.asking.Directory``; nothing here is older than the job itself."""
+    """Implements ``weir.questions.directory.Directory``; nothing here is older than the job itself."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane

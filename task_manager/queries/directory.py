@@ -13,7 +13,7 @@ from weir.errors import ConnectionLostError, WeirError
 from weir.protocol.job import JobState
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.askable import refused_step
-from weir.questions.asking import Reply
+from weir.questions.directory import Reply
 from weir.questions.likely_groups import KeyKind, likely_group
 from weir.questions.link import QuestionLink
 from weir.rpc import control_pb2
@@ -26,7 +26,7 @@ _CALL_S = 7.0
 
 
 class FetchedDirectory:
-    """Implements ``weir.questions.asking.Directory``.
+    """Implements ``weir.questions.directory.Directory``.
 
     What is out of date leads to a task manager that refuses (its generation or its key groups are others), never to a
     wrong answer.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import orjson
 
 from weir.errors import WeirError
 from weir.protocol.queries import TIMEOUT_S, QueryError, Question
 from weir.questions.askable import asked_pairs, refused_step
+from weir.questions.directory import Directory, Reply
 from weir.questions.parts import Part, count_parts, lacking_groups, merge_parts
 
 #: Questions under way at a time.
@@ -27,104 +28,8 @@ _RANGE_MOVING_S = 2.0
 _CHECKPOINT_LOOK_S = 0.05
 _MOVED = 421
 
-
-@dataclass(frozen=True)
-class Reply:
-    """What a task manager answers."""
-
-    #: As of HTTP; 421: another one owns the key's group.
-    status: int
-    answer_json: bytes
-    #: Of the key that was asked for.
-    key_group: int = 0
-    #: Rows of a range, if they were wanted so.
-    arrow: bytes = b""
-
-
-class Directory(Protocol):
-    """What a process knows of the job; used in one event loop.
-
-    Methods raise QueryError with 503 if what they are to tell is not there now.
-    """
-
-    @property
-    def generation(self) -> int:
-        """Of the deployment; 0: none is known."""
-        ...
-
-    @property
-    def away_s(self) -> float:
-        """For how long the control plane has not answered; 0: it does. It may have deployed the job anew meanwhile."""
-        ...
-
-    async def refresh(self, *, is_wrong: bool) -> None:
-        """Learn anew what may have changed; ``is_wrong``: what is known has led to the wrong place."""
-        ...
-
-    def check(self) -> None:
-        """Refuse questions while the job does not run."""
-        ...
-
-    def stage_of(self, step: str) -> int:
-        """The stage of a step with state.
-
-        Raises:
-            QueryError: there is none of that name.
-        """
-        ...
-
-    def known(self) -> Mapping[str, Sequence[str]]:
-        """Of each step the states that can be asked for; see ``weir.questions.askable``."""
-        ...
-
-    def routing_version(self, stage_index: int) -> int:
-        """Of the stage's routing table."""
-        ...
-
-    def likely_group(self, question: Question, stage_index: int) -> int | None:
-        """Where the key most likely is; see ``weir.questions.likely_groups``."""
-        ...
-
-    def address(self, stage_index: int, group: int) -> str:
-        """The task manager of the subtask that owns a key group."""
-        ...
-
-    def owners(self, stage_index: int) -> tuple[Sequence[str], int]:
-        """The task managers that own key groups of a stage, each once, and how many key groups there are."""
-        ...
-
-    def latest_checkpoint(self) -> tuple[int, str]:
-        """Number of the last checkpoint, and the path of its manifest."""
-        ...
-
-    async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
-        """Ask a task manager.
-
-        Raises:
-            WeirError: it does not answer.
-        """
-        ...
-
-    @property
-    def is_fresh(self) -> bool:
-        """Whether :meth:`refresh` would not wait for anything, and the control plane answers."""
-        ...
-
-    def begin_call(
-        self, address: str, question: Question, done: Callable[[Reply | None], None]
-    ) -> Callable[[], None] | None:
-        """As :meth:`call`, without waiting: ``done`` gets the reply, or None if there is none.
-
-        Returns:
-            What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`call`.
-        """
-        ...
-
-
 #: Told of each question: step, state, consistency, status as of HTTP, seconds; see ``weir.metrics.QuestionMetrics``.
 Observe = Callable[[str, str, str, int, float], None]
-
-
 #: Takes the status as of HTTP and the answer as JSON; None: this way led to none, it takes ``Asking.ask``.
 Done = Callable[[tuple[int, bytes] | None], None]
 

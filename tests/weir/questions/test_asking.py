@@ -6,7 +6,8 @@ import orjson
 import pytest
 
 from weir.protocol.queries import Question
-from weir.questions.asking import Asking, Reply
+from weir.questions.asking import Asking
+from weir.questions.directory import Reply
 
 
 class OneTaskManager:
