@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -27,6 +28,8 @@ NAMESPACE_BYTES_MAX = 0xFF
 _HEADER_BYTES = 5
 #: Bytes before the user key of an entry without a namespace.
 NO_NAMESPACE_HEADER_BYTES = _HEADER_BYTES
+#: The key group of a state key, as its two bytes.
+GROUP_OF = itemgetter(slice(0, 2))
 
 
 @dataclass(frozen=True, slots=True)

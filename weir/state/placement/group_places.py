@@ -10,8 +10,6 @@ from typing import Literal
 from weir.errors import FencedError
 from weir.state.layout import state_prefix
 
-#: The key group of a state key, as its two bytes.
-GROUP_OF = itemgetter(slice(0, 2))
 #: Key group and state id of a state key, as its four bytes.
 PREFIX_OF = itemgetter(slice(0, 4))
 

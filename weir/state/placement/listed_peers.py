@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from weir.state.api import StateBackend
-from weir.state.placement.group_places import GROUP_OF, MigratingGroup, Place
+from weir.state.layout import GROUP_OF
+from weir.state.placement.group_places import MigratingGroup, Place
 from weir.state.placement.remote import RemoteStateClient
 
 

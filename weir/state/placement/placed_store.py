@@ -23,8 +23,9 @@ import numpy as np
 
 from weir.state.api import StateBackend, StoreStats
 from weir.state.images.image_client import is_image
+from weir.state.layout import GROUP_OF
 from weir.state.packed import PackedKeys
-from weir.state.placement.group_places import GROUP_OF, MigratingGroup, Piece, Place, pieces_span
+from weir.state.placement.group_places import MigratingGroup, Piece, Place, pieces_span
 from weir.state.placement.listed_peers import ListedPeers
 from weir.state.placement.merged_scan import open_scan
 from weir.state.placement.ownership import GroupOwnership

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
+from weir.state.layout import GROUP_OF
 from weir.state.pieces import pieces_of
-from weir.state.placement.group_places import GROUP_OF, MigratingGroup, group_bounds, state_bounds
+from weir.state.placement.group_places import MigratingGroup, group_bounds, state_bounds
 from weir.state.placement.listed_peers import ListedPeers, bytes_of
 from weir.state.placement.ownership import GroupOwnership
 

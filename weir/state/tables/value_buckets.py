@@ -150,7 +150,7 @@ class Buckets:
 
     def store_changes(self, puts: Iterable[tuple[bytes, bytes]], dirty: dict[bytes, Bucket]) -> None:
         """Cache values that are to be written, in a table without owners; ``dirty`` is told of each."""
-        # Every row of a batch comes here: no call for each.
+        # Every row of a small batch comes here: no call for each.
         groups, grown = self.groups, 0
         for key, value in puts:
             group = groups.get(key[:2])
@@ -172,6 +172,23 @@ class Buckets:
             bucket.unwritten.add(key)
             dirty[key] = bucket
         self.size_bytes += grown
+
+    def store_group(self, bucket: Bucket, values: dict[bytes, bytes]) -> None:
+        """Cache values of one bucket of a table without owners, which are to be written; they are used."""
+        # Every row of a large batch comes here: of what is new nothing is written out for each.
+        entries, count = bucket.entries, len(values)
+        size_bytes = sum(map(len, values)) + sum(map(len, values.values())) + ENTRY_OVERHEAD_BYTES * count
+        if not entries.keys().isdisjoint(values):
+            for key in values:
+                old = entries.get(key, _ABSENT)
+                if old is not _ABSENT:
+                    entries.move_to_end(key)
+                    size_bytes -= len(key) + len(old or b"") + ENTRY_OVERHEAD_BYTES
+        entries.update(values)
+        bucket.unwritten.update(values)
+        bucket.size_bytes += size_bytes
+        self.size_bytes += size_bytes
+        self._touch(bucket.group, values, is_change=True)
 
     def store_loaded(self, loaded: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Cache values of keys that are not cached, those of a key group one after the other; they are used."""

@@ -56,19 +56,22 @@ class WriteBackCache(StateBackend):
 
     # --- reads and writes --------------------------------------------------------------------------------------
 
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of ``keys``; what is not cached comes in one read, in key order."""
+    def get_many(self, keys: Sequence[bytes], *, will_write: bool = False) -> list[bytes | None]:
+        """Values in the order of ``keys``; what is not cached comes in one read, in key order.
+
+        ``will_write``: the caller writes the keys next, so that it is not worth noting which are not there.
+        """
         self._begin()
         with self._lock:
             values = self._buckets.use_many(keys, _MISSING)
             self._gets += len(keys)
             self._hits += len(keys)
             if _MISSING in values:
-                self._load(keys, values)
+                self._load(keys, values, will_write)
         self._shrink()
         return values
 
-    def _load(self, keys: Sequence[bytes], values: list[Any]) -> None:
+    def _load(self, keys: Sequence[bytes], values: list[Any], will_write: bool) -> None:
         """Fill in values that are not cached."""
         missing = sorted({key for key, value in zip(keys, values, strict=True) if value is _MISSING})
         self._hits -= len(missing)
@@ -77,12 +80,13 @@ class WriteBackCache(StateBackend):
             found = {key: None for key in missing if self._writes.is_cleared(self._owner_of(key))}
             missing = [key for key in missing if key not in found]
         if missing:
-            loaded = dict(zip(missing, self._backend.get_many(missing), strict=True))
+            entries = zip(missing, self._backend.get_many(missing), strict=True)
+            loaded = dict(entry for entry in entries if not will_write or entry[1] is not None)
             self._buckets.store_loaded(loaded.items())
             found |= loaded
-        for index, value in enumerate(values):
-            if value is _MISSING:
-                values[index] = found[keys[index]]
+        values[:] = [
+            found.get(key) if value is _MISSING else value for key, value in zip(keys, values, strict=True)
+        ]
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, to the cache."""

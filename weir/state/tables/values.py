@@ -48,9 +48,12 @@ class ValueTable(StateTable):
         """What the state keys of one key group start with."""
         return layout.key_prefix(group, self.state_id)
 
-    def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Values in the order of these state keys; None where there is none."""
-        return self._cache.get_many(keys)
+    def get_stored(self, keys: Sequence[bytes], *, will_write: bool = False) -> list[bytes | None]:
+        """Values in the order of these state keys; None where there is none.
+
+        ``will_write``: the caller writes all of these keys next: it costs a tenth less.
+        """
+        return self._cache.get_many(keys, will_write=will_write)
 
     def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         """Write pairs and delete others, by state keys."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -111,6 +111,48 @@ def test_entries_that_change_behind_the_barrier_are_not_in_the_capture() -> None
     assert list(backend.scan()) == [(b"a", b"2"), (b"b", b"1"), (b"c", b"2")]
     cache.flush()
     assert list(backend.scan()) == [(b"a", b"3"), (b"b", b"1"), (b"c", b"2")]
+
+
+class _Recording(MemoryBackend):
+    """Knows in which order keys came, and how many bytes at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys: list[bytes] = []
+        self.sizes_bytes: list[int] = []
+
+    def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
+        self.keys += [key for key, _ in puts]
+        self.sizes_bytes.append(sum(len(key) + len(value) for key, value in puts))
+        super().write(puts, deletes)
+
+
+def test_captured_entries_are_written_group_by_group_in_the_order_of_their_keys() -> None:
+    backend = _Recording()
+    cache = WriteBackCache(backend, 64 << 20)
+    keys = [number.to_bytes(2, "big") + b"%04d" % row for row in range(1_500) for number in (7, 300, 2)]
+    rng = np.random.default_rng(1)
+    for part in np.array_split(rng.permutation(len(keys)), 9):
+        cache.write(puts=[(keys[row], b"old") for row in part.tolist()])
+    capture = captured(cache)
+    cache.write(puts=[(key, b"new") for key in keys[::3]])
+    capture.write()
+    assert backend.keys == sorted(keys)
+    assert set(backend.get_many(keys)) == {b"old"}
+    cache.flush()
+    assert backend.get_many(keys) == [b"new" if row % 3 == 0 else b"old" for row in range(len(keys))]
+
+
+def test_a_chunk_of_captured_entries_is_bounded_in_bytes() -> None:
+    backend = _Recording()
+    cache = WriteBackCache(backend, 64 << 20)
+    sizes = [100_000, 1_000, 300_000, 5, 200_000, 90_000, 7]
+    puts = [(b"00%02d" % row, bytes(size)) for row, size in enumerate(sizes)]
+    cache.write(puts=puts)
+    captured(cache).write()
+    assert backend.keys == [key for key, _ in puts]
+    assert [sum(sizes[:3]) + 12, sum(sizes[3:6]) + 12, sizes[6] + 4] == backend.sizes_bytes
+    assert cache.capture() is None, "nothing is dirty any more"
 
 
 def test_entries_are_not_evicted_or_forgotten_before_they_are_written() -> None:

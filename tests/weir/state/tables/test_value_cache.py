@@ -54,6 +54,26 @@ def test_absent_keys_are_remembered_too() -> None:
     assert (cache.stats().cache_hits, cache.stats().cache_misses) == (2, 1)
 
 
+def test_absent_keys_that_are_written_next_are_not_remembered() -> None:
+    below = MemoryBackend()
+    below.put_many([b"00there"], [b"1"])
+    cache = WriteBackCache(below, 1 << 20)
+    assert cache.get_many([b"00absent", b"00there", b"00absent"], will_write=True) == [None, b"1", None]
+    assert cache.stats().memory_bytes == len(b"00there1") + ENTRY_OVERHEAD_BYTES
+    cache.write(puts=[(b"00absent", b"2")])
+    assert cache.get_many([b"00absent", b"00there"], will_write=True) == [b"2", b"1"]
+    assert below.stats().gets == 2
+
+
+def test_a_batch_of_changes_counts_each_key_once_and_the_last_value() -> None:
+    cache = WriteBackCache(MemoryBackend(), 1 << 20)
+    cache.write(puts=[(b"00a", b"12"), (b"01b", b"1")], deletes=[b"00gone"])
+    cache.write(puts=[(b"00a", b"1"), (b"00new", b""), (b"00a", b"123"), (b"00gone", b"1")])
+    keys = [b"00a", b"01b", b"00new", b"00gone"]
+    assert cache.get_many(keys) == [b"123", b"1", b"", b"1"]
+    assert cache.stats().memory_bytes == sum(map(len, keys)) + 5 + 4 * ENTRY_OVERHEAD_BYTES
+
+
 def test_a_failed_flush_keeps_the_changes_for_the_next_one() -> None:
     below = FailingBackend()
     cache = WriteBackCache(below, 1 << 20)
