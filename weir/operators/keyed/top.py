@@ -28,6 +28,8 @@ from weir.state.tables.values import ValueTable
 
 #: Rows that may be read at a time: keys of a batch, by the rows that each may have.
 _ROWS_AT_A_TIME = 200_000
+#: Where fewer of the changes are new rows, those are picked out before they are encoded.
+_NEW_SHARE = 0.8
 _LOWEST = np.iinfo(np.int64).min
 _CODES = {change: code for code, change in enumerate(CHANGES)}
 _CHANGE_VALUES = pa.array(CHANGES, pa.string())
@@ -203,17 +205,17 @@ class TopOperator(Operator):
         table, spec = self._table, self._spec
         assert table is not None
         state_keys = keys.distinct.state_keys(table)
-        stored = read_rows(table.get_stored(state_keys))
+        stored = read_rows(table.get_stored(state_keys, will_write=True))
         new_rows = self._entering(stored, keys.inverse, orders)
         if not len(new_rows):
             return
         new_keys = keys.inverse[new_rows]
         merged = merge(spec.rows, stored, orders[new_rows], new_keys, prefers_later=spec.prefers_later)
-        self._write(batch, stored, merged, orders, new_rows, state_keys)
         count = len(stored.orders)
         told = changed_places(merged, stored) if self._tells_places else changed_rows(merged, count)
-        if len(told.rows):
-            yield self._changelog(batch, stored, merged, told, new_rows)
+        changes = self._changelog(batch, stored, merged, told, new_rows)
+        self._write(changes, stored, merged, told, orders[new_rows], state_keys)
+        yield changes
 
     def _entering(self, stored: StoredRows, inverse: np.ndarray, orders: np.ndarray) -> np.ndarray:
         """Rows that go before the last one of their key, or whose key has room."""
@@ -226,19 +228,31 @@ class TopOperator(Operator):
 
     def _write(
         self,
-        batch: pa.RecordBatch,
+        changes: pa.RecordBatch,
         stored: StoredRows,
         merged: Merged,
-        orders: np.ndarray,
-        new_rows: np.ndarray,
+        told: Told,
+        new_orders: np.ndarray,
         state_keys: list[bytes],
     ) -> None:
-        """Write the rows of the keys that are in ``merged``."""
+        """Write the rows of the keys that are in ``merged``.
+
+        Args:
+            changes: what is told: every row that entered once, and in the order that ``merged`` has.
+            stored: what was there.
+            merged: what is there now.
+            told: the rows of ``changes``.
+            new_orders: of new rows.
+            state_keys: of all keys of the batch.
+        """
         assert self._table is not None
         count = len(stored.orders)
         is_new = merged.kept >= count
-        entered = new_rows[merged.kept[is_new] - count]
-        encoded = encoded_rows(self._row_columns(batch.take(pa.array(entered))))
+        # Rows are taken out of the batch once, for the changelog. A few old ones among them are encoded, too.
+        at = np.flatnonzero(told.rows >= count)
+        if len(at) < _NEW_SHARE * len(told.rows):
+            changes, at = changes.take(pa.array(at)), np.arange(len(at))
+        encoded = encoded_rows(self._row_columns(changes))
         starts, lengths = np.empty(len(is_new), dtype=np.int64), np.empty(len(is_new), dtype=np.int64)
         row_orders = np.empty(len(is_new), dtype=np.int64)
         old = merged.kept[~is_new]
@@ -247,14 +261,13 @@ class TopOperator(Operator):
             stored.lengths[old],
             stored.orders[old],
         )
-        starts[is_new] = encoded.offsets[:-1] + len(stored.data)
-        lengths[is_new] = np.diff(encoded.offsets)
-        row_orders[is_new] = orders[entered]
+        starts[is_new] = encoded.offsets[at] + len(stored.data)
+        lengths[is_new] = encoded.offsets[at + 1] - encoded.offsets[at]
+        row_orders[is_new] = new_orders[merged.kept[is_new] - count]
         positions, counts = np.unique(merged.keys, return_counts=True)
         values = write_rows(counts, row_orders, starts, lengths, np.concatenate([stored.data, encoded.data]))
-        self._table.write_stored(
-            [(state_keys[at], value) for at, value in zip(positions.tolist(), values, strict=True)], []
-        )
+        keys = map(state_keys.__getitem__, positions.tolist())
+        self._table.write_stored(list(zip(keys, values, strict=True)), [])
 
     def _row_columns(self, batch: pa.RecordBatch) -> list[pa.Array]:
         """What is kept of rows: the time too, so that there are two columns at least."""

@@ -100,8 +100,9 @@ class Keys:
 
     def state_keys(self, table: StoredValues) -> list[bytes]:
         """State key of each of them in a table of values."""
-        prefixes = {group: table.key_prefix(group) for group in {group for group, _ in self._groups_and_keys}}
-        return [prefixes[group] + key for group, key in self._groups_and_keys]
+        groups = self.groups.tolist()
+        prefixes = {group: table.key_prefix(group) for group in set(groups)}
+        return [prefixes[group] + key for group, key in zip(groups, self.user_keys, strict=True)]
 
     def element_prefixes(self, table: StoredValues) -> list[bytes]:
         """What the state keys of each one's elements begin with; no key's begin like another's."""
