@@ -217,7 +217,8 @@ class JoinOperator(Operator):
         """Match rows with those in the store and in memory, and keep them in the store, unless they are held."""
         keys = Keys(came.hashes, came.keys, self._context.max_parallelism)
         new = NewRows(side, keys.inverse, came.times, came.lower, came.until)
-        block = self._kept.load(keys.distinct, 1 << (1 - side))
+        # Without bounds every row is kept.
+        block = self._kept.load(keys.distinct, 1 << (1 - side), will_write=self._spec.bounds is None)
         flag = 0
         if self._is_once and side == 1:
             flag = kernels.GONE

@@ -71,20 +71,23 @@ class KeptRows:
         """Where the columns of a row begin within it."""
         return int(self.layout[side, 2])
 
-    def load(self, keys: Keys, sides: int = ALL_SIDES, *, due_ms: int | None = None) -> Block:
+    def load(
+        self, keys: Keys, sides: int = ALL_SIDES, *, due_ms: int | None = None, will_write: bool = False
+    ) -> Block:
         """What is kept of these distinct keys.
 
         Args:
             keys: each once.
             sides: bit s: rows of side s are looked at; others may be missing from the block, but stay.
             due_ms: instead, of keys with many rows only those are looked at of which something is told by this time.
+            will_write: all of these keys are written next.
 
         Raises:
             StateMismatchError: an entry is of another version.
             StateError: a part of an entry is not there.
         """
         state_keys = [prefix + _HEAD for prefix in keys.element_prefixes(self._table)]
-        found = self._table.get_stored(state_keys)
+        found = self._table.get_stored(state_keys, will_write=will_write)
         values = [b"" if value is None else value for value in found]
         bounds = _bounds_of(values)
         data = np.frombuffer(bytearray().join(values), dtype=np.uint8)
