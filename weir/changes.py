@@ -22,7 +22,10 @@ CHANGE_COLUMN = "_change"
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = CHANGES = ("insert", "update_before", "update_after", "delete")
 #: What to write where a step refuses a changelog, by the beginning of its kind.
 _INSTEAD = {
-    "window": "add the window as a column (with_columns), and use key_by and aggregate, which take changes back",
+    "window": (
+        "key_by(...).window(...).aggregate(...) takes changes, or add the window as a column (with_columns), and use "
+        "key_by and aggregate"
+    ),
     "join_all": "without within= and window= join_all takes changes",
     "join": "a join without bounds takes changes",
 }
@@ -95,19 +98,38 @@ def folded(changes: pl.DataFrame) -> pl.DataFrame:
     Raises:
         ValueError: a value of ``_change`` is none of :data:`CHANGES`, or more was taken away than was ever added.
     """
-    unknown = changes.filter(~pl.col(CHANGE_COLUMN).is_in(CHANGES))
-    if unknown.height:
-        raise ValueError(f"{CHANGE_COLUMN} is {unknown[CHANGE_COLUMN][0]!r}; it must be one of {CHANGES}")
-    names = [name for name in changes.columns if name != CHANGE_COLUMN]
-    is_added = pl.col(CHANGE_COLUMN).is_in([INSERT, UPDATE_AFTER])
-    counted = changes.group_by(names, maintain_order=True).agg(
-        pl.when(is_added).then(1).otherwise(-1).sum().alias(CHANGE_COLUMN)
-    )
+    counted = _counted(changes)
     below = counted.filter(pl.col(CHANGE_COLUMN) < 0)
     if below.height:
         raise ValueError(
             f"the row {below.drop(CHANGE_COLUMN).row(0, named=True)} was taken away, but never added"
         )
+    return _repeated(counted)
+
+
+def rows_there(changes: pl.DataFrame) -> pl.DataFrame:
+    """As :func:`folded`, of a part of a changelog: a row that was taken away and never added is not there.
+
+    Raises:
+        ValueError: a value of ``_change`` is none of :data:`CHANGES`.
+    """
+    return _repeated(_counted(changes).filter(pl.col(CHANGE_COLUMN) > 0))
+
+
+def _counted(changes: pl.DataFrame) -> pl.DataFrame:
+    """Each different row once, and in ``_change`` how often it was added more than it was taken away."""
+    unknown = changes.filter(~pl.col(CHANGE_COLUMN).is_in(CHANGES))
+    if unknown.height:
+        raise ValueError(f"{CHANGE_COLUMN} is {unknown[CHANGE_COLUMN][0]!r}; it must be one of {CHANGES}")
+    names = [name for name in changes.columns if name != CHANGE_COLUMN]
+    is_added = pl.col(CHANGE_COLUMN).is_in([INSERT, UPDATE_AFTER])
+    return changes.group_by(names, maintain_order=True).agg(
+        pl.when(is_added).then(1).otherwise(-1).sum().alias(CHANGE_COLUMN)
+    )
+
+
+def _repeated(counted: pl.DataFrame) -> pl.DataFrame:
+    """Each row as often as ``_change`` says, without that column."""
     times = counted[CHANGE_COLUMN].to_numpy()
     positions = pl.int_range(counted.height, eager=True).repeat_by(pl.Series(times)).explode().drop_nulls()
     return counted.drop(CHANGE_COLUMN)[positions]

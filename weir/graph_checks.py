@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weir.changes import check_takes_changes
+from weir.change_times import step_with_other_times
+from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node
 from weir.partitioning import is_spread_by, partitionings, without_needless_exchanges
@@ -228,6 +229,8 @@ def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
         _check_windows_follow(node, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
     check_takes_changes(node.name, node.spec, inputs)
+    if isinstance(node.spec, WindowAggregateSpec) and is_changelog(inputs[0]):
+        _check_times_of_rows(node, by_name)
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
     if difference and not node.is_sink:
@@ -264,6 +267,18 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
                 raise wrong_step(
                     node.name, f"its rows are not partitioned by {list(keys)}; call key_by before it"
                 )
+
+
+def _check_times_of_rows(node: Node, by_name: Mapping[str, Node]) -> None:
+    """Windows over a changelog take rows back by event time."""
+    other = step_with_other_times(node, by_name)
+    if other is not None:
+        raise wrong_step(
+            node.name,
+            f"its input is a changelog whose rows leave step {other!r} with other event times than those with which "
+            "they came, so no window could take them back; put assign_event_time(<a column with the time>, "
+            f"watermark=...) between {other!r} and key_by",
+        )
 
 
 def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:

@@ -13,9 +13,13 @@ import polars as pl
 import pyarrow as pa
 
 from weir.aggregator import WindowBounds
+from weir.changes import rows_there
 from weir.errors import WeirError
 from weir.records import EVENT_TIME_COLUMN
 from weir.specs.windows import WindowAggregate
+
+#: Which window a row belongs to.
+WINDOW_COLUMN = "_window_number"
 
 
 class RowAggregates:
@@ -37,8 +41,8 @@ class RowAggregates:
         """See ``weir.aggregator.RowsFunction``; the rows are in the order of their event times."""
         # All that counts of these is their order.
         ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
-        window_of = pl.lit(0).alias("_window")
-        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop("_window"))
+        window_of = pl.lit(0).alias(WINDOW_COLUMN)
+        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop(WINDOW_COLUMN))
 
     def checked(self, made: pl.DataFrame) -> pl.DataFrame:
         """Results of :attr:`expressions`, with integer sums as int64 and decimals of the type that they have.
@@ -58,6 +62,29 @@ class RowAggregates:
                         f"aggregate {name!r}: the sum of a window passes 64 bits; cast the column to float64 first"
                     ) from None
         return made
+
+
+class ChangelogRowAggregates:
+    """The same, of the rows of several windows that are there after all changes of them; no first and last values."""
+
+    def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
+        """See :class:`RowAggregates`."""
+        self._of_rows = RowAggregates(aggregates, schema)
+
+    def __call__(self, changes: pl.DataFrame) -> pl.DataFrame:
+        """One row for each window that has rows.
+
+        Args:
+            changes: of all windows, with columns ``_change`` and :data:`WINDOW_COLUMN`, a number for each window.
+
+        Returns:
+            :data:`WINDOW_COLUMN`, ascending, and the aggregates.
+
+        Raises:
+            WeirError: see :meth:`RowAggregates.checked`.
+        """
+        made = rows_there(changes).group_by(WINDOW_COLUMN).agg(self._of_rows.expressions)
+        return self._of_rows.checked(made.sort(WINDOW_COLUMN))
 
 
 def _value_of(aggregate: WindowAggregate, dtype: pa.DataType) -> pl.Expr:

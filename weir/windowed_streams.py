@@ -11,15 +11,21 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.aggregator import Aggregator, RowsFunction, check_aggregator
+from weir.changes import CHANGE_COLUMN, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
-from weir.row_aggregates import RowAggregates
+from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
 from weir.specs.window_parts import WindowPartSpec, part_conflict
-from weir.specs.window_process import ProcessForm, WindowProcessSpec
+from weir.specs.window_process import (
+    ChangelogWindowSpec,
+    ProcessForm,
+    WindowProcessSpec,
+    check_takes_back,
+)
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
     WINDOW_BOUNDS,
@@ -73,7 +79,8 @@ class WindowedStream:
         early = self._updates.early
         others = () if early is None or early.where is None else (early.where,)
         listed, read_schema = read_by_aggregates(name, stream, stream.key_columns, aggregates, others)
-        if any(compares_texts(each.function, each.column, stream.schema) for each in listed):
+        is_changed = is_changelog(stream.schema)
+        if is_changed or any(compares_texts(each.function, each.column, stream.schema) for each in listed):
             return self._of_all_rows(name, listed, read_schema, pre_aggregate, parallelism)
         spec = WindowAggregateSpec(
             stream.key_columns,
@@ -97,17 +104,24 @@ class WindowedStream:
         pre_aggregate: bool | None,
         parallelism: int | None,
     ) -> WindowResults:
-        """Aggregates some of whose values have any length: the rows are kept until the window leaves."""
-        stream = self._stream
+        """Aggregates of rows that are kept until the window leaves: of values of any length, or of a changelog."""
+        stream, window, updates, early = self._stream, self._window, self._updates, bool(pre_aggregate)
         schema = window_schema(str(name), stream.key_columns, aggregates, stream.schema, takes_texts=True)
-        check_given_once(name, self._window, self._updates, of_texts=True, pre_aggregate=bool(pre_aggregate))
+        read, kind = read_schema.names, WindowProcessSpec
+        code: Callable[..., Callable[..., Any]] = RowAggregates
+        if is_changelog(stream.schema):
+            check_takes_back(str(name), window, updates, aggregates, pre_aggregate=early)
+            code, kind = ChangelogRowAggregates, ChangelogWindowSpec
+            read = [field for field in stream.schema.names if field in {*read, CHANGE_COLUMN}]
+        else:
+            check_given_once(name, window, updates, of_texts=True, pre_aggregate=early)
         columns = pa.schema([schema.field(each.output) for each in aggregates])
-        if len(read_schema) < len(stream.schema) and stream.input.exchange is Exchange.HASH:
+        if len(read) < len(stream.schema) and stream.input.exchange is Exchange.HASH:
             # Whole rows are sent and kept: those columns that are read.
-            chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read_schema.names)
+            chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read)
             stream = chosen.key_by(*stream.key_columns)
-        made = WindowedStream(stream, self._window, self._updates)
-        told = made._processed(name, RowAggregates(aggregates, columns), columns, "rows", parallelism)
+        made = WindowedStream(stream, window, updates)
+        told = made._processed(name, code(aggregates, columns), columns, "rows", parallelism, kind)
         return WindowResults(told.flow, told.node, None, told.key_columns)
 
     def process(
@@ -165,12 +179,13 @@ class WindowedStream:
         schema: Columns,
         form: ProcessForm,
         parallelism: int | None,
+        kind: type[WindowProcessSpec] = WindowProcessSpec,
     ) -> KeyedStream:
         stream = self._stream
         check_given_once(name, self._window, self._updates)
         columns = checked_columns(name, schema)
         rows = (WindowAggregate("rows", "count"),)
-        spec = WindowProcessSpec(
+        spec = kind(
             stream.key_columns,
             self._window,
             rows,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -11,6 +12,9 @@ from weir.changes import CHANGE_COLUMN, changelog_schema
 from weir.errors import GraphError
 from weir.specs.aggregate_functions import aggregated_columns, decimal_mend
 from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
+
+if TYPE_CHECKING:
+    from weir.specs.windows import WindowAggregate
 
 #: Functions from which a value can be taken away again.
 RETRACTABLE = ("count", "sum", "mean", "min", "max")
@@ -35,12 +39,8 @@ class ChangelogAggregateSpec(KeyedSpec):
         schema = inputs[0]
         if not self.aggregates:
             raise GraphError(f"step {step!r}: give at least one aggregate, such as n=weir.count()")
+        check_retractable(step, self.aggregates)
         for aggregate in self.aggregates:
-            if aggregate.function not in RETRACTABLE:
-                raise GraphError(
-                    f"step {step!r}: {aggregate.output}: {aggregate.function} cannot take rows back, and the input is "
-                    f"a changelog (it has column {CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
-                )
             _refuse_decimals(step, aggregate, schema)
         keys = [schema.field(name) for name in self.key_columns]
         # Of the input's columns only the keys are in the result: names of the others may be taken.
@@ -56,6 +56,22 @@ class ChangelogAggregateSpec(KeyedSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated, and how rows change the input's table; see :class:`OperatorSpec`."""
         return frozenset({*self.key_columns, CHANGE_COLUMN}) | aggregated_columns(self.aggregates, schema)
+
+
+def check_retractable(step: str, aggregates: Iterable[Aggregate | WindowAggregate]) -> None:
+    """Refuse functions from which no value can be taken away.
+
+    Raises:
+        GraphError: names all that are such.
+    """
+    others = [each for each in aggregates if each.function not in RETRACTABLE]
+    if others:
+        outputs = ", ".join(each.output for each in others)
+        functions = ", ".join(dict.fromkeys(each.function for each in others))
+        raise GraphError(
+            f"step {step!r}: {outputs}: {functions} cannot take rows back, and the input is a changelog (it has column "
+            f"{CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
+        )
 
 
 def _refuse_decimals(step: str, aggregate: Aggregate, schema: pa.Schema) -> None:

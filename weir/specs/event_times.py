@@ -20,6 +20,7 @@ class AssignEventTimeSpec(OperatorSpec):
     kind: ClassVar[str] = "assign_event_time"
     runtime: ClassVar[str] = "weir.operators.stateless.assign_event_time:AssignEventTimeOperator"
     rejects_rows: ClassVar[bool] = True
+    takes_changes: ClassVar[bool] = True
     event_time: pl.Expr
     #: None: as config.json says.
     watermark: WatermarkStrategy | None = None

@@ -8,8 +8,18 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
+from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
-from weir.specs.windows import WINDOW_BOUNDS, WINDOW_PART, WindowAggregateSpec, window_schema
+from weir.specs.changelog_aggregates import check_retractable
+from weir.specs.window_updates import WindowUpdates
+from weir.specs.windows import (
+    WINDOW_BOUNDS,
+    WINDOW_PART,
+    Window,
+    WindowAggregate,
+    WindowAggregateSpec,
+    window_schema,
+)
 from weir.state_types import describe, value_type
 
 ProcessForm = Literal["rows", "aggregator"]
@@ -60,3 +70,45 @@ class WindowProcessSpec(WindowAggregateSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All: the author's code gets the rows; see :class:`OperatorSpec`."""
         return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
+
+
+@dataclass(frozen=True)
+class ChangelogWindowSpec(WindowProcessSpec):
+    """Aggregates of the rows of a changelog that are there when a window is complete; ``factory`` computes them."""
+
+    kind: ClassVar[str] = "changelog_window"
+    runtime: ClassVar[str] = "weir.operators.windows.changelog_windows:ChangelogWindowOperator"
+    takes_changes: ClassVar[bool] = True
+
+    @property
+    def kept_form(self) -> str:
+        """Columns of the changes, which are kept together; see :class:`WindowProcessSpec`."""
+        return f"changes of {', '.join(f'{field.name}: {field.type}' for field in self.input_schema)}"
+
+
+def check_takes_back(
+    step: str,
+    window: Window,
+    updates: WindowUpdates,
+    aggregates: tuple[WindowAggregate, ...],
+    *,
+    pre_aggregate: bool,
+) -> None:
+    """See that rows can be taken back from these windows over a changelog.
+
+    Raises:
+        GraphError: they cannot.
+    """
+    check_retractable(step, aggregates)
+    if window.kind in ("session", "global") or window.time == "processing":
+        what = "windows by the clock" if window.time == "processing" else f"a {window.kind} window"
+        raise GraphError(
+            f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), and {what} cannot take rows "
+            "back; tumbling, sliding and cumulative windows of event time can"
+        )
+    if updates != WindowUpdates() or pre_aggregate:
+        raise GraphError(
+            f"step {step!r}: its input is a changelog (it has column {CHANGE_COLUMN!r}), of which a window is told "
+            "once, when it is complete; leave out early, allowed_lateness, results and pre_aggregate, and let the "
+            "watermark wait: assign_event_time(..., watermark=weir.bounded_out_of_orderness(...))"
+        )

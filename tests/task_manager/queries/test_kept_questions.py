@@ -117,6 +117,26 @@ def test_what_open_windows_keep(kind, form, cache_bytes):
     ]
 
 
+def test_windows_over_a_changelog_tell_the_changes_that_they_keep():
+    schema = {"k": str, "v": int, "_change": str}
+    source = weir.JsonLines("none", schema=schema, event_time="v")
+    job = Job(weir.sliding("20ms", "10ms"), {"n": weir.count()}, source=source)
+    changes = [("a", 11, "insert"), ("b", 12, "insert"), ("a", 13, "insert"), ("a", 11, "delete")]
+    rows = [dict(zip(schema, change, strict=True)) for change in changes]
+    times = pa.array([row["v"] for row in rows])
+    batch = pa.RecordBatch.from_pylist([{"k": row["k"], "_change": row["_change"]} for row in rows])
+    job.take_batch(with_times(batch, times, pa.array([0] * len(rows))))
+    of_a = [{"k": "a", "_change": change} for change in ("insert", "delete", "insert")]
+    told = [{"start": start, "end": start + 20, "value": of_a} for start in (0, 10)]
+    assert job.one(job.live_range(), "rows", "a") == told
+    assert [row["key"] for row in job.page(job.live_range(), "rows").rows] == ["a", "b"]
+    assert job.results_at_the_end() == [
+        {"k": key, "window_start": start, "window_end": start + 20, "n": 1}
+        for start in (0, 10)
+        for key in "ab"
+    ]
+
+
 def test_how_many_rows_a_window_has():
     job = filled("sliding", with_accumulators)
     found = job.one(job.live_range(), "aggregator", KEYS[0])

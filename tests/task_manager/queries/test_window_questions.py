@@ -29,6 +29,7 @@ from weir.state.tables.window_entries import NOTHING_MS
 from weir.types import SubtaskId
 
 GROUPS, STATE = 4, 9
+SOURCE = weir.JsonLines("none", schema={"k": str, "v": int})
 KEYS = [f"key-{number:02}"[: 3 + number % 4] + str(number) for number in range(12)]
 WINDOWS = {
     "tumbling": weir.tumbling("10ms", offset="3ms"),
@@ -75,9 +76,11 @@ class Stored(StoredReading):
 class Job:
     """One window step, with rows in any order up to 30 ms behind the first."""
 
-    def __init__(self, window, aggregates=AGGREGATES, cache_bytes=1 << 20, make=None, **updates):
+    def __init__(
+        self, window, aggregates=AGGREGATES, cache_bytes=1 << 20, make=None, source=SOURCE, **updates
+    ):
         flow = weir.Dataflow("asked", max_parallelism=GROUPS)
-        rows = flow.source("rows", weir.JsonLines("none", schema={"k": str, "v": int}))
+        rows = flow.source("rows", source)
         windowed = rows.key_by("k").window(window, **updates)
         made = windowed.aggregate("step", **aggregates) if make is None else make(windowed)
         made.sink("out", weir.Blackhole())
@@ -104,8 +107,10 @@ class Job:
 
     def take(self, keys, times, values):
         batch = pa.RecordBatch.from_pydict({"k": keys, "v": pa.array(values, pa.int64())})
-        made = with_times(batch, pa.array(times, pa.int64()), pa.array([0] * len(keys)))
-        self._note(self.operator.process(made))
+        self.take_batch(with_times(batch, pa.array(times, pa.int64()), pa.array([0] * len(keys))))
+
+    def take_batch(self, batch):
+        self._note(self.operator.process(batch))
 
     def take_random(self, random, rows, now_ms):
         keys = [KEYS[number] for number in random.integers(len(KEYS), size=rows)]

@@ -110,6 +110,24 @@ def test_the_plan_tells_what_deduplicate_of_a_changelog_keeps():
     assert operators["bids"]["columns_not_read"] == ["note"]
 
 
+def test_the_plan_tells_of_windows_over_a_changelog():
+    flow = weir.Dataflow("winners")
+    schema = {"auction": int, "bidder": str, "price": int, "at": int}
+    bids = flow.source("bids", weir.JsonLines("in", schema=schema), event_time="at")
+    won = bids.key_by("auction").top("won", by="price", rows=1)
+    timed = won.assign_event_time("timed", "at", watermark=weir.bounded_out_of_orderness("1h"))
+    made = timed.key_by("bidder").window(weir.tumbling("1m")).aggregate("totals", n=weir.count())
+    made.sink("out", weir.Blackhole())
+    graph = physical_graph(flow.build())
+    out = io.StringIO()
+    Console(file=out, width=300).print(draw(graph))
+    assert 'timed (assign_event_time, col("at"), watermark 1h behind)' in out.getvalue()
+    assert "totals (changelog_window, keeps state rows by bidder, tumbling 1m)" in out.getvalue()
+    assert "totals.columns (select)  bidder: string, _change: string" in out.getvalue()
+    operators = {item["name"]: item for item in plan_document(graph)["operators"]}
+    assert operators["totals"]["window"] == "tumbling 1m"
+
+
 @pytest.mark.parametrize(
     ("times", "told"),
     [({}, ["people"]), ({"event_time": pl.lit(0)}, [])],
