@@ -62,7 +62,8 @@ class WindowedStream:
         The result has the key columns, ``window_start`` and ``window_end`` (int64, ms since 1970; the end is the first
         ms after the window) and one column for each aggregate. A result leaves when the watermark has reached the end
         of its window, and besides as :meth:`weir.KeyedStream.window` was told; its event time is the last ms of the
-        window. Nulls are skipped; a window without a row has none.
+        window. Nulls are skipped; a window without a row has none. Of a changelog the rows count that were not taken
+        away until then (count, sum, mean, min, max; docs/changelogs.md says which times its rows must have).
 
         Args:
             name: the step's name; its state belongs to it.
