@@ -51,6 +51,7 @@ _VALUES_MAX, _VALUES_MIN = 1 << 15, 1 << 10
 #: Columns of texts, at most: each has room for all bytes of a call, and of more calls would be too small.
 _STRINGS_MAX = 160
 _KINDS = {
+    pa.float32(): KIND_FLOAT,
     pa.float64(): KIND_FLOAT,
     pa.bool_(): KIND_BOOL,
     pa.date32(): KIND_DATE,
@@ -60,6 +61,8 @@ _KINDS = {
 #: Kinds whose values are in cells of ``numbers``.
 _IN_CELLS = (KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TIME, KIND_DATE, KIND_DECIMAL)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+#: Least and greatest size of numbers that are certain to be in the range of float32, with all of its bits.
+_SINGLE_MIN, _SINGLE_MAX = 2.0**-125, 2.0**127
 #: Digits of a decimal that is scanned.
 _DECIMAL_DIGITS_MAX = 18
 
@@ -189,14 +192,14 @@ class ScanColumns:
                 raw[entry] = values.decode(data, late[late[:, 0] == entry], rows, good)
         for entry, values in self._raw.items():
             raw.setdefault(entry, pa.nulls(rows, values.type))
-        arrays = [self._array(wanted, rows, raw) for wanted in self._columns]
+        arrays = [self._array(wanted, rows, raw, good) for wanted in self._columns]
         if self.table[:, ENTRY_NULLS].any():
             for entry in np.flatnonzero(self.table[:, ENTRY_NULLS]).tolist():
                 self.valid[entry * self._rows_max : entry * self._rows_max + rows] = 1
             self.table[:, ENTRY_NULLS] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), good
 
-    def _array(self, wanted: _Wanted, rows: int, raw: Mapping[int, pa.Array]) -> pa.Array:
+    def _array(self, wanted: _Wanted, rows: int, raw: Mapping[int, pa.Array], good: np.ndarray) -> pa.Array:
         entry, data_type = wanted.entry, wanted.type
         assert data_type is not None
         if wanted.kind == KIND_RAW:
@@ -204,7 +207,7 @@ class ScanColumns:
         nulls = int(self.table[entry, ENTRY_NULLS])
         valid = self.valid[entry * self._rows_max : entry * self._rows_max + rows] if nulls else None
         if wanted.kind == KIND_OBJECT:
-            children = [self._array(wanted.children[item.name], rows, raw) for item in data_type]
+            children = [self._array(wanted.children[item.name], rows, raw, good) for item in data_type]
             mask = None if valid is None else pa.array(valid == 0)
             return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
         bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -221,6 +224,10 @@ class ScanColumns:
         if wanted.kind == KIND_BOOL:
             bits = pa.py_buffer(np.packbits(cells.astype(np.bool_), bitorder="little"))
             return pa.Array.from_buffers(data_type, rows, [bitmap, bits], nulls)
+        if data_type == pa.float32():
+            are_single = _are_single(cells)
+            good &= are_single
+            cells = np.where(are_single, cells, 0.0)
         plain = pa.py_buffer(_plain(wanted.kind, cells, data_type))
         return pa.Array.from_buffers(data_type, rows, [bitmap, plain], nulls)
 
@@ -259,6 +266,17 @@ def _kind(data_type: pa.DataType) -> int:
     ):
         return KIND_DECIMAL
     return _KINDS.get(data_type, KIND_RAW)
+
+
+def _are_single(cells: np.ndarray) -> np.ndarray:
+    """Which floats (float64) are certain to be, as float32, the nearest ones to the digits they were made of.
+
+    A float that is just between two narrower ones may have become that by rounding. Small ones have fewer bits, and of
+    others there is no narrower one.
+    """
+    size = np.abs(cells)
+    between = cells.view(np.int64) & 0x1FFFFFFF == 0x10000000
+    return (size == 0) | ((size >= _SINGLE_MIN) & (size < _SINGLE_MAX) & ~between)
 
 
 def _plain(kind: int, cells: np.ndarray, data_type: pa.DataType) -> np.ndarray:

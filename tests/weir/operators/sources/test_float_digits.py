@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -76,6 +77,44 @@ def test_few_floats_are_left_to_a_slower_parser():
     data, stop = padded([b'{"v":%s}' % text.encode() for text in texts])
     decoder.decode(data, 0, stop)
     assert late == [0]
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.list_(pa.float32())])
+def test_narrow_floats_of_json(kind):
+    rng = random.Random(4)
+    texts = [text for text in TIES if abs(float(text)) < 3e38 and text != "-0"]
+    texts += [repr(rng.gauss(0, 1)) for _ in range(5_000)]
+    # Halfway between two, just beside, and small ones.
+    texts += [
+        "16777217",
+        "16777219",
+        "1.00000005960464477539",
+        "-0.0",
+        "1e-40",
+        "3e38",
+    ]
+    schema = pa.schema([pa.field("v", kind)])
+    form = b'{"v":%s}' if kind == pa.float32() else b'{"v":[1,%s,null]}'
+    lines = [form % text.encode() for text in texts]
+    data, stop = padded(lines)
+    batches = [JsonDecoder(schema, use_scanner=use).decode(data, 0, stop).batch for use in (True, False)]
+    assert batches[0].num_rows == len(texts)
+    for batch in batches:
+        values = batch.column(0) if kind == pa.float32() else batch.column(0).flatten()[1::3]
+        found = values.to_numpy(zero_copy_only=False)
+        assert found.view(np.int32).tolist() == [nearest_single(text) for text in texts]
+
+
+def nearest_single(text: str) -> int:
+    """The bits of the float32 nearest to a number."""
+    wide = np.float64(text)
+    near = np.float32(wide)
+    around = {near, np.nextafter(near, np.float32(-np.inf)), np.nextafter(near, np.float32(np.inf))}
+    exact = Fraction(text)
+    if near == 0:
+        return int(near.view(np.int32))
+    best = min(around, key=lambda other: (abs(Fraction(float(other)) - exact), other.view(np.int32) & 1))
+    return int(best.view(np.int32))
 
 
 @pytest.mark.parametrize("seed", range(3))
