@@ -120,6 +120,8 @@ class DeltaSink(RolledFilesSink):
             context.subtask_index,
             context.generation,
             partition_by=self._columns,
+            # The table's log has them too.
+            values_in_folders=False,
         )
 
     def check_fresh(self, context: OperatorContext) -> None:

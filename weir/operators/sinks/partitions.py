@@ -14,31 +14,42 @@ import pyarrow.compute as pc
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 #: Not escaped, beside letters, digits, ``_``, ``.``, ``-`` and ``~``.
 _PLAIN = " !$&()+,;@"
-#: A folder's name has at most 255 bytes.
-_VALUE_BYTES_MAX = 150
+#: A folder's name has at most 255 bytes. Some are left for a value whose column has a very long name.
+_FOLDER_BYTES_MAX, _VALUE_BYTES_MIN = 255, 40
+#: Of a hash that follows a cut value, with a mark before it.
+_HASH_BYTES = 17
 
 
 def folder_of(columns: Sequence[str], values: Sequence[str | None]) -> str:
     """The folder of a partition, relative and with ``/`` at its end; "" without columns.
 
     Values are escaped as in a URL (``/`` is ``%2F``). A null and an empty text are Hive's default partition, because no
+    Values are escaped as in a URL (``/`` is ``%2F``). A null and an empty text are Hive's default partition, because no
     folder has an empty value. A value that is too long for the name of a folder is cut, and its hash follows.
     """
     pairs = zip(columns, values, strict=True)
-    return "".join(f"{quote(name, safe=_PLAIN)}={_escaped(value)}/" for name, value in pairs)
+    return "".join(f"{quote(name, safe=_PLAIN)}={_escaped(name, value)[0]}/" for name, value in pairs)
 
 
-def _escaped(value: str | None) -> str:
+def cut_column(columns: Sequence[str], values: Sequence[str | None]) -> str | None:
+    """A column whose value is cut in the name of its folder, so that no reader finds it again; None: there is none."""
+    pairs = zip(columns, values, strict=True)
+    return next((name for name, value in pairs if _escaped(name, value)[1]), None)
+
+
+def _escaped(name: str, value: str | None) -> tuple[str, bool]:
+    """A value in the name of its folder, and whether it is cut."""
     if not value:
-        return NULL_FOLDER
+        return NULL_FOLDER, False
+    room = max(_VALUE_BYTES_MIN, _FOLDER_BYTES_MAX - len(quote(name, safe=_PLAIN)) - 1)
     escaped = quote(value, safe=_PLAIN)
-    if len(escaped) <= _VALUE_BYTES_MAX:
-        return escaped
-    begin = escaped[:_VALUE_BYTES_MAX]
+    if len(escaped) <= room:
+        return escaped, False
+    begin = escaped[: room - _HASH_BYTES]
     if "%" in begin[-2:]:
         # No escape is cut in two.
         begin = begin.rpartition("%")[0]
-    return f"{begin}~{hashlib.sha256(value.encode()).hexdigest()[:16]}"
+    return f"{begin}~{hashlib.sha256(value.encode()).hexdigest()[: _HASH_BYTES - 1]}", True
 
 
 #: What a partition's rows have in its columns, as texts.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
@@ -12,10 +13,12 @@ import pyarrow as pa
 
 from weir.operators.sinks.part_files import pending
 from weir.operators.sinks.part_formats import PartWriter
-from weir.operators.sinks.partitions import Values, folder_of, split
+from weir.operators.sinks.partitions import Values, cut_column, folder_of, split
 from weir.operators.sinks.places import Place
 from weir.operators.sinks.row_logs import log_name, log_prefix
 from weir.records import batch_bytes
+
+log = logging.getLogger(__name__)
 
 #: Rows that are split among their partitions at once.
 CHUNK_BYTES = 64 << 20
@@ -38,20 +41,44 @@ class WrittenFile:
 
 
 class FileNames:
-    """Names of the files of one subtask in one generation; none comes twice. Safe in any thread."""
+    """Names of the files of one subtask in one generation; none comes twice. Safe in any thread.
+
+    Args:
+        suffix: what they end with.
+        subtask_index: of the subtask.
+        generation: of the deployment.
+        partition_by: columns whose values name folders.
+        values_in_folders: nothing but the folder says what these columns are: it is told when one is cut.
+    """
 
     def __init__(
-        self, suffix: str, subtask_index: int, generation: int, *, partition_by: Sequence[str] = ()
+        self,
+        suffix: str,
+        subtask_index: int,
+        generation: int,
+        *,
+        partition_by: Sequence[str] = (),
+        values_in_folders: bool = True,
     ) -> None:
         self._suffix = suffix
         self.partition_by = tuple(partition_by)
         self._prefix = log_prefix(subtask_index, generation)
         # A logged row is before those of later numbers. Incremented in one bytecode step that the GIL guards.
         self._numbers = iter(range(1, 1 << 62))
+        self._tells_cut = values_in_folders
 
     def part(self, values: Values) -> str:
         """The name of the next part of a partition: its folder, and a number."""
         folder = folder_of(self.partition_by, values)
+        cut = cut_column(self.partition_by, values) if self._tells_cut else None
+        if cut is not None:
+            self._tells_cut = False
+            log.warning(
+                "sink: a value of %s is too long for the name of its folder, %s: its end is in no file, here and in "
+                "others after it; partition by a shorter column, or by a copy of it",
+                cut,
+                folder,
+            )
         return f"{folder}part-{self._prefix}-{next(self._numbers):08d}.{self._suffix}"
 
     def log(self) -> str:

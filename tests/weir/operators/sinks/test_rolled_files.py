@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import errno
+import json
 import os
 
 import duckdb
@@ -177,8 +178,24 @@ def test_folders_are_named_as_hive_has_it():
     assert folder_of(("p",), ("..",)) == "p=../"
     long, other = folder_of(("p",), ("é" * 300,)), folder_of(("p",), ("é" * 301,))
     assert long != other
-    assert len(long) < 200
+    assert len(long) <= 256
     assert "%~" not in long
+
+
+@pytest.mark.parametrize(("column", "fits"), [("p", 253), ("a_longer_name", 241)])
+def test_values_that_fit_into_a_folder_come_back_and_others_are_told_of(tmp_path, caplog, column, fits):
+    for length in (fits, fits + 1, fits + 2):
+        flow = weir.Dataflow("parts")
+        (tmp_path / "in").write_text(json.dumps({column: "x" * length, "id": 1}) + "\n")
+        rows = flow.source("rows", weir.JsonLines(str(tmp_path / "in"), schema={column: str, "id": int}))
+        rows.sink("out", weir.CsvSink(str(tmp_path / str(length)), partition_by=[column]))
+        weir.run(flow)
+        (folder,) = (tmp_path / str(length)).glob("*=*")
+        assert len(folder.name) == min(255, len(column) + 1 + length)
+        assert ("x" * length in folder.name) == (length <= fits)
+        assert (f"a value of {column} is too long for the name of its folder" in caplog.text) == (
+            length > fits
+        )
 
 
 def test_rows_are_split_in_order():
