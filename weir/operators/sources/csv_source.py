@@ -15,6 +15,7 @@ from weir.errors import InputError
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields
 from weir.operators.sources.folder_columns import folder_constants, with_constants
+from weir.operators.sources.foreign_files import BEGIN_BYTES, foreign_form
 from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.line_reader import LineReader
@@ -106,6 +107,9 @@ class CsvReader(LineSource):
                 while True:
                     block = file.read(_HEADER_BLOCK_BYTES)
                     data += block
+                    form = foreign_form(path, data[:BEGIN_BYTES]) if split.codec is None else None
+                    if form is not None:
+                        raise ValueError(f"the file is {form}")
                     mark = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
                     found = header_fields(data[mark:], self._form, at_end=not block)
                     if found is not None:

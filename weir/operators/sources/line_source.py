@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.errors import InputError
 from weir.operators.sources.compression import codec_of
 from weir.operators.sources.file_reader import FileReader
+from weir.operators.sources.foreign_files import BEGIN_BYTES, foreign_form
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.json_strict import too_long
 from weir.operators.sources.line_reader import BUFFER_BYTES, LineReader, OverlongLine
@@ -42,6 +43,8 @@ class LineSource(FileReader):
         self._line_spec = spec
         self._pending: list[Split] = []
         self._reader: LineReader | None = None
+        #: Nothing of the split has been decoded.
+        self._is_unread = False
         #: Of the reader before, for the next one.
         self._buffer: bytearray | None = None
         if spec.grows:
@@ -181,6 +184,7 @@ class LineSource(FileReader):
                     split, self._line_spec.line_bytes_max, self._buffer_bytes, self._files, self._buffer
                 )
                 self._buffer = None
+                self._is_unread = True
                 self._begin_split(self._reader)
             batch = self._decode(self._reader)
             if batch is None:
@@ -193,7 +197,7 @@ class LineSource(FileReader):
     def _decode(self, reader: LineReader) -> pa.RecordBatch | None:
         """Decode some lines, maybe none of them good; None at the end of the split."""
         decoded = decode_next(
-            reader, partial(self._decode_lines, reader), partial(self._reject_overlong, reader.split)
+            reader, partial(self._decode_window, reader), partial(self._reject_overlong, reader.split)
         )
         if decoded is None:
             return None
@@ -203,6 +207,21 @@ class LineSource(FileReader):
             self._reject(reader.split, reader.base_offset + rejection.start, rejection.reason, raw)
         reader.start = decoded.next_start
         return decoded.batch
+
+    def _decode_window(self, reader: LineReader, may_be_more: bool) -> Decoded:
+        """See :meth:`_decode_lines`.
+
+        Raises:
+            InputError: the window is the beginning of a file without lines of text; unless the source follows its
+                directory, where a wrong file does not end the job.
+        """
+        if self._is_unread:
+            self._is_unread = False
+            if reader.base_offset == 0 and reader.split.codec is None and not self._follows:
+                form = foreign_form(reader.path, reader.data[: min(reader.stop, BEGIN_BYTES)].tobytes())
+                if form is not None:
+                    raise InputError(f"input {reader.path} has no lines of text: it is {form}")
+        return self._decode_lines(reader, may_be_more)
 
     def _reject_overlong(self, split: Split, line: OverlongLine) -> None:
         reason = too_long(self._line_spec.line_bytes_max)
