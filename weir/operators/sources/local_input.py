@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
@@ -105,7 +106,7 @@ def _found_files(
                 "write its lines to a file, and name that"
             )
         else:
-            matches = glob.glob(str(target), recursive=True)
+            matches = _matches(str(target))
             names = [match for match in matches if is_found(match, str(target))]
             kind = "no file matches" if _GLOB_CHARACTERS & set(path) else "there is no such file or directory"
         files = _regular(sorted(names), is_known)
@@ -118,6 +119,46 @@ def _found_files(
         kind += f" ({hint})" if hint else ""
         raise InputError(f"cannot read input {path}: {kind}; correct the path, or put files there first")
     return files
+
+
+def _matches(pattern: str) -> list[str]:
+    """What matches a glob; ``**`` searches each folder once, although links may lead to it again, or around."""
+    parts = pattern.split(os.sep)
+    if parts[-1] == "**":
+        parts.append("*")
+    if "**" not in parts:
+        return glob.glob(pattern, recursive=True)
+    first = parts.index("**")
+    below = os.sep.join(parts[first + 1 :])
+    base = os.sep.join(parts[:first])
+    found: dict[str, None] = {}
+    for folder in _folders_below(glob.glob(base or os.sep) if first else [os.curdir]):
+        place = below if folder == os.curdir else os.path.join(glob.escape(folder), below)
+        found.update(dict.fromkeys(_matches(place)))
+    return list(found)
+
+
+def _folders_below(tops: Iterable[str]) -> list[str]:
+    """Folders, and those within them but hidden ones; links to folders only where these are not found without."""
+    seen: set[tuple[int, int]] = set()
+    folders: list[str] = []
+    waiting, links = sorted(tops, reverse=True), list[str]()
+    while waiting or links:
+        if not waiting:
+            waiting, links = sorted(links, reverse=True), []
+        folder = waiting.pop()
+        # What goes away meanwhile, or may not be read, has no folders, as for glob.
+        with contextlib.suppress(OSError):
+            status = os.stat(folder)
+            if stat.S_ISDIR(status.st_mode) and (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                folders.append(folder)
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        if not entry.name.startswith(".") and (entry.is_symlink() or entry.is_dir()):
+                            path = entry.name if folder == os.curdir else entry.path
+                            (links if entry.is_symlink() else waiting).append(path)
+    return folders
 
 
 def _regular(names: list[str], is_known: Callable[[str], bool] | None = None) -> list[FoundFile]:
