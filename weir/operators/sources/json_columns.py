@@ -188,8 +188,13 @@ class ScanColumns:
         raw: dict[int, pa.Array] = {}
         if late_count:
             put_late_numbers(data, late, self.table, self._rows_max, self.decimals)
+            # Sorted once: a look at all of them for each of many entries takes longer than their decoding. Entries are
+            # few enough for 16 bits, which NumPy sorts without comparisons.
+            late = late[np.argsort(late[:, 0].astype(np.int16), kind="stable")]
+            bounds = np.searchsorted(np.ascontiguousarray(late[:, 0]), np.arange(len(self.table) + 1))
             for entry, values in self._raw.items():
-                raw[entry] = values.decode(data, late[late[:, 0] == entry], rows, good)
+                first, stop = bounds[entry], bounds[entry + 1]
+                raw[entry] = values.decode(data, late[first:stop], rows, good)
         for entry, values in self._raw.items():
             raw.setdefault(entry, pa.nulls(rows, values.type))
         arrays = [self._array(wanted, rows, raw, good) for wanted in self._columns]
