@@ -3,8 +3,7 @@
 It takes a line only when it is certain what the strict parser (``json_strict``) would make of it; any other
 line is handed back by its position. It reads wanted keys of the object and of objects within it, in any order; they
 may be missing or null where their column may be. It skips everything else, checked (``json_tokens``). Not certain are
-keys with escapes, integers that may not fit, numbers that may be infinite, halves of surrogate pairs, and values of
-another type.
+integers that may not fit, numbers that may be infinite, halves of surrogate pairs, and values of another type.
 
 Wanted keys form a tree. An *entry* is a key of an object, an *object* is the line itself (0) or the value of an entry.
 
@@ -25,10 +24,12 @@ from weir.operators.sources.json_times import scan_date, scan_decimal, scan_time
 from weir.operators.sources.json_tokens import (
     copy_string,
     float_number,
+    is_key_with_escapes,
     literal,
     simple_number,
     skip_key,
     skip_space,
+    skip_string,
     skip_value,
 )
 from weir.operators.text_masks import line_end
@@ -39,6 +40,8 @@ KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
 KIND_TIME, KIND_DATE, KIND_DECIMAL = 6, 7, 8
 #: Of an object with more entries, those that do not come in order are found by the hashes of their keys.
 LISTED_ENTRIES_MAX = 16
+#: Of an object with more entries keys with escapes are not certain: each is compared.
+_ESCAPED_ENTRIES_MAX = 256
 #: Entries of which one word of a set tells.
 WORD_BITS = 64
 #: Columns of the table of entries.
@@ -159,6 +162,22 @@ def _find_entry(
             return int(entry)
         place = (place + 1) & objects[number, OBJECT_MASK]
     return -1
+
+
+@byte_kernel_part
+def _find_with_escapes(
+    data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, number: int
+) -> tuple[int, int]:
+    """As :func:`_find_entry`, for a key that may have escapes; and the position after it, -1: not certain."""
+    first = objects[number, OBJECT_FIRST]
+    stop = objects[number, OBJECT_STOP]
+    after = skip_string(data, at)
+    if after < 0 or stop - first > _ESCAPED_ENTRIES_MAX:
+        return -1, -1
+    for entry in range(first, stop):
+        if is_key_with_escapes(data, at, keys, key_offsets[entry], key_offsets[entry + 1]):
+            return entry, after
+    return -1, after
 
 
 @byte_kernel_part
@@ -338,6 +357,14 @@ def scan_object(
                     guess,
                 )
                 if entry >= 0:
+                    after = at + key_offsets[entry + 1] - key_offsets[entry]
+                else:
+                    after = skip_key(data, at)
+                    if after < 0:
+                        entry, after = _find_with_escapes(data, at, keys, key_offsets, objects, current)
+                        if after < 0:
+                            return -1, late_count
+                if entry >= 0:
                     if entry < WORD_BITS:
                         if (seen >> entry) & 1:
                             return -1, late_count
@@ -346,12 +373,8 @@ def scan_object(
                         if _is_marked(marks, 0, entry):
                             return -1, late_count
                         _mark(marks, 0, entry)
-                    at += key_offsets[entry + 1] - key_offsets[entry]
                     guess = entry + 1
-                else:
-                    at = skip_key(data, at)
-                    if at < 0:
-                        return -1, late_count
+                at = after
                 at = skip_space(data, at)
                 if byte_at(data, at) != 0x3A:
                     return -1, late_count

@@ -173,7 +173,7 @@ def _put_utf8(out: np.ndarray, to: int, code: int) -> int:
 def skip_key(data: np.ndarray, at: int) -> int:
     """Position after the closing quote of a key whose inside begins at ``at``; -1: not certain.
 
-    With an escape it is not certain, since the key may be a wanted one.
+    With an escape it is not certain: the key may be a wanted one, see :func:`is_key_with_escapes`.
     """
     while True:
         special = special_bytes(load8(data, at))
@@ -327,6 +327,51 @@ def literal(data: np.ndarray, at: int) -> tuple[int, int]:
     ):
         return at + 5, 0
     return -1, 0
+
+
+@byte_kernel_part
+def _after_utf8(data: np.ndarray, at: int, code: int) -> int:
+    """Position after a character, if it is there; -1: it is not."""
+    if code < 0x80:
+        return at + 1 if byte_at(data, at) == code else -1
+    if code < 0x800:
+        lead, more = 0xC0 | (code >> 6), 1
+    elif code < 0x10000:
+        lead, more = 0xE0 | (code >> 12), 2
+    else:
+        lead, more = 0xF0 | (code >> 18), 3
+    if byte_at(data, at) != lead:
+        return -1
+    while more > 0:
+        at += 1
+        more -= 1
+        if byte_at(data, at) != 0x80 | ((code >> (6 * more)) & 0x3F):
+            return -1
+    return at + 1
+
+
+@byte_kernel_part
+def is_key_with_escapes(data: np.ndarray, at: int, keys: np.ndarray, start: int, stop: int) -> bool:
+    """Whether the key whose inside begins at ``at`` stands for ``keys[start:stop]``, which ends with a quote.
+
+    ``skip_string`` has found it to be certain.
+    """
+    last = stop - 1
+    while start >= 0:
+        byte = byte_at(data, at)
+        if byte == 0x22:
+            return start == last
+        if start == last:
+            return False
+        if byte == 0x5C:
+            at, code = _escape(data, at)
+            start = _after_utf8(keys, start, code)
+        elif byte == byte_at(keys, start):
+            at += 1
+            start += 1
+        else:
+            return False
+    return False
 
 
 @byte_kernel_part

@@ -124,6 +124,44 @@ def test_any_objects_agree(rows, ascii_only, separators):
     assert_paths_agree(lines, WIDE)
 
 
+ESCAPED = pa.schema(
+    [
+        pa.field("größe", pa.int64(), nullable=False),
+        pa.field("a/b", pa.string()),
+        pa.field("日本", pa.struct([pa.field("x😀y", pa.float64()), pa.field("größe", pa.bool_())])),
+        pa.field("gr", pa.int64()),
+    ]
+)
+ESCAPED_LINES = [
+    b'{"gr\\u00f6\\u00dfe": 1, "a\\/b": "x", "\\u65e5\\u672c": {"x\\ud83d\\ude00y": 0.5, "\\u0067r": 1}}',
+    b'{"\\u65e5\xe6\x9c\xac": {"gr\xc3\xb6\\u00dfe": true, "a\\"b": 1}, "g\\u0072": 7, "gr\xc3\xb6\xc3\x9fe": 2}',
+    b'{"gr\\u00f6\\u00df": 1, "gr\\u00f6\\u00dfe\\u0000": 2, "\\"": {"gr\\u00f6\\u00dfe": 1}, "gr\\u00f6\\u00dfe": 3}',
+    b'{"\\u0067\\u0072\\u00F6\\u00dF\\u0065":4,"\\u0061\\u002fb":null,"\\\\":1,"\\ud83d\\ude00":1,"\\n":[]}',
+]
+
+
+def test_scanner_takes_keys_with_escapes_itself():
+    decoder = JsonDecoder(ESCAPED)
+    decoder._strict = None
+    data, stop = padded(ESCAPED_LINES)
+    rows = decoder.decode(data, 0, stop).batch.to_pylist()
+    assert rows == [
+        {"größe": 1, "a/b": "x", "日本": {"x😀y": 0.5, "größe": None}, "gr": None},
+        {"größe": 2, "a/b": None, "日本": {"x😀y": None, "größe": True}, "gr": 7},
+        {"größe": 3, "a/b": None, "日本": None, "gr": None},
+        {"größe": 4, "a/b": None, "日本": None, "gr": None},
+    ]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mutated_keys_with_escapes_agree(seed):
+    rng = random.Random(3000 + seed)
+    twice = [b'{"gr\\u00f6\\u00dfe": 1, "gr\xc3\xb6\xc3\x9fe": 2}', b'{"gr\\u00f6\\u00dfe": 1, "\\ud83d": 2}']
+    assert_paths_agree(twice, ESCAPED)
+    assert decode(twice, ESCAPED)[0] == []
+    assert_paths_agree([mutate(rng.choice(ESCAPED_LINES), rng) for _ in range(1200)], ESCAPED)
+
+
 PATHS = {"domain": ("meta", "domain"), "new": ("length", "new"), "y": ("at", "in", "y"), "dotted": ("a.b",)}
 FLATTENED = pa.schema(
     [
