@@ -28,6 +28,7 @@ from weir.operators.sources.json_scan import (
     KIND_RAW,
     KIND_STRING,
     KIND_TIME,
+    KIND_UNSIGNED,
     LIST_END,
     LISTED_ENTRIES_MAX,
     OBJECT_END,
@@ -57,9 +58,13 @@ _KINDS = {
     pa.date32(): KIND_DATE,
     pa.string(): KIND_STRING,
     pa.large_string(): KIND_STRING,
+    pa.binary(): KIND_STRING,
+    pa.large_binary(): KIND_STRING,
 }
+#: Texts with offsets of 64 bits.
+_WIDE_TEXTS = (pa.large_string(), pa.large_binary())
 #: Kinds whose values are in cells of ``numbers``.
-_IN_CELLS = (KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TIME, KIND_DATE, KIND_DECIMAL)
+_IN_CELLS = (KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TIME, KIND_DATE, KIND_DECIMAL, KIND_UNSIGNED)
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: Least and greatest size of numbers that are certain to be in the range of float32, with all of its bits.
 _SINGLE_MIN, _SINGLE_MAX = 2.0**-125, 2.0**127
@@ -219,7 +224,7 @@ class ScanColumns:
         slot = int(self.table[entry, ENTRY_SLOT])
         if wanted.kind == KIND_STRING:
             offsets = self.offsets[slot * (self._rows_max + 1) :][: rows + 1]
-            wide = offsets.astype(np.int64 if data_type == pa.large_string() else np.int32)
+            wide = offsets.astype(np.int64 if data_type in _WIDE_TEXTS else np.int32)
             base = int(self.table[entry, ENTRY_TEXT])
             text = self.texts[base : base + int(offsets[-1])].copy()
             buffers = [bitmap, pa.py_buffer(wide), pa.py_buffer(text)]
@@ -260,6 +265,8 @@ def _limits(data_type: pa.DataType | None) -> tuple[int, int]:
 
 def _kind(data_type: pa.DataType) -> int:
     """As what the scanner reads values of a type."""
+    if data_type == pa.uint64():
+        return KIND_UNSIGNED
     if integer_range(data_type) is not None:
         return KIND_INT
     if pa_types.is_timestamp(data_type):
@@ -286,7 +293,7 @@ def _are_single(cells: np.ndarray) -> np.ndarray:
 
 def _plain(kind: int, cells: np.ndarray, data_type: pa.DataType) -> np.ndarray:
     """Cells (int64 or float64) as Arrow has values of the type."""
-    if kind == KIND_TIME:
+    if kind in (KIND_TIME, KIND_UNSIGNED):
         return cells.copy()
     if kind == KIND_DATE:
         return cells.astype(np.int32)

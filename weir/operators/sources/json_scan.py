@@ -31,6 +31,7 @@ from weir.operators.sources.json_tokens import (
     skip_space,
     skip_string,
     skip_value,
+    unsigned_number,
 )
 from weir.operators.text_masks import line_end
 
@@ -38,6 +39,8 @@ from weir.operators.text_masks import line_end
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)
 #: Texts of which an integer is made, and decimals of 18 digits at most.
 KIND_TIME, KIND_DATE, KIND_DECIMAL = 6, 7, 8
+#: Integers that need all 64 bits.
+KIND_UNSIGNED = 9
 #: Of an object with more entries, those that do not come in order are found by the hashes of their keys.
 LISTED_ENTRIES_MAX = 16
 #: Of an object with more entries keys with escapes are not certain: each is compared.
@@ -233,6 +236,8 @@ def _scan_scaled(data: np.ndarray, at: int, kind: int, low: int, high: int) -> t
         return scan_timestamp(data, at, low)
     if kind == KIND_DATE:
         return scan_date(data, at)
+    if kind == KIND_UNSIGNED:
+        return unsigned_number(data, at)
     return scan_decimal(data, at, low, high)
 
 

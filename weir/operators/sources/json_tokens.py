@@ -17,6 +17,10 @@ from weir.operators.text_masks import string_masks, utf8_masks
 SKIP_DEPTH_MAX = 60
 #: Longer numbers may be infinite as float64, which the strict parser refuses.
 _WHOLE_DIGITS_MAX = 200
+#: A number with so many digits before its point, after its exponent, is finite.
+_FINITE_POWER_MAX = 308
+#: A tenth of the greatest integer of 64 bits, which ends with a 5.
+_UNSIGNED_TENTH = np.uint64((2**64 - 1) // 10)
 
 _ONES = np.uint64(0x0101010101010101)
 _HIGHS = np.uint64(0x8080808080808080)
@@ -395,8 +399,8 @@ def simple_number(data: np.ndarray, at: int) -> tuple[int, int, int, int]:
     digits = at - first
     if digits == 0 or digits > 19 or (byte_at(data, first) == 0x30 and digits > 1):
         return -1, mantissa, -1, digits
-    # Of 19 digits those that begin with a 9 may be too many for 63 bits.
-    if digits == 19 and byte_at(data, first) == 0x39:
+    # Some numbers of 19 digits are too large for 63 bits.
+    if mantissa < 0:
         return -1, mantissa, -1, digits
     fraction = -1
     if byte_at(data, at) == 0x2E:
@@ -438,6 +442,7 @@ def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
     starts_with_zero = byte_at(data, first) == 0x30
     if digits == 0 or digits > _WHOLE_DIGITS_MAX or (starts_with_zero and digits > 1):
         return -1, 0.0, False
+    whole = digits
     if starts_with_zero:
         digits = 0
     power = 0
@@ -466,7 +471,7 @@ def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
         power = point - at
     if byte_at(data, at) | 0x20 == 0x65:
         is_integer = False
-        at, exponent = _exponent(data, at + 1)
+        at, exponent = _exponent(data, at + 1, whole)
         if at < 0:
             return -1, 0.0, False
         power += exponent
@@ -476,8 +481,11 @@ def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
 
 
 @byte_kernel_part
-def _exponent(data: np.ndarray, at: int) -> tuple[int, int]:
-    """Read what follows the letter of an exponent, two digits at most: position after it (-1: not certain), and it."""
+def _exponent(data: np.ndarray, at: int, digits: int) -> tuple[int, int]:
+    """Read what follows the letter of an exponent: position after it (-1: not certain), and it.
+
+    ``digits``: before the point; with too many of them the number may be infinite.
+    """
     negative = byte_at(data, at) == 0x2D
     if negative or byte_at(data, at) == 0x2B:
         at += 1
@@ -488,9 +496,32 @@ def _exponent(data: np.ndarray, at: int) -> tuple[int, int]:
         power = power * 10 + digit
         at += 1
         digit = byte_at(data, at) - 48
-    if at == first or at - first > 2:
+    if at == first or at - first > 3 or (not negative and digits + power > _FINITE_POWER_MAX):
         return -1, 0
     return at, -power if negative else power
+
+
+@byte_kernel_part
+def unsigned_number(data: np.ndarray, at: int) -> tuple[int, int]:
+    """Read an integer without sign: position after it (-1: not certain), and its 64 bits."""
+    first = at
+    number = np.uint64(0)
+    digit = byte_at(data, at) - 48
+    while 0 <= digit <= 9 and at - first < 19:
+        number = number * np.uint64(10) + np.uint64(digit)
+        at += 1
+        digit = byte_at(data, at) - 48
+    if 0 <= digit <= 9:
+        if number > _UNSIGNED_TENTH or (number == _UNSIGNED_TENTH and digit > 5):
+            return -1, 0
+        number = number * np.uint64(10) + np.uint64(digit)
+        at += 1
+    byte = byte_at(data, at)
+    if at == first or (byte_at(data, first) == 0x30 and at - first > 1):
+        return -1, 0
+    if 0x30 <= byte <= 0x39 or byte == 0x2E or byte | 0x20 == 0x65:
+        return -1, 0
+    return at, np.int64(number)
 
 
 @byte_kernel_part
@@ -514,14 +545,7 @@ def skip_number(data: np.ndarray, at: int) -> int:
         if at == point:
             return -1
     if byte_at(data, at) | 0x20 == 0x65:
-        at += 1
-        if byte_at(data, at) == 0x2B or byte_at(data, at) == 0x2D:
-            at += 1
-        exponent = at
-        while 0x30 <= byte_at(data, at) <= 0x39:
-            at += 1
-        if at == exponent or at - exponent > 2:
-            return -1
+        at, _ = _exponent(data, at + 1, digits)
     return at
 
 

@@ -262,6 +262,57 @@ def test_columns_that_no_value_of_json_can_be_are_refused(kind):
             source.to_spec()
 
 
+INTEGERS = pa.schema([pa.field("s", pa.int64()), pa.field("u", pa.uint64()), pa.field("raw", pa.binary())])
+
+
+@pytest.mark.parametrize("name", ["s", "u"])
+def test_integers_up_to_64_bits_and_no_further(name):
+    limits = (0, 9, 10**18, 2**63 - 2, 2**63, 9_999_999_999_999_999_998, 2**64 - 2, 10**19, 2**65, 10**20)
+    texts = [sign + str(limit + more) for sign in ("", "-") for limit in limits for more in range(4)]
+    texts += ["-0", "00", "01", "1.0", "1e2", "18446744073709551615.0", "18446744073709551615e0", "+1", "-"]
+    lines = [b'{"%s": %s}' % (name.encode(), text.encode()) for text in texts]
+    assert_paths_agree(lines, INTEGERS)
+    decoder = JsonDecoder(INTEGERS)
+    decoder._strict = None
+    certain = [line for line in lines if decode([line], INTEGERS)[0] and b"-9223372036854775808" not in line]
+    certain = [line for line in certain if name == "s" or b"-" not in line]
+    data, stop = padded(certain)
+    assert decoder.decode(data, 0, stop).batch.num_rows == len(certain) > 12
+
+
+def test_numbers_with_large_exponents_are_good_where_they_are_finite():
+    schema = pa.schema([pa.field("x", pa.float64()), pa.field("id", pa.int64())])
+    texts = [
+        "1e-400",
+        "1e-150",
+        "2.5e-307",
+        "5e-324",
+        "1e307",
+        "1.7976931348623157e308",
+        "1.8e308",
+        "1e309",
+        "1e1000",
+    ]
+    texts += ["12345e303", "12345e304", "12345e305", "0e999", "-1e-999", "1e-0001", "1e+0300", "1E0", "1e"]
+    for form in ('{"x": %s}', '{"id": 1, "other": [%s]}'):
+        assert_paths_agree([(form % text).encode() for text in texts], schema)
+
+
+def test_bytes_are_texts():
+    copies = 300
+    lines = [
+        b'{"raw": "a\\u00e9\\n"}',
+        b'{"raw": ""}',
+        b'{"raw": null}',
+        b'{"raw": 1}',
+        b'{"raw": "\\ud800"}',
+    ] * copies
+    rows, rejected = decode(lines, INTEGERS)
+    assert [row["raw"] for row in rows[:3]] == ["aé\n".encode(), b"", None]
+    assert (len(rows), len(rejected)) == (3 * copies, 2 * copies)
+    assert (rows, rejected) == decode(lines, INTEGERS, use_scanner=False)
+
+
 def is_odd(line: bytes) -> bool:
     """Whether the strict decoder keeps the line from pyarrow."""
     data, stop = padded([line])
