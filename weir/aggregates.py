@@ -8,6 +8,7 @@ import polars as pl
 
 from weir.errors import GraphError
 from weir.specs.aggregate_functions import LARGEST_MAX, AggregateFunction
+from weir.specs.key_checks import check_is_name
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class AggregateCall:
     condition: pl.Expr | None = None
     #: Numbers that the function needs.
     parameters: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.column is not None or self.function != "count":
+            check_is_name(f"weir.{self.function}", self.column)
 
     def where(self, predicate: pl.Expr) -> AggregateCall:
         """The same over the rows alone for which a boolean expression is true: ``weir.count().where(pl.col("x") > 3)``.

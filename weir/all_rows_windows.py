@@ -17,7 +17,7 @@ from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
-from weir.stream_frame import Columns, checked_arguments, checked_callable
+from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable
 from weir.streams import Stream
 from weir.windowed_streams import (
     check_given_once,
@@ -26,7 +26,7 @@ from weir.windowed_streams import (
 )
 
 
-class AllRowsWindowedStream:
+class AllRowsWindowedStream(InWindows):
     """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
 
     def __init__(self, stream: Stream, window: Window, updates: WindowUpdates) -> None:

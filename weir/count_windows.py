@@ -12,6 +12,7 @@ from weir.errors import GraphError
 from weir.kept_rows import KeptRows
 from weir.keyed_streams import KeyedStream
 from weir.specs.windows import window_schema
+from weir.stream_frame import InWindows
 from weir.window_trigger import check_trigger, made_trigger
 from weir.windowed_streams import read_by_aggregates
 
@@ -19,7 +20,7 @@ from weir.windowed_streams import read_by_aggregates
 ROWS_MAX = 100_000
 
 
-class CountWindowedStream:
+class CountWindowedStream(InWindows):
     """A keyed stream whose rows belong to windows of so many rows; made by :meth:`weir.KeyedStream.count_window`."""
 
     def __init__(self, stream: KeyedStream, rows: object, slide: object) -> None:
@@ -58,7 +59,7 @@ class CountWindowedStream:
         return stream.process(name, made, schema, parallelism=parallelism)
 
 
-class TriggeredStream:
+class TriggeredStream(InWindows):
     """A keyed stream with a window that code tells; made by :meth:`weir.KeyedStream.triggered_window`."""
 
     def __init__(self, stream: KeyedStream, trigger: Callable[[], Any]) -> None:

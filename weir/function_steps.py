@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
-from weir.specs.async_map import MapAsyncSpec, check_is_async
+from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
 from weir.stream_frame import Columns, StreamFrame, checked_callable
 from weir.ttl import duration_ms
@@ -36,7 +36,9 @@ class FunctionSteps(StreamFrame):
         columns gets those of the input if it has as many rows. What the function remembers does not survive a restart.
         """
         return self._step(
-            name, MapBatchesSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+            name,
+            MapBatchesSpec(_plain(name, function), self._schema(name, schema)),
+            parallelism,
         )
 
     def map(
@@ -52,7 +54,9 @@ class FunctionSteps(StreamFrame):
         A row is a dict of the user columns; the result has the times of its record.
         """
         return self._step(
-            name, MapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+            name,
+            MapSpec(_plain(name, function), self._schema(name, schema)),
+            parallelism,
         )
 
     def map_async(
@@ -99,7 +103,9 @@ class FunctionSteps(StreamFrame):
     ) -> Stream:
         """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
         return self._step(
-            name, FlatMapSpec(checked_callable(name, function), self._schema(name, schema)), parallelism
+            name,
+            FlatMapSpec(_plain(name, function), self._schema(name, schema)),
+            parallelism,
         )
 
     def apply(
@@ -158,7 +164,7 @@ class FunctionSteps(StreamFrame):
             timeout_ms, ttl_ms = duration_ms(timeout), duration_ms(cache_ttl)
         except GraphError as error:
             raise GraphError(f"step {name!r}: {error}") from error
-        columns = (on,) if isinstance(on, str) else tuple(on)
+        columns = tuple(on) if isinstance(on, Iterable) and not isinstance(on, str) else (on,)
         found = self._schema(name, schema)
         spec = LookupSpec(
             checked_callable(name, function),
@@ -171,3 +177,7 @@ class FunctionSteps(StreamFrame):
             ttl_ms,
         )
         return self._same_kind(name, spec, parallelism)
+
+
+def _plain(step: str | None, function: Any) -> Any:
+    return check_is_plain(step, checked_callable(step, function))

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.specs.joins import JoinBounds
+from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean
 from weir.ttl import duration_ms
 
@@ -56,6 +57,8 @@ def join_bounds(
         return JoinBounds(0, lower_ms=_signed_ms(step, lower), upper_ms=_signed_ms(step, upper))
     if between is not None:
         lower, upper = _pair(step, "between", between, 'columns of one side, such as ("opens", "expires")')
+        for column in (lower, upper):
+            check_is_name(f"step {step!r}: between", column)
         return JoinBounds(
             _side_of(step, (lower, upper), (left, right)), lower_column=lower, upper_column=upper
         )

@@ -111,6 +111,30 @@ class StreamFrame:
         return self.flow.add(Node(name, spec, inputs, wanted, schema, sides))
 
 
+class InWindows:
+    """Base of streams in windows: says what makes rows of them where a method of a stream is called."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Called for what is not there."""
+            # The module needs this one.
+            from weir.keyed_streams import KeyedStream
+
+            if name in _OF_WINDOWS or (not name.startswith("_") and hasattr(KeyedStream, name)):
+                raise GraphError(
+                    f"step {self._stream.node.name!r}: {name} is not of windows but of streams; first make one row of "
+                    'each window: .window(...).aggregate("name", n=weir.count(), total=weir.sum("x"))'
+                )
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+            )
+
+
+#: Called on windows in other engines.
+_OF_WINDOWS = frozenset({"sum", "min", "max", "mean", "reduce", "fold", "apply", "trigger"})
+
+
 def checked_callable(step: str | None, function: Any) -> Any:
     """The function, if it is one.
 

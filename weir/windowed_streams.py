@@ -19,6 +19,7 @@ from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
+from weir.specs.key_checks import check_is_name
 from weir.specs.window_parts import WindowPartSpec, part_conflict
 from weir.specs.window_process import (
     ChangelogWindowSpec,
@@ -38,12 +39,12 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.stream_frame import Columns, checked_arguments, checked_callable, type_name
+from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable, type_name
 from weir.streams import Stream
 from weir.windows import Duration, lateness_ms
 
 
-class WindowedStream:
+class WindowedStream(InWindows):
     """A keyed stream whose rows belong to windows; made by :meth:`weir.KeyedStream.window`."""
 
     def __init__(self, stream: KeyedStream, window: Window, updates: WindowUpdates) -> None:
@@ -321,6 +322,7 @@ class WindowResults(KeyedStream):
         Raises:
             GraphError: there is no such column, or ``rows`` is no number above 0.
         """
+        check_is_name(f"step {name!r}: by", by)
         if by not in self.schema.names:
             raise GraphError(f"step {name!r}: there is no column {by!r}{did_you_mean(by, self.schema.names)}")
         if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:

@@ -38,6 +38,22 @@ class MapAsyncSpec(OperatorSpec):
         return self.schema
 
 
+def check_is_plain(step: str | None, function: Any) -> Any:
+    """The function, if it is not one that has to be awaited; called when the step is written down.
+
+    Raises:
+        GraphError: names the step.
+    """
+    target = function
+    while hasattr(target, "func"):
+        target = target.func
+    if inspect.iscoroutinefunction(target):
+        raise GraphError(
+            f"step {step!r}: {target.__qualname__} is async; write def, or use map_async, which awaits it"
+        )
+    return function
+
+
 def check_is_async(step: str | None, function: Any) -> None:
     """Refuse a function that plainly returns no awaitable; called when the step is written down.
 

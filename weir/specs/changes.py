@@ -10,6 +10,8 @@ import pyarrow as pa
 from weir.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.aggregate_functions import decimal_mend
+from weir.specs.key_checks import check_is_name
 from weir.specs.keyed import KeyedSpec
 from weir.spelling import did_you_mean
 
@@ -179,6 +181,7 @@ def _check_within(step: str, schema: pa.Schema, keep: str, by: str | None) -> No
 
 
 def _check_order(step: str, name: str, schema: pa.Schema) -> None:
+    check_is_name(f"step {step!r}: by", name)
     if name not in schema.names:
         raise GraphError(
             f"step {step!r}: there is no column {name!r} to go by{did_you_mean(str(name), schema.names)}"
@@ -188,6 +191,7 @@ def _check_order(step: str, name: str, schema: pa.Schema) -> None:
     if not (number or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
         raise GraphError(
             f"step {step!r}: it goes by column {name!r}, which is {dtype}; order by a number, a date or a time"
+            + (f"; {decimal_mend(name, dtype)}" if pa.types.is_decimal(dtype) else "")
         )
 
 

@@ -12,6 +12,7 @@ from weir.changes import check_keeps_changes
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.base import OperatorSpec
+from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean
 
 
@@ -80,6 +81,7 @@ def remaining_columns(step: str | None, dropped: tuple[str, ...], schema: pa.Sch
         GraphError: one of them is not there, or none is left.
     """
     for name in dropped:
+        check_is_name(f"step {step!r}: drop", name)
         if name not in schema.names:
             raise GraphError(
                 f"step {step!r}: there is no column {name!r}{did_you_mean(str(name), schema.names)}"
@@ -105,6 +107,7 @@ class ExplodeSpec(OperatorSpec):
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's, with the elements' type; see :class:`OperatorSpec`."""
         schema = inputs[0]
+        check_is_name(f"step {step!r}: explode", self.column)
         if self.column not in schema.names:
             known = did_you_mean(str(self.column), schema.names)
             raise GraphError(f"step {step!r}: there is no column {self.column!r}{known}")

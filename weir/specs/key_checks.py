@@ -10,6 +10,19 @@ from weir.errors import GraphError
 from weir.spelling import did_you_mean
 
 
+def check_is_name(where: str, value: object) -> None:
+    """Refuse what is no name of a column, such as ``pl.col("x") * 2``; ``where``: of whom.
+
+    Raises:
+        GraphError: it is none.
+    """
+    if not isinstance(value, str):
+        raise GraphError(
+            f"{where} takes the name of a column, got {type(value).__name__}; make what is computed a column first, "
+            "in a with_columns step"
+        )
+
+
 def check_key_columns(step: str, columns: Iterable[str], schema: pa.Schema) -> None:
     """Refuse keys that are absent or have no stable hash (floating point, nested).
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
 from weir.specs.base import OperatorSpec
+from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean
 
 #: ``await function(*key)`` returns a dict of the declared columns, or None: there is nothing for this key.
@@ -67,6 +68,7 @@ def _check(step: str, spec: LookupSpec, schema: pa.Schema) -> None:
     if not spec.on:
         raise GraphError(f"step {step!r}: lookup needs at least one column: on=...")
     for name in spec.on:
+        check_is_name(f"step {step!r}: on", name)
         if name not in schema.names:
             raise GraphError(f"step {step!r}: there is no column {name!r}{did_you_mean(name, schema.names)}")
     for name in spec.schema.names:

@@ -39,6 +39,9 @@ _TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
 class FunctionOperator(Operator):
     """What the three have in common: the function, the output schema and messages that name the step."""
 
+    #: Whether the function hands out any number of rows.
+    _yields = False
+
     def __init__(self, spec: MapBatchesSpec | MapSpec | FlatMapSpec) -> None:
         self._function: Callable[..., Any] = spec.function
         self._user_schema = spec.schema
@@ -79,7 +82,11 @@ class FunctionOperator(Operator):
 
     def _check_row(self, row: object) -> dict[str, Any]:
         if not isinstance(row, dict):
-            raise self._error(f"the function returned {type(row).__name__}, not a dict of the columns")
+            # A dict that is returned, and not yielded, is gone through by its keys.
+            mend = (
+                "; yield each dict, or return a list of them" if self._yields and isinstance(row, str) else ""
+            )
+            raise self._error(f"the function returned {type(row).__name__}, not a dict of the columns{mend}")
         if row.keys() != self._names:
             missing = sorted(self._names - row.keys())
             extra = sorted(map(str, row.keys() - self._names))
@@ -368,6 +375,8 @@ _NO_RESULTS = (str, bytes, Mapping)
 
 class FlatMapOperator(RowFunctionOperator):
     """Calls the function once per row; its rows get the times of that row."""
+
+    _yields = True
 
     def _rows_of(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """The function's rows; a generator runs here, so its errors are the function's too."""
