@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+import orjson
 import polars as pl
 import pyarrow as pa
 
+from weir.clock import SystemClock
 from weir.errors import GraphError
 from weir.graph import Node
-from weir.operators.base import Json, OperatorContext, Poll, SourceReader
-from weir.operators.event_times import generated
+from weir.operators.base import DeadLetters, Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.event_times import EventTimes, generated
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, Watermark, int64_column, with_system_columns
 from weir.schemas import schema_difference, small_type
 from weir.specs import SourceSpec
-from weir.watermarks import WatermarkGenerator
+from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
 GivenRows: TypeAlias = (
@@ -27,9 +30,13 @@ GivenRows: TypeAlias = (
     | Iterable[Mapping[str, Any] | pa.RecordBatch | pa.Table | pl.DataFrame | Watermark]
 )
 
+#: What a subtask of a source reads.
+Element: TypeAlias = "pa.RecordBatch | Watermark | BadRow"
+
 #: Wall clock at which a source without rows is to be polled again: not at all.
 _NEVER_US = 2**62
 _numbers = itertools.count(1)
+_ANY_TIME = replace(DEFAULT_STRATEGY, future_ms_max=None)
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,21 @@ class PerSubtask:
         object.__setattr__(self, "rows", rows)
 
 
+@dataclass(frozen=True)
+class BadRow:
+    """A row whose event time is bad, which its source puts aside."""
+
+    reason: str
+    #: As JSON.
+    raw: bytes
+
+
 @dataclass
 class PushedInput:
     """All that a test has given to one subtask of a source; it survives restarts, like a file."""
 
-    #: Rows, each batch with its time columns, and watermarks, in order.
-    elements: list[pa.RecordBatch | Watermark] = field(default_factory=list)
+    #: Rows, each batch with its time columns, watermarks, and rows to be put aside, in order.
+    elements: list[Element] = field(default_factory=list)
     #: Watermarks follow the rows, as those of a real source; else they are given.
     follows_rows: bool = False
     ended: bool = False
@@ -66,12 +82,19 @@ class PushedReader(SourceReader):
         #: Rows of the element at the index that were given out.
         self._offset = 0
         self._event_time_ms_max = WATERMARK_MIN_MS
+        self._name = ""
+        self._letters: DeadLetters | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Go on where a checkpoint of this very test is; rows that another job read are not here."""
+        self._name, self._letters = context.operator_name, context.dead_letters
+        known_bytes = 0
         position = context.restored.get(context.subtask_index)
         if isinstance(position, dict) and position.get("input") == self._given.number:
             self._index, self._offset = position["index"], position["offset"]
+            known_bytes = position["dead_letter_bytes"]
+        if isinstance(self._letters, RepeatableDeadLetters):
+            self._letters.skip_known({context.subtask_index: known_bytes})
 
     def poll(self, rows_max: int) -> Poll:
         """The next rows or watermark."""
@@ -80,6 +103,11 @@ class PushedReader(SourceReader):
         if self._index == len(self._given.elements):
             return Poll(finished=True) if self._given.ended else Poll(next_poll_us=_NEVER_US)
         element = self._given.elements[self._index]
+        if isinstance(element, BadRow):
+            self._index += 1
+            if self._letters is not None:
+                self._letters.reject(self._name, -1, element.reason, element.raw)
+            return Poll()
         if isinstance(element, Watermark):
             self._index += 1
             self._event_time_ms_max = element.time_ms
@@ -101,17 +129,19 @@ class PushedReader(SourceReader):
 
     def snapshot(self) -> Json:
         """The place in the input."""
+        letters = self._letters
         return {
             "kind": "testing_source",
             "input": self._given.number,
             "index": self._index,
             "offset": self._offset,
+            "dead_letter_bytes": letters.position_bytes()
+            if isinstance(letters, RepeatableDeadLetters)
+            else 0,
         }
 
 
-def deal(
-    node: Node, rows: GivenRows | PerSubtask, subtask: int | None, now_us: int
-) -> list[list[pa.RecordBatch | Watermark]]:
+def deal(node: Node, rows: GivenRows | PerSubtask, subtask: int | None, now_us: int) -> list[list[Element]]:
     """What each subtask of a source gets of the rows.
 
     Args:
@@ -129,7 +159,7 @@ def deal(
                 f"source {node.name!r}: rows for {len(rows.rows)} subtasks, but it has {node.parallelism}"
             )
         return [list(_elements(node, share, now_us)) for share in rows.rows]
-    shares: list[list[pa.RecordBatch | Watermark]] = [[] for _ in range(node.parallelism)]
+    shares: list[list[Element]] = [[] for _ in range(node.parallelism)]
     if subtask is not None and not 0 <= subtask < node.parallelism:
         raise GraphError(f"source {node.name!r}: there is no subtask {subtask}, it has {node.parallelism}")
     turn = 0
@@ -139,6 +169,8 @@ def deal(
         elif isinstance(element, Watermark):
             for share in shares:
                 share.append(element)
+        elif isinstance(element, BadRow):
+            shares[turn].append(element)
         else:
             for index, share in enumerate(shares):
                 first = (index - turn) % node.parallelism
@@ -149,7 +181,7 @@ def deal(
     return shares
 
 
-def _elements(node: Node, rows: GivenRows, now_us: int) -> Iterator[pa.RecordBatch | Watermark]:
+def _elements(node: Node, rows: GivenRows, now_us: int) -> Iterator[Element]:
     """Batches with time columns, and watermarks, in order; dicts that follow each other are one batch."""
     dicts: list[Mapping[str, Any]] = []
     items = [rows] if isinstance(rows, pa.RecordBatch | pa.Table | pl.DataFrame) else rows
@@ -158,17 +190,17 @@ def _elements(node: Node, rows: GivenRows, now_us: int) -> Iterator[pa.RecordBat
             dicts.append(item)
             continue
         if dicts:
-            yield _from_dicts(node, dicts, now_us)
+            yield from _from_dicts(node, dicts, now_us)
             dicts = []
         if isinstance(item, Watermark):
             yield item
         else:
             yield from _from_columns(node, item, now_us)
     if dicts:
-        yield _from_dicts(node, dicts, now_us)
+        yield from _from_dicts(node, dicts, now_us)
 
 
-def _from_dicts(node: Node, rows: list[Mapping[str, Any]], now_us: int) -> pa.RecordBatch:
+def _from_dicts(node: Node, rows: list[Mapping[str, Any]], now_us: int) -> Iterator[Element]:
     schema = node.schema
     for number, row in enumerate(rows):
         unknown = row.keys() - {*schema.names, EVENT_TIME_COLUMN}
@@ -216,18 +248,26 @@ def _from_columns(node: Node, item: object, now_us: int) -> Iterator[pa.RecordBa
     )
     for batch in user.to_batches():
         if batch.num_rows:
-            yield _with_times(node, batch, times, now_us)
+            yield from _with_times(node, batch, times, now_us)
 
 
-def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_us: int) -> pa.RecordBatch:
-    """The event time is that of the source's column, else of a column ``_event_time_ms`` of the rows, else now."""
+def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_us: int) -> Iterator[Element]:
+    """The event time is that of the source's column, else of a column ``_event_time_ms`` of the rows, else now.
+
+    As in the source, rows without a time are put aside. What is far in the future is not: the clock of a test stands
+    where the test has put it.
+    """
     assert isinstance(node.spec, SourceSpec)
     column, expression = node.spec.event_time_column, node.spec.event_time_expression
-    if column is not None:
-        given = batch.column(column)
-    elif expression is not None:
-        given = (
-            pl.DataFrame(batch).with_columns(expression.alias(column := "_")).get_column(column).to_arrow()
-        )
-    times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return with_system_columns(batch, times, now_us)
+    if column is None and expression is None:
+        times = now_us // 1000 if given is None else given.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        yield with_system_columns(batch, times, now_us)
+        return
+    found = EventTimes(column, expression, _ANY_TIME, SystemClock()).of(batch)
+    bad = np.zeros(batch.num_rows, dtype=bool) if found.bad is None else found.bad
+    if not bad.all():
+        good = batch.filter(pa.array(~bad)) if bad.any() else batch
+        yield with_system_columns(good, found.times_ms[~bad], now_us)
+    for row in np.flatnonzero(bad).tolist():
+        raw = orjson.dumps(batch.slice(row, 1).to_pylist()[0], default=str)
+        yield BadRow(found.what_is_wrong(row), raw)

@@ -4,6 +4,7 @@ is affected."""
 import json
 import time
 
+import polars as pl
 import pytest
 
 import weir
@@ -87,3 +88,23 @@ def test_the_top_of_windows_takes_any_time_that_rows_may_have():
         assert len(job.rows("out")) == 4
         found = job.finish()["out"]
     assert [row["window_start"] for row in found] == [at_ms // 3_600_000 * 3_600_000 for at_ms in times_ms]
+
+
+@pytest.mark.parametrize("event_time", ["at", pl.col("at") + 0])
+def test_rows_of_a_test_without_a_time_are_put_aside_as_those_of_the_source(event_time):
+    flow = weir.Dataflow("given")
+    source = weir.JsonLines("none", schema={"k": str, "at": weir.Nullable(int)})
+    rows = flow.source("rows", source, event_time=event_time, parallelism=2)
+    rows.key_by("k").count("n").sink("out", weir.Collect())
+    with weir.testing.start(flow) as job:
+        job.push("rows", [{"k": "a", "at": 1}, {"k": "b", "at": None}, {"k": "c", "at": -(2**62)}])
+        job.checkpoint()
+        job.push("rows", pl.DataFrame({"k": ["d", "e"], "at": [None, 5]}, schema={"k": str, "at": pl.Int64}))
+        job.restart()
+        found = job.finish()
+    assert sorted(row["k"] for row in found["out"]) == ["a", "e"]
+    assert sorted((letter.reason, json.loads(letter.raw)["k"]) for letter in found.dead_letters) == [
+        ("the event time -4611686018427387904 is no time in ms since 1970", "c"),
+        ("the event time is null", "b"),
+        ("the event time is null", "d"),
+    ]
