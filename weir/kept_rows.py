@@ -11,13 +11,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.records import EVENT_TIME_COLUMN
+from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.row_aggregates import RowAggregates
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate
 
 #: Rows of all windows that are put together at once, about: one row may be in many.
 _ROWS_MAX = 1 << 20
-_KEY, _WINDOW = "_window_key", "_window_number"
 
 
 class Kept(NamedTuple):
@@ -67,13 +66,17 @@ class KeptRows:
             if data:
                 frame = pl.read_ipc_stream(io.BytesIO(data))
                 held[number] = frame.height
-                pieces.append(frame.with_columns(pl.lit(number, dtype=pl.Int64).alias(_KEY)))
+                pieces.append(frame.with_columns(pl.lit(number, dtype=pl.Int64).alias(UNNAMED_COLUMN)))
         added = np.zeros(len(kept), dtype=np.int64)
         if adds:
             added = np.bincount(inverse, minlength=len(kept))
             given = pl.DataFrame(batch.select(names))
-            pieces.append(given.with_columns(pl.Series(_KEY, inverse, dtype=pl.Int64)))
-        rows = pl.concat(pieces).sort(_KEY, maintain_order=True).drop(_KEY) if pieces else pl.DataFrame()
+            pieces.append(given.with_columns(pl.Series(UNNAMED_COLUMN, inverse, dtype=pl.Int64)))
+        rows = (
+            pl.concat(pieces).sort(UNNAMED_COLUMN, maintain_order=True).drop(UNNAMED_COLUMN)
+            if pieces
+            else pl.DataFrame()
+        )
         _, firsts = np.unique(inverse, return_index=True)
         keys = batch.select(list(self._key_columns)).take(pa.array(firsts))
         return Kept(rows, np.concatenate([[0], np.cumsum(held + added)]), held, keys)
@@ -97,9 +100,9 @@ class KeptRows:
             if not len(some):
                 continue
             index = np.repeat(begins[part] - np.cumsum(some) + some, some) + np.arange(some.sum())
-            window = pl.Series(_WINDOW, np.repeat(np.arange(stop - start), some))
+            window = pl.Series(UNNAMED_COLUMN, np.repeat(np.arange(stop - start), some))
             taken = kept.rows[index].with_columns(window)
-            made = taken.group_by(_WINDOW, maintain_order=True).agg(self._made)
+            made = taken.group_by(UNNAMED_COLUMN, maintain_order=True).agg(self._made)
             yield self._result(made, kept.keys.take(pa.array(of_key[part]))), part
 
     def encoded(self, kept: Kept, begins: np.ndarray) -> list[bytes]:
@@ -110,7 +113,9 @@ class KeptRows:
         ]
 
     def _result(self, made: pl.DataFrame, keys: pa.RecordBatch) -> pa.RecordBatch:
-        table = self._aggregates.checked(made).drop(_WINDOW).to_arrow(compat_level=pl.CompatLevel.oldest())
+        table = (
+            self._aggregates.checked(made).drop(UNNAMED_COLUMN).to_arrow(compat_level=pl.CompatLevel.oldest())
+        )
         columns = [
             keys.column(field.name)
             if field.name in self._key_columns

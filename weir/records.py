@@ -22,6 +22,8 @@ EVENT_TIME_COLUMN = "_event_time_ms"
 INGEST_TIME_COLUMN = "_ingest_time_us"
 KEY_HASH_COLUMN = "_key_hash"
 SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN)
+#: No column of a job has this name: it is of columns that are added for a moment.
+UNNAMED_COLUMN = ""
 
 #: Smaller than every event time; the watermark before the first one.
 WATERMARK_MIN_MS = -(2**63)

@@ -15,11 +15,8 @@ import pyarrow as pa
 from weir.aggregator import WindowBounds
 from weir.changes import rows_there
 from weir.errors import WeirError
-from weir.records import EVENT_TIME_COLUMN
+from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.specs.windows import WindowAggregate
-
-#: Which window a row belongs to.
-WINDOW_COLUMN = "_window_number"
 
 
 class RowAggregates:
@@ -41,8 +38,8 @@ class RowAggregates:
         """See ``weir.aggregator.RowsFunction``; the rows are in the order of their event times."""
         # All that counts of these is their order.
         ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
-        window_of = pl.lit(0).alias(WINDOW_COLUMN)
-        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop(WINDOW_COLUMN))
+        window_of = pl.lit(0).alias(UNNAMED_COLUMN)
+        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop(UNNAMED_COLUMN))
 
     def checked(self, made: pl.DataFrame) -> pl.DataFrame:
         """Results of :attr:`expressions`, with integer sums as int64 and decimals of the type that they have.
@@ -75,16 +72,16 @@ class ChangelogRowAggregates:
         """One row for each window that has rows.
 
         Args:
-            changes: of all windows, with columns ``_change`` and :data:`WINDOW_COLUMN`, a number for each window.
+            changes: of all windows, with columns ``_change`` and :data:`UNNAMED_COLUMN`, a number for each window.
 
         Returns:
-            :data:`WINDOW_COLUMN`, ascending, and the aggregates.
+            :data:`UNNAMED_COLUMN`, ascending, and the aggregates.
 
         Raises:
             WeirError: see :meth:`RowAggregates.checked`.
         """
-        made = rows_there(changes).group_by(WINDOW_COLUMN).agg(self._of_rows.expressions)
-        return self._of_rows.checked(made.sort(WINDOW_COLUMN))
+        made = rows_there(changes).group_by(UNNAMED_COLUMN).agg(self._of_rows.expressions)
+        return self._of_rows.checked(made.sort(UNNAMED_COLUMN))
 
 
 def _value_of(aggregate: WindowAggregate, dtype: pa.DataType) -> pl.Expr:

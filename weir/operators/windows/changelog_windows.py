@@ -12,8 +12,7 @@ from weir.operators.change_codes import change_codes
 from weir.operators.windows.kept_values import decoded
 from weir.operators.windows.process_windows import ProcessWindowOperator
 from weir.operators.windows.told_windows import ToldWindows
-from weir.records import user_columns, with_times
-from weir.row_aggregates import WINDOW_COLUMN
+from weir.records import UNNAMED_COLUMN, user_columns, with_times
 from weir.side_outputs import SideRows
 
 
@@ -54,10 +53,10 @@ class ChangelogWindowOperator(ProcessWindowOperator):
         table = pa.Table.from_batches(chunks)
         window_of = np.repeat(numbers, [chunk.num_rows for chunk in chunks])
         changes = pl.DataFrame(table.select(user_columns(table.schema)))
-        made = self._process_spec.factory(changes.with_columns(pl.Series(WINDOW_COLUMN, window_of)))
+        made = self._process_spec.factory(changes.with_columns(pl.Series(UNNAMED_COLUMN, window_of)))
         if not made.height:
             return
-        told = windows.part(made[WINDOW_COLUMN].to_numpy())
+        told = windows.part(made[UNNAMED_COLUMN].to_numpy())
         names = self._process_spec.schema.names
         # Of Polars' types those that were declared.
         found = made.select(names).to_arrow(compat_level=pl.CompatLevel.oldest()).combine_chunks()

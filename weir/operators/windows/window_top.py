@@ -14,7 +14,7 @@ from weir.keyed_process import KeyedProcess
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import int64_column, user_columns, with_times
+from weir.records import UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END, WindowTopPartSpec, WindowTopSpec
 from weir.states import ValueState
@@ -30,7 +30,7 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
         ties: also all rows whose value is that of the last of these. Else equal values go by the other columns, so that
             the result does not depend on the order in which rows come.
     """
-    frame = pl.DataFrame(batch).with_row_index("_row")
+    frame = pl.DataFrame(batch).with_row_index(UNNAMED_COLUMN)
     value, bounds = pl.col(by), list(WINDOW_BOUNDS)
     is_one = all(frame.get_column(name).n_unique() == 1 for name in bounds)
     best = value.max() if rows == 1 else value.rank("min", descending=True)
@@ -40,7 +40,7 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
         others = [name for name in user_columns(batch.schema) if name not in (by, *bounds)]
         found = found.sort([*bounds, by, *others], descending=[False, False, True, *([False] * len(others))])
         found = found.group_by(bounds, maintain_order=True).head(rows)
-    numbers: np.ndarray = found.get_column("_row").sort().cast(pl.Int64).to_numpy()
+    numbers: np.ndarray = found.get_column(UNNAMED_COLUMN).sort().cast(pl.Int64).to_numpy()
     return numbers
 
 
