@@ -346,7 +346,12 @@ def _text(value: Any) -> str:
 
 
 def _texts(given: Mapping[str, Any]) -> dict[str, str]:
-    return {name: _text(value) for name, value in given.items() if value is not None}
+    # A key of a map may have several parts, too.
+    return {
+        name: key_text(value) if isinstance(value, tuple) else _text(value)
+        for name, value in given.items()
+        if value is not None
+    }
 
 
 def _range_texts(

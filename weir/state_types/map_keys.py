@@ -30,6 +30,8 @@ class MapKeyType:
                 )
         if not parts:
             raise GraphError("a map's key has at least one part")
+        #: Of tuples.
+        self.parts = [MapKeyType(part) for part in parts] if self._is_tuple else []
         self.form: Form = (
             {"tuple": [part.form for part in self._types]} if self._is_tuple else self._types[0].form
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ from weir.state.handles.version_format import unpack_version
 from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.state.tables.time_first import time_bytes
 from weir.state_types import STAMP_BYTES, STAMPED
+from weir.state_types.map_keys import MapKeyType
 from weir.states import ListState, MapState, State
 from weir.timed_states import RetainedState, SessionState, VersionedState, WindowState
 
@@ -233,10 +235,9 @@ def is_of_elements(state: State) -> bool:
     return isinstance(state, ListState | MapState | VersionedState | WindowState | SessionState)
 
 
-def _parts(text: str) -> Any:
-    """A key of several parts, a JSON array."""
-    found = json.loads(text)
-    return tuple(found) if isinstance(found, list) else text
+def _duration(text: str) -> dt.timedelta:
+    """Seconds."""
+    return dt.timedelta(microseconds=int(decimal.Decimal(text) * 1_000_000))
 
 
 #: What the text of a map's key may mean, as answers show it; the type of the keys takes one of them.
@@ -248,16 +249,37 @@ _MAP_KEYS: tuple[Callable[[str], Any], ...] = (
     dt.datetime.fromisoformat,
     dt.time.fromisoformat,
     bytes_of,
-    _parts,
+    _duration,
 )
 
 
-def _map_key(state: MapState, text: str) -> bytes:
+def _read_part(part: MapKeyType, text: str) -> Any:
+    """What a text means as a key of one part.
+
+    Raises:
+        ValueError: nothing.
+    """
     for read in _MAP_KEYS:
         try:
-            return state.key_type.encode(read(text))
-        except (TypeError, ValueError):
+            value = read(text)
+            part.encode(value)
+        except (TypeError, ValueError, ArithmeticError):
             continue
+        return value
+    raise ValueError(f"{text!r} is no such key")
+
+
+def _map_key(state: MapState, text: str) -> bytes:
+    key_type = state.key_type
+    try:
+        if not key_type.parts:
+            return key_type.encode(_read_part(key_type, text))
+        found = json.loads(text)
+        if isinstance(found, list) and len(found) == len(key_type.parts):
+            texts = [item if isinstance(item, str) else json.dumps(item) for item in found]
+            return key_type.encode(tuple(map(_read_part, key_type.parts, texts)))
+    except ValueError:
+        pass
     raise QueryError(400, f"{text!r} is no key of the map {state.name!r}")
 
 

@@ -11,6 +11,7 @@ import pytest
 import weir
 from tests.weir.operators.queries.asked_states import GROUPS, Reading, ask, build
 from tests.weir.state.retained_steps import Step
+from weir.client import _texts
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, asked_state
@@ -106,7 +107,10 @@ def test_whoever_gives_a_limit_gets_the_first_entries_of_a_key_in_the_order_aske
         (pl.Datetime("us"), [dt.datetime(1960, 2, 29, 1), dt.datetime(2026, 11, 23, 1, 2, 3, 4)]),
         (pl.Time, [dt.time(1, 2), dt.time(3, 4, 5, 6)]),
         (pl.Boolean, [False, True]),
+        (pl.Duration("ms"), [dt.timedelta(seconds=-1.5), dt.timedelta(days=2)]),
         ((pl.String, pl.Int64), [("a", 2), ("b", 1)]),
+        ((pl.Date, pl.Boolean), [(dt.date(1960, 2, 29), True), (dt.date(2026, 11, 23), False)]),
+        ((pl.Duration("us"), pl.Datetime("us")), [(dt.timedelta(0, 1.5), dt.datetime(2026, 11, 23))] * 2),
     ],
 )
 def test_keys_of_maps_are_asked_as_they_are_shown(key_type, keys):
@@ -131,7 +135,13 @@ def test_keys_of_maps_are_asked_as_they_are_shown(key_type, keys):
         key = entry["key"]
         text = key if isinstance(key, str) else json.dumps(key)
         assert ask(graph, written, "found", "bob", first=text, last=text) == [entry]
-    assert [entry["value"] for entry in shown] == [0, 1]
+    assert [entry["value"] for entry in shown] == ([0, 1] if keys[0] != keys[1] else [1])
+    for key in keys:
+        # As the client of Python writes them.
+        given = _texts({"first": key, "last": key})
+        assert len(ask(graph, written, "found", "bob", **given)) == 1
+    with pytest.raises(QueryError, match="'\\[1, 2, 3\\]' is no key of the map 'found'"):
+        ask(graph, written, "found", "bob", first="[1, 2, 3]")
 
 
 def test_what_is_not_there_and_what_has_expired_is_absent(graph, written):
