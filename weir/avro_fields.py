@@ -57,10 +57,11 @@ class AvroFields:
         """The types that a value at this path may have, nulls left out; none: the schema has no such field."""
         found = [self._schema]
         for key in keys:
-            found = [inner for kind in found for inner in self._below(kind, key)]
+            found = [inner for kind in found for inner in self.below(kind, key)]
         return found
 
-    def _below(self, kind: Json, key: str) -> Iterator[Json]:
+    def below(self, kind: Json, key: str) -> Iterator[Json]:
+        """The types of a field of one type; none: it has no such field."""
         name = _name(kind)
         if name == "record":
             for field in kind["fields"]:
@@ -70,6 +71,26 @@ class AvroFields:
             yield from self._branches(kind["values"])
         elif name not in _KNOWN:
             yield kind
+
+    def stored_times(self, found: Sequence[Json], data_type: pa.DataType) -> pa.DataType:
+        """The type of a column with its times, also inside lists and structs, in the units of these types."""
+        if pa_types.is_struct(data_type):
+            return pa.struct(
+                [
+                    field.with_type(
+                        self.stored_times(
+                            [inner for kind in found for inner in self.below(kind, field.name)], field.type
+                        )
+                    )
+                    for field in data_type
+                ]
+            )
+        if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
+            items = [
+                inner for kind in found if _name(kind) == "array" for inner in self._branches(kind["items"])
+            ]
+            return pa.list_(self.stored_times(items, data_type.value_type))
+        return time_of(found, data_type) or data_type
 
     def _branches(self, kind: Json) -> list[Json]:
         if isinstance(kind, list):
@@ -96,7 +117,7 @@ class AvroFields:
             return True
         if pa_types.is_struct(data_type):
             # A field that is not there is null.
-            inner = [(field.type, list(self._below(kind, field.name))) for field in data_type]
+            inner = [(field.type, list(self.below(kind, field.name))) for field in data_type]
             is_object = name in ("record", "map")
             return is_object and all([self.fits(each, to, decimals) for to, each in inner if each])
         if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
@@ -143,6 +164,28 @@ def time_of(found: Sequence[Json], data_type: pa.DataType) -> pa.DataType | None
     zone = data_type.tz if pa_types.is_timestamp(data_type) else None
     given = {stored_time(_logical(kind), zone) for kind in found}
     return given.pop() if len(given) == 1 else None
+
+
+def plain_numbers(data_type: pa.DataType) -> pa.DataType:
+    """A type with its times, also inside lists and structs, as the integers that Avro stores."""
+    if pa_types.is_struct(data_type):
+        return pa.struct([field.with_type(plain_numbers(field.type)) for field in data_type])
+    if pa_types.is_list(data_type) or pa_types.is_large_list(data_type):
+        return pa.list_(plain_numbers(data_type.value_type))
+    if pa_types.is_temporal(data_type):
+        return pa.int32() if data_type.bit_width == 32 else pa.int64()
+    return data_type
+
+
+def logical_of(data_type: pa.DataType) -> str | None:
+    """The logical type of a column of times; None: it is none, or has no such type. Of times of a day it has no ns."""
+    if pa_types.is_timestamp(data_type):
+        local = "" if data_type.tz else "local-"
+        unit = {"s": "millis", "ms": "millis", "us": "micros", "ns": "nanos"}[data_type.unit]
+        return f"{local}timestamp-{unit}"
+    if pa_types.is_time(data_type):
+        return "time-millis" if data_type.bit_width == 32 else "time-micros"
+    return "date" if pa_types.is_date32(data_type) else None
 
 
 def _same_sort(given: pa.DataType, data_type: pa.DataType) -> bool:

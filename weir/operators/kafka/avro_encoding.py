@@ -9,7 +9,7 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from weir.avro_fields import decimals_in
+from weir.avro_fields import AvroFields, decimals_in, logical_of, plain_numbers
 from weir.operators.kafka.avro_values import parsed_schema, without_logical_types
 from weir.operators.kafka.coded_values import MisfitError
 from weir.operators.kafka.registry import RegisteredSchema
@@ -30,6 +30,7 @@ class AvroEncoder:
 
     def __init__(self, schema: str) -> None:
         self._parsed = parsed_schema(RegisteredSchema(schema, "AVRO"), _with_decimals)[1]
+        self._fields = AvroFields(json.loads(schema))
 
     def encode(self, rows: pa.RecordBatch, prefix: bytes) -> list[bytes]:
         """One value for each row, after ``prefix``.
@@ -38,7 +39,7 @@ class AvroEncoder:
             ValueError: a row does not fit the schema.
         """
         values = []
-        for row in rows.to_pylist():
+        for row in self._with_numbers(rows).to_pylist():
             file = io.BytesIO()
             file.write(prefix)
             try:
@@ -48,6 +49,19 @@ class AvroEncoder:
                 raise ValueError(f"{type(error).__name__}: {error}") from None
             values.append(file.getvalue())
         return values
+
+    def _with_numbers(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows with their times as the numbers that are stored: the library takes those without a zone for local ones.
+
+        Raises:
+            ValueError: a time has finer digits than the schema has.
+        """
+        columns = []
+        for field, column in zip(rows.schema, rows.columns, strict=True):
+            stored = self._fields.stored_times(self._fields.at((field.name,)), field.type)
+            numbers = plain_numbers(stored)
+            columns.append(column if numbers == field.type else column.cast(stored).cast(numbers))
+        return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
 def avro_schema_of(schema: pa.Schema, name: str) -> str:
@@ -77,6 +91,9 @@ def _avro_type(kind: pa.DataType, name: str) -> Json:
         return "bytes"
     if types.is_decimal(kind):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    logical = logical_of(kind)
+    if logical is not None:
+        return {"type": "int" if kind.bit_width == 32 else "long", "logicalType": logical}
     if types.is_list(kind) or types.is_large_list(kind):
         return {"type": "array", "items": ["null", _avro_type(kind.value_type, name)]}
     if types.is_struct(kind):
