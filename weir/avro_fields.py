@@ -60,6 +60,14 @@ class AvroFields:
             found = [inner for kind in found for inner in self.below(kind, key)]
         return found
 
+    def field(self, keys: Sequence[str]) -> Mapping[str, Any]:
+        """What a schema says of the field at a path, its default and its aliases too; empty: it has none."""
+        for kind in self.at(keys[:-1]):
+            for field in kind["fields"] if _name(kind) == "record" else ():
+                if field["name"] == keys[-1]:
+                    return dict(field)
+        return {}
+
     def below(self, kind: Json, key: str) -> Iterator[Json]:
         """The types of a field of one type; none: it has no such field."""
         name = _name(kind)

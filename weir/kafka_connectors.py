@@ -162,7 +162,7 @@ class Kafka(AnySource):
         if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
             raise GraphError("Avro: give a registry, or a schema")
         paths = column_paths(values, self.paths, has_lists=self.value == "json") if has_paths else ()
-        if isinstance(self.value, AvroSpec) and not self.value.registry:
+        if isinstance(self.value, AvroSpec) and self.value.schema:
             _check_fields(self.value.schema, values, dict(paths))
         settings: dict[str, Any] = {**self._settings(), "schema": schema}
         return KafkaSpec(

@@ -28,8 +28,9 @@ def Avro(
     Args:
         registry: URL of a schema registry, whose numbers are before the values: ``"http://localhost:8081"``. Empty:
             a value is a record alone, and ``schema`` says which.
-        schema: of the records: a mapping, JSON text, or the path of a file. A source with a registry needs none; a sink
-            without one makes it of its columns.
+        schema: of the records: a mapping, JSON text, or the path of a file. A source with a registry needs none; if it
+            has one, records of all versions are read as records of this one: fields by its names or aliases, and where
+            a record has none its default. A sink without one makes it of its columns.
         subject: under which a sink registers its schema; by default ``TOPIC-value``.
         auth: ``"user:password"`` for the registry.
 

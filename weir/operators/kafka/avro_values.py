@@ -126,7 +126,7 @@ class AvroDecoder(SchemaDecoder):
             self._slow_left = max(0, self._slow_left - 1)
         rows = [self._row(number, body, bad) for number, body in enumerate(bodies)]
         return [
-            _in_unit([at(row, keys) for row in rows], field, time, bad)
+            in_unit([at(row, keys) for row in rows], field, time, bad)
             for (field, keys), time in zip(self._columns, self._times, strict=True)
         ]
 
@@ -168,7 +168,7 @@ class _OtherTypeError(Exception):
     pass
 
 
-def _in_unit(
+def in_unit(
     values: Sequence[object], field: pa.Field, time: pa.DataType | None, bad: dict[int, str]
 ) -> pa.Array:
     """See :func:`column_of`; numbers are those of another type of times, unless that is None."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from weir.errors import InputError
 from weir.operators.kafka.avro_encoding import AvroEncoder, avro_schema_of
+from weir.operators.kafka.avro_evolution import EvolvedDecoder
 from weir.operators.kafka.avro_values import AvroDecoder
 from weir.operators.kafka.coded_values import CodedValues, Column, MisfitError, SchemaDecoder
 from weir.operators.kafka.protobuf_encoding import ProtobufEncoder
@@ -66,7 +67,7 @@ def _registered_decoder(
     spec: ValueSpec, schema: RegisteredSchema, columns: Sequence[Column]
 ) -> SchemaDecoder:
     if isinstance(spec, AvroSpec):
-        return AvroDecoder(schema, columns)
+        return EvolvedDecoder(schema, spec.schema, columns) if spec.schema else AvroDecoder(schema, columns)
     if spec.descriptors.data:
         message = MessageTypes.of_descriptors(spec.descriptors).find(spec.message)
         return ProtobufDecoder(message, None, columns, has_numbers=True)
