@@ -183,7 +183,7 @@ def _configuration(settings: Mapping[str, Any], directory: Path) -> dict[str, An
         "commitlog_total_space": "512MiB",
         "storage_compatibility_mode": "NONE",
     } | {
-        key: json.loads(value) if value in ("true", "false") or value.isdigit() else value
+        key: json.loads(value) if value in ("true", "false") or value.isdigit() or value[:1] == "{" else value
         for key, value in settings["set"].items()
     }
 

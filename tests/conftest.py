@@ -1,4 +1,5 @@
 import gc
+import json
 import os
 import shutil
 import signal
@@ -119,11 +120,21 @@ class CassandraNode:
 
     def __init__(self, directory, port, storage_port):
         self.directory, self.port = directory, port
+        self.certificate, pem = write_certificate(directory.with_name("tls"))
+        # Of connections with TLS and without, at one port.
+        encryption = {
+            "enabled": True,
+            "optional": True,
+            "ssl_context_factory": {"class_name": "org.apache.cassandra.security.PEMBasedSslContextFactory"},
+            "keystore": str(pem),
+            "truststore": str(self.certificate),
+        }
         # Logins and permissions are checked; user and password are "cassandra".
         properties = {
             "authenticator": "PasswordAuthenticator",
             "authorizer": "CassandraAuthorizer",
             "role_manager": "CassandraRoleManager",
+            "client_encryption_options": json.dumps(encryption),
         }
         self._settings = {
             "port": port,

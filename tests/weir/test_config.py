@@ -205,6 +205,19 @@ GOLDEN = [
         for host in ("", "db2:9042", "db2 db3", "[]")
     ),
     (
+        {"taskManager": {"cassandra": {"tls_ca_file": "ca.pem", "tls_certificate_file": "own.pem"}}},
+        'taskManager.cassandra.tls_private_key_file = "": must be there, too: a certificate and its private key go '
+        "together",
+    ),
+    (
+        {
+            "taskManager": {
+                "cassandra": {"tls_certificate_file": "own.pem", "tls_private_key_file": "own.key"}
+            }
+        },
+        'taskManager.cassandra.tls_ca_file = "": must be there, too: without it connections have no TLS',
+    ),
+    (
         {"taskManager": {"cassandra": {"password": "secret"}}},
         'taskManager.cassandra.username = "": must be the user whose password is given',
     ),

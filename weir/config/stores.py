@@ -76,6 +76,16 @@ class CassandraConfig(Section):
     keyspace: str = setting("weir", "Keyspace of the tables.", pattern="^[a-z][a-z0-9_]{0,47}$")
     username: str = setting("", "User; empty: none.")
     password: str = setting("", "Its password.")
+    tls_ca_file: str = setting(
+        "",
+        "PEM file of the authority that has signed the nodes' certificates; with it connections are encrypted. Names "
+        "in certificates are not compared. Empty: no TLS.",
+    )
+    tls_certificate_file: str = setting(
+        "",
+        "PEM file of this side's certificate chain, if the nodes ask for one; with `tls_private_key_file`.",
+    )
+    tls_private_key_file: str = setting("", "PEM file of its private key, without a password.")
     local_datacenter: str = setting("", "The data centre whose nodes are asked; empty: of the first node.")
     replication: str = setting(
         "{'class': 'SimpleStrategy', 'replication_factor': 1}",
@@ -155,6 +165,17 @@ class CassandraConfig(Section):
                     {"host": repr(host)},
                 )
         return hosts
+
+    @model_validator(mode="after")
+    def _files_of_tls_go_together(self) -> Self:
+        if bool(self.tls_certificate_file) != bool(self.tls_private_key_file):
+            missing = "tls_private_key_file" if self.tls_certificate_file else "tls_certificate_file"
+            raise PydanticCustomError(
+                missing, "must be there, too: a certificate and its private key go together"
+            )
+        if self.tls_certificate_file and not self.tls_ca_file:
+            raise PydanticCustomError("tls_ca_file", "must be there, too: without it connections have no TLS")
+        return self
 
     @model_validator(mode="after")
     def _user_and_password_go_together(self) -> Self:

@@ -6,7 +6,9 @@ import gc
 import logging
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
+from weir.errors import FailureKind, StateError
 from weir.state.cassandra.errors import Untyped, client_missing
 from weir.state.cassandra.settings import CassandraSettings
 
@@ -50,6 +52,7 @@ def make_client(settings: CassandraSettings) -> Client:
         password=settings.password or None,
         request_timeout=settings.dml_timeout_ms / 1e3,
         consistency=_consistency(settings.dml_consistency),
+        **_tls(settings),
         load_balance_dc_aware=settings.local_datacenter or None,
         # What is tried again is decided by the session; and the client's own policy hides what the server says.
         retry_policy="fallthrough",
@@ -65,6 +68,36 @@ def make_client(settings: CassandraSettings) -> Client:
         consistency=_consistency(settings.ddl_consistency),
     )
     return Client(cluster)
+
+
+def _tls(settings: CassandraSettings) -> dict[str, object]:
+    """Settings of the client for encrypted connections; none: they are not.
+
+    Raises:
+        StateError: a file cannot be read.
+    """
+    if not settings.tls_ca_file:
+        return {}
+    files = {
+        "ssl_trusted_cert": "tls_ca_file",
+        "ssl_cert": "tls_certificate_file",
+        "ssl_private_key": "tls_private_key_file",
+    }
+    made: dict[str, object] = {"ssl_enabled": True}
+    for name, setting in files.items():
+        path = getattr(settings, setting)
+        if not path:
+            continue
+        try:
+            made[name] = Path(path).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no PEM"
+            failure = StateError(
+                f"taskManager.cassandra.{setting}: cannot read {path}: {why}; correct the path"
+            )
+            failure.failure_kind = FailureKind.PERMANENT
+            raise failure from None
+    return made
 
 
 def schema_statement(text: str, timeout_s: float) -> Untyped:

@@ -77,6 +77,8 @@ def _mend(names: list[str], reason: str) -> str:
         return "create the table (the log has its statement), or set taskManager.cassandra.creates_tables to true"
     if "keyspace" in reason and ("does not exist" in reason or "not found" in reason):
         return "create the keyspace, or set taskManager.cassandra.creates_tables to true"
+    if "certificate" in reason or "ssl" in reason:
+        return "correct taskManager.cassandra.tls_ca_file, and the certificate and key beside it"
     if "datacenter" in reason:
         return "see whether taskManager.cassandra.local_datacenter names a data centre whose nodes run"
     if "CassErrorLibRequestTimedOut" in names:

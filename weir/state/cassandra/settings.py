@@ -37,6 +37,10 @@ class CassandraSettings:
     keyspace: str = "weir"
     username: str = ""
     password: str = field(default="", repr=False)
+    #: PEM files: whose certificates are trusted (empty: no TLS), and what this side shows of itself.
+    tls_ca_file: str = ""
+    tls_certificate_file: str = ""
+    tls_private_key_file: str = ""
     local_datacenter: str = ""
     replication: str = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
     creates_tables: bool = True
