@@ -6,13 +6,13 @@ integer of ms, and a wrapper such as ``StringValue`` the value that it wraps, wh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.types as pa_types
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.message import Message
 
 from weir.avro_fields import fits_plain
 from weir.operators.kafka.coded_values import Column
@@ -36,7 +36,14 @@ _TYPE_NAMES = {
     for name, number in vars(FieldDescriptor).items()
     if name.startswith("TYPE_")
 }
+#: From a message, or a value in it, to what a column takes.
+Read = Callable[[Any], object]
 _NANOS = 10**9
+_AS_THEY_ARE = frozenset(_TYPE_NAMES) - {
+    FieldDescriptor.TYPE_ENUM,
+    FieldDescriptor.TYPE_MESSAGE,
+    FieldDescriptor.TYPE_GROUP,
+}
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": _NANOS}
 
 
@@ -110,40 +117,70 @@ def _shown(part: Any) -> str:
     return f"repeated {name}" if part.is_repeated else name
 
 
-def value_at(message: Message, keys: Sequence[str], data_type: pa.DataType) -> object:
-    """What lies at a path, as a column of this type takes it; None: nothing does."""
-    for key in keys[:-1]:
-        part = message.DESCRIPTOR.fields_by_name.get(key)
-        if part is None or part.is_repeated or part.message_type is None or not message.HasField(key):
-            return None
-        message = getattr(message, key)
-    part = message.DESCRIPTOR.fields_by_name.get(keys[-1])
-    if part is None or (part.has_presence and not message.HasField(part.name)):
-        return None
-    value, of_map = getattr(message, part.name), map_value(part)
+def reader_at(message: Descriptor, keys: Sequence[str], data_type: pa.DataType) -> Read:
+    """What reads the field at a path of messages of a kind, as a column of this type takes it.
+
+    Args:
+        message: the kind.
+        keys: the path.
+        data_type: one that :func:`misfit` has nothing against.
+    """
+    part = _part_at(message, keys)
+    if part is None:
+        return _nothing
+    read, outer = _reader_of(part, data_type), tuple(keys[:-1])
+    if not outer:
+        return read
+
+    def read_below(whole: Any) -> object:
+        for key in outer:
+            if not whole.HasField(key):
+                return None
+            whole = getattr(whole, key)
+        return read(whole)
+
+    return read_below
+
+
+def _nothing(_: Any) -> None:
+    return None
+
+
+def _reader_of(part: Any, data_type: pa.DataType) -> Read:
+    name, get, of_map = part.name, attrgetter(part.name), map_value(part)
     if of_map is not None:
-        items = {str(key): item for key, item in value.items()}
-        return {
-            field.name: _plain(items[field.name], of_map, field.type)
-            for field in data_type
-            if field.name in items
-        }
+        plain_by_key = {field.name: _plain_of(of_map, field.type) for field in data_type}
+
+        def read_map(message: Any) -> object:
+            items = {str(key): item for key, item in get(message).items()}
+            return {key: plain(items[key]) for key, plain in plain_by_key.items() if key in items}
+
+        return read_map
     if part.is_repeated:
-        return [_plain(item, part, data_type.value_type) for item in value]
-    return _plain(value, part, data_type)
+        plain_item = _plain_of(part, data_type.value_type)
+        return lambda message: [plain_item(item) for item in get(message)]
+    if part.type in _AS_THEY_ARE:
+        return (
+            (lambda message: get(message) if message.HasField(name) else None) if part.has_presence else get
+        )
+    plain = _plain_of(part, data_type)
+    if part.has_presence:
+        return lambda message: plain(get(message)) if message.HasField(name) else None
+    return lambda message: plain(get(message))
 
 
-def _plain(value: Any, part: Any, data_type: pa.DataType) -> object:
-    """A value, or an element of a list, as Python's own types: enumerations by name, messages as mappings."""
-    if part.type == FieldDescriptor.TYPE_ENUM:
-        known = part.enum_type.values_by_number.get(value)
-        return str(value) if known is None else known.name
+def _plain_of(part: Any, data_type: pa.DataType) -> Read:
+    """What makes Python's own types of a value, or of an element of a list: of enumerations their names."""
+    if part.enum_type is not None:
+        names = {number: value.name for number, value in part.enum_type.values_by_number.items()}
+        return lambda number: names.get(number) or str(number)
     message = part.message_type
     if message is None:
-        return value
+        return lambda value: value
     if pa_types.is_struct(data_type):
-        return {field.name: value_at(value, (field.name,), field.type) for field in data_type}
+        reads = {field.name: reader_at(message, (field.name,), field.type) for field in data_type}
+        return lambda value: {name: read(value) for name, read in reads.items()}
     if message.full_name in WRAPPERS:
-        return value.value
+        return attrgetter("value")
     per_second = 10**3 if pa_types.is_integer(data_type) else _PER_SECOND[data_type.unit]
-    return value.seconds * per_second + value.nanos * per_second // _NANOS
+    return lambda value: value.seconds * per_second + value.nanos * per_second // _NANOS

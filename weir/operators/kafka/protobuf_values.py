@@ -16,7 +16,7 @@ from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, column_of
-from weir.operators.kafka.protobuf_fields import misfit, value_at
+from weir.operators.kafka.protobuf_fields import Read, misfit, reader_at
 from weir.operators.kafka.registry import RegisteredSchema
 from weir.specs.kafka_values import Descriptors
 
@@ -151,13 +151,14 @@ class ProtobufDecoder(SchemaDecoder):
         has_numbers: bool,
     ) -> None:
         self._message, self._file, self._columns, self._has_numbers = message, file, columns, has_numbers
-        self._classes: dict[str, type[Message]] = {}
+        #: Of each kind of message by its name: its class, and what reads each column.
+        self._known: dict[str, tuple[type[Message], list[Read]]] = {}
         if message is not None:
             self._check(message)
 
     def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
         """See the base class."""
-        messages: list[Message | None] = []
+        messages: list[tuple[Message, list[Read]] | None] = []
         for number, body in enumerate(bodies):
             try:
                 messages.append(self._parsed(body))
@@ -165,11 +166,11 @@ class ProtobufDecoder(SchemaDecoder):
                 bad.setdefault(number, f"not a Protobuf message of its schema: {error}")
                 messages.append(None)
         return [
-            column_of([None if m is None else value_at(m, keys, field.type) for m in messages], field, bad)
-            for field, keys in self._columns
+            column_of([None if m is None else m[1][place](m[0]) for m in messages], field, bad)
+            for place, (field, _) in enumerate(self._columns)
         ]
 
-    def _parsed(self, body: bytes) -> Message:
+    def _parsed(self, body: bytes) -> tuple[Message, list[Read]]:
         place, chosen = 0, self._message
         if self._has_numbers:
             place, numbers = _numbers(body)
@@ -177,16 +178,18 @@ class ProtobufDecoder(SchemaDecoder):
                 chosen = self._numbered(numbers)
         assert chosen is not None
         name = chosen.full_name
-        if name not in self._classes:
-            self._classes[name] = message_factory.GetMessageClass(chosen)
-        return self._classes[name].FromString(body[place:] if place else body)
+        if name not in self._known:
+            reads = [reader_at(chosen, keys, field.type) for field, keys in self._columns]
+            self._known[name] = message_factory.GetMessageClass(chosen), reads
+        kind, reads = self._known[name]
+        return kind.FromString(body[place:] if place else body), reads
 
     def _numbered(self, numbers: Sequence[int]) -> Descriptor:
         assert self._file is not None
         found = list(self._file.message_types_by_name.values())[numbers[0]]
         for number in numbers[1:]:
             found = found.nested_types[number]
-        if found.full_name not in self._classes:
+        if found.full_name not in self._known:
             self._check(found)
         return found
 
