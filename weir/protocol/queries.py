@@ -26,6 +26,7 @@ ARROW_BYTES_MAX = 16 << 20
 #: How long one question may take.
 TIMEOUT_S = 5.0
 _KEY_CHARACTERS_MAX = 8_192
+_CHECKPOINT_MAX = 2**62
 _BOUNDS = frozenset({"from", "to", "prefix"})
 _PARAMETERS = _BOUNDS | {
     "consistency", "reverse", "limit", "as_of", "time_from", "time_to", "count", "continuation", "min_checkpoint",
@@ -136,7 +137,9 @@ def parse_question(
         raise QueryError(400, "the continuation is of consistency=latest; leave consistency out")
     if "prefix" in given and ("from" in given or "to" in given):
         raise QueryError(400, "prefix and from or to exclude each other")
-    min_checkpoint = _number(given, "min_checkpoint", 0, 0, 2**62) if "min_checkpoint" in given else None
+    min_checkpoint = (
+        _number(given, "min_checkpoint", 0, 0, _CHECKPOINT_MAX) if "min_checkpoint" in given else None
+    )
     if min_checkpoint is not None and checkpoint_id is not None and checkpoint_id < min_checkpoint:
         raise QueryError(
             400,
@@ -216,7 +219,8 @@ def read_continuation(token: str) -> tuple[str, int | None]:
         bytes.fromhex(after)
     except (ValueError, TypeError, binascii.Error) as error:
         raise QueryError(400, "the continuation is not one that an answer had") from error
-    if not (isinstance(checkpoint_id, int) or (checkpoint_id is None and after)):
+    is_number = type(checkpoint_id) is int and 0 <= checkpoint_id <= _CHECKPOINT_MAX
+    if not (is_number or (checkpoint_id is None and after)):
         raise QueryError(400, "the continuation is not one that an answer had")
     return after, checkpoint_id
 

@@ -68,6 +68,9 @@ def test_parameters(key, given, expected):
         (None, {"reverse": "maybe"}, "true or false"),
         (None, {"continuation": "what"}, "is not one that an answer had"),
         (None, {"continuation": "é"}, "is not one that an answer had"),
+        (None, {"continuation": continuation(2**70, "61")}, "is not one that an answer had"),
+        (None, {"continuation": continuation(-5, "61")}, "is not one that an answer had"),
+        (None, {"continuation": continuation(True, "61")}, "is not one that an answer had"),
         ("b" * 9_000, {}, "more than 8,192 characters"),
     ],
 )
