@@ -17,8 +17,8 @@ from weir.questions.parts import Part, count_parts, lacking_groups, merge_parts
 
 #: Questions under way at a time.
 _ASKED_MAX = 32
-#: Keys whose group is remembered: it never changes.
-_GROUPS_MAX = 100_000
+#: Keys whose group is remembered: it never changes; and how long they are at most.
+_GROUPS_MAX, _KEY_CHARACTERS_MAX = 100_000, 200
 #: How long a key group may be on its way from one subtask to another before the caller is told; and between looks.
 _MOVING_S = 0.5
 _LOOK_S = 0.02
@@ -214,9 +214,9 @@ class Asking:
         assert question.key is not None
         directory, loop = self._directory, asyncio.get_running_loop()
         deadline_s = loop.time() + _MOVING_S
+        version = directory.routing_version(stage_index)
+        group = self._group(question, stage_index)
         while True:
-            version = directory.routing_version(stage_index)
-            group = self._group(question, stage_index)
             # Whoever owns the first group knows the group of the key.
             reply = await self._call(directory.address(stage_index, group or 0), question, "")
             if reply.status != _MOVED:
@@ -225,6 +225,7 @@ class Asking:
                 return reply.status, orjson.loads(reply.answer_json), version
             self._remember(question, stage_index, reply.key_group)
             if group != reply.key_group:
+                group = reply.key_group
                 continue
             await directory.refresh(is_wrong=True)
             directory.check()
@@ -233,6 +234,7 @@ class Asking:
                     503, f"key group {group} is on its way from one subtask to another: try again"
                 )
             await asyncio.sleep(_LOOK_S)
+            version = directory.routing_version(stage_index)
 
     async def _latest_range(self, question: Question, stage_index: int) -> tuple[int, dict[str, Any], int]:
         """A page, or how many keys there are, of all owners as they are now: each key group of one of them."""
@@ -281,7 +283,7 @@ class Asking:
 
     def _remember(self, question: Question, stage_index: int, group: int) -> None:
         assert question.key is not None
-        if self._group(question, stage_index) == group:
+        if len(question.key) > _KEY_CHARACTERS_MAX or self._group(question, stage_index) == group:
             return
         name = question.step, question.key
         if name not in self._groups and len(self._groups) >= _GROUPS_MAX:

@@ -107,5 +107,26 @@ def test_the_quick_answer_is_the_same(status, answer):
     assert slow[1] == answer | {"consistency": "latest", "generation": 1, "routing_version": 3}
 
 
+def test_a_group_is_remembered_of_keys_that_are_short():
+    class Elsewhere(Quick):
+        """Not where its key was thought to be: the subtask that is asked first says where."""
+
+        async def call(self, address, question, manifest_path):
+            self.asked.append(address)
+            is_right = address == "127.0.0.1:9"
+            return Reply(200, b'{"key":"a"}', 9) if is_right else Reply(421, b"{}", 9)
+
+        def address(self, stage_index, group):
+            return f"127.0.0.1:{group}"
+
+    for key, third in (("a", "127.0.0.1:9"), ("a" * 8_000, "127.0.0.1:5")):
+        directory = Elsewhere(Reply(200, b"{}"))
+        asking = Asking(directory)
+        for _ in range(2):
+            assert asyncio.run(asking.ask(Question("count", "words", key)))[0] == 200
+        assert directory.asked[:3] == ["127.0.0.1:5", "127.0.0.1:9", third]
+        assert len(asking._groups) == (1 if len(key) == 1 else 0)
+
+
 def test_what_is_no_answer_goes_the_long_way():
     assert both_ways(Reply(200, b"{}", 5))[0] == [None]
