@@ -159,10 +159,19 @@ def _part_column(
     elif part == "offset":
         values = [record.offset() for record in records]
     elif part == "timestamp":
-        values = [record.timestamp()[1] for record in records]
+        # Kafka says -1 of one that a producer has left out.
+        values = [ms if (ms := record.timestamp()[1]) >= 0 else None for record in records]
+        _note_absent(values, field, bad, "the record has no timestamp")
     else:
         values = [_headers(number, record, bad) for number, record in enumerate(records)]
     return pa.array(values, type=field.type)
+
+
+def _note_absent(values: Sequence[Any], field: pa.Field, bad: dict[int, str], absent: str) -> None:
+    if not field.nullable and None in values:
+        for number, value in enumerate(values):
+            if value is None:
+                bad.setdefault(number, f"{absent}, and field {field.name} may not be null")
 
 
 def _headers(number: int, record: Message, bad: dict[int, str]) -> list[dict[str, Any]] | None:
@@ -176,10 +185,7 @@ def _headers(number: int, record: Message, bad: dict[int, str]) -> list[dict[str
 
 def _column(values: list[bytes | None], field: pa.Field, bad: dict[int, str], absent: str) -> pa.Array:
     """Bytes as they are, or as text that must be UTF-8."""
-    if not field.nullable:
-        for number, value in enumerate(values):
-            if value is None:
-                bad.setdefault(number, f"{absent}, and field {field.name} may not be null")
+    _note_absent(values, field, bad, absent)
     column = pa.array(values, type=pa.binary())
     if field.type == pa.binary():
         return column

@@ -70,6 +70,23 @@ def test_headers_and_raw_values():
     assert bad == []
 
 
+class Timeless(Record):
+    """As of a producer that leaves the timestamp out, in a topic that takes those of producers."""
+
+    def timestamp(self):
+        return 1, -1
+
+
+def test_a_record_without_a_timestamp_has_none_and_not_the_last_ms_of_1969():
+    records = [Record(b'{"id": 1}'), Timeless(b'{"id": 2}')]
+    settings = {"parts": {"at": "timestamp"}}
+    rows, bad = decoder(schema={"id": int, "at": weir.Nullable(int)}, **settings).decode(records)
+    assert (rows.column("at").to_pylist(), bad) == ([1_700_000_000_000, None], [])
+    rows, bad = decoder(schema={"id": int, "at": int}, **settings).decode(records)
+    assert rows.column("id").to_pylist() == [1]
+    assert [item.reason for item in bad] == ["the record has no timestamp, and field at may not be null"]
+
+
 class OddHeaders(Record):
     """As the client library's, which makes text of the names of headers."""
 
