@@ -1,4 +1,6 @@
+import importlib
 import importlib.util
+import pkgutil
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,6 +13,10 @@ from weir.errors import GraphError
 from weir.operators.registry import create_operator, create_reader
 from weir.operators.sources.json_lines import JsonLinesReader
 from weir.operators.stateless.expressions import FilterOperator
+
+# Some are imported by those who use them only: which tests there are must not depend on what was imported before.
+for _module in pkgutil.iter_modules(specs.__path__, "weir.specs."):
+    importlib.import_module(_module.name)
 
 
 @dataclass(frozen=True)
