@@ -134,6 +134,11 @@ def scan_lists(
         read += stop - at
         if number > first and read > bytes_max:
             break
+        if byte_at(data, at) != 0x5B:
+            # A value of another type: the strict parser says which.
+            lengths[number] = _UNSURE
+            number += 1
+            continue
         if row + _values_max(data, at, stop, rows_max - row) > rows_max:
             if row > 0:
                 break

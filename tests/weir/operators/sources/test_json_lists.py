@@ -82,6 +82,15 @@ def test_any_lists_are_read_alike(seed):
     assert_paths_agree(some, SCHEMA)
 
 
+@pytest.mark.parametrize("name", [name for name in SCHEMA.names if name not in ("id", "in")])
+def test_a_value_that_is_no_list_is_not_read_as_one(name):
+    texts = ["28", "-5", "1.5", "true", '""', '"ab"', '"5,6]"', '"[1]"', "{}", '{"sku": "a"}', '{"x": [1]}']
+    lines = [f'{{"id": {n}, "{name}": {text}}}'.encode() for n, text in enumerate(texts)]
+    assert_paths_agree([*lines, b'{"id": 99, "in": {"floats": 17}}'], SCHEMA)
+    rows, rejected = decode(lines, SCHEMA)
+    assert (rows, len(rejected)) == ([], len(lines))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_mutated_lists_are_read_alike(seed):
     rng = random.Random(100 + seed)
