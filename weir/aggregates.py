@@ -1,4 +1,8 @@
-"""What ``KeyedStream.aggregate`` accepts: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``."""
+"""The functions that ``aggregate`` of keyed streams and of windows takes.
+
+``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``. Each function returns a description of itself and
+computes nothing. Its rows are those of a key so far, or those of a window; null values of its column do not count.
+"""
 
 from __future__ import annotations
 
@@ -40,27 +44,33 @@ class AggregateCall:
 
 
 def count(column: str | None = None) -> AggregateCall:
-    """Rows so far, or values of a column that are not null; int64."""
+    """Number of rows, or of the values of ``column`` that are not null; int64."""
     return AggregateCall("count", column)
 
 
 def sum(column: str) -> AggregateCall:
-    """Running sum; int64 over integers, float64 over floats, of 38 digits over decimals."""
+    """Sum of a column; int64 over integers, float64 over floats, over decimals a decimal of 38 digits."""
     return AggregateCall("sum", column)
 
 
 def min(column: str) -> AggregateCall:
-    """Smallest value so far; int64 over integers, float64 over floats, decimals. Of windows also of texts and bytes."""
+    """Smallest value of a column: int64 over integers, float64 over floats, else of the column's type.
+
+    The column has numbers; in windows it may have texts or bytes too.
+    """
     return AggregateCall("min", column)
 
 
 def max(column: str) -> AggregateCall:
-    """Largest value so far; int64 over integers, float64 over floats, decimals. Of windows also of texts and bytes."""
+    """Largest value of a column: int64 over integers, float64 over floats, else of the column's type.
+
+    The column has numbers; in windows it may have texts or bytes too.
+    """
     return AggregateCall("max", column)
 
 
 def mean(column: str) -> AggregateCall:
-    """Mean so far; float64, over decimals a decimal with six digits after the point at least."""
+    """Mean of a column; float64, over decimals a decimal with six digits after the point at least."""
     return AggregateCall("mean", column)
 
 

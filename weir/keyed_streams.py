@@ -182,6 +182,9 @@ class KeyedStream(JoinSteps):
             factory: makes one process per subtask.
             schema: user columns of the result; None: those of this stream.
             parallelism: subtasks; None: as many as this stream's step has.
+
+        Raises:
+            GraphError: ``key_by`` does not come right before it, or the stream or the factory cannot be used.
         """
         if self.input.exchange is not Exchange.HASH:
             raise GraphError(f"step {name!r}: call key_by right before connect_broadcast")
@@ -202,14 +205,19 @@ class KeyedStream(JoinSteps):
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
     ) -> Self:
-        """Run a :class:`weir.KeyedProcess` of your own; ``factory()`` makes one per subtask.
+        """Run a :class:`weir.KeyedProcess` of your own, which must leave the key columns as they are.
 
-        It must leave the key columns as they are. ``schema`` has the user columns of its result (None:
-        the input's). For a process with settings pass ``functools.partial(MyProcess, setting=1)``; another function is
-        called once when the job is built, to see which states the process declares.
+        Args:
+            name: the step's name; its state belongs to it.
+            factory: makes one process per subtask: the class, or ``functools.partial(MyProcess, setting=1)``. Another
+                function is called once when the job is built, to see which states the process declares.
+            schema: user columns of the result, the key columns among them; None: those of the input.
+            side_outputs: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them with
+                ``yield weir.side(output, row)``.
+            parallelism: subtasks; None: as many as the producer has.
 
-        ``side_outputs``: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them:
-        ``yield weir.side(output, row)``.
+        Raises:
+            GraphError: the factory makes no keyed process, or the result lacks a key column or has one of another type.
         """
         made = checked_callable(name, factory)
         states = process_states(str(name), made)

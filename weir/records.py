@@ -78,9 +78,12 @@ Element = pa.RecordBatch | ControlElement
 def with_system_columns(
     batch: pa.RecordBatch, event_time_ms: np.ndarray | int, ingest_time_us: np.ndarray | int
 ) -> pa.RecordBatch:
-    """Append both time columns; each is an int64 array of shape (rows,) or one value for all rows.
+    """Returns the batch with both time columns appended; called by source readers and by authors of operators.
 
-    Called by source readers.
+    Args:
+        batch: user columns alone, without time columns.
+        event_time_ms: ms since the epoch; int64, shape (rows,), or one value for all rows.
+        ingest_time_us: µs since the epoch, likewise: when the row was scheduled or read, from which latency counts.
     """
     rows = batch.num_rows
     arrays = list(batch.columns)

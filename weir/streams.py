@@ -61,7 +61,17 @@ _MENDS = {
 
 
 class Stream(FunctionSteps):
-    """The output of a step, with the exchange that leads to the next one; several steps may read it."""
+    """The output of a step, with the exchange that leads to the next one; several steps may read it.
+
+    A method that adds a step returns the stream of that step's rows. All of them take:
+
+    * ``name``: the step's name, unique in the job; state, metrics and dead letters are kept under it. None: the kind of
+      the step and a number, such as ``filter_1``.
+    * ``parallelism``: the number of the step's subtasks; None: as many as the step before it has.
+
+    They raise ``weir.GraphError`` at once, naming the step, where it cannot work: a column that is not there, a type
+    that does not fit, a name that is taken.
+    """
 
     if not TYPE_CHECKING:
 
@@ -92,7 +102,11 @@ class Stream(FunctionSteps):
     # --- steps ---
 
     def filter(self, name: str | None, predicate: pl.Expr, *, parallelism: int | None = None) -> Self:
-        """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
+        """Keep the rows for which a boolean Polars expression is true (null counts as false).
+
+        Raises:
+            GraphError: the result is no boolean for each row, or a column is absent.
+        """
         return self._same_kind(name, FilterSpec(predicate), parallelism)
 
     def with_columns(
@@ -141,7 +155,11 @@ class Stream(FunctionSteps):
         return self._same_kind(name, ExplodeSpec(column, bool(keep_empty)), parallelism)
 
     def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
-        """Use ``load_ms`` of CPU for each event, then pass it on: a stand-in for real work."""
+        """Use ``load_ms`` milliseconds of CPU for each row, then pass it on: a stand-in for real work.
+
+        Raises:
+            GraphError: ``load_ms`` is no number from 0 on.
+        """
         if (
             isinstance(load_ms, bool)
             or not isinstance(load_ms, int | float)
@@ -173,6 +191,9 @@ class Stream(FunctionSteps):
             watermark: such as ``weir.bounded_out_of_orderness("2s")``; None: it follows the highest event time at
                 ``out_of_order_grace_period`` of config.json.
             parallelism: subtasks; None: as many as the producer has.
+
+        Raises:
+            GraphError: ``event_time`` is no integer column or expression of one, or ``watermark`` is no strategy.
         """
         try:
             strategy = checked_strategy(watermark)
@@ -182,7 +203,11 @@ class Stream(FunctionSteps):
         return self._same_kind(name, AssignEventTimeSpec(expression, strategy), parallelism)
 
     def union(self, name: str | None, *others: Stream, parallelism: int | None = None) -> Stream:
-        """Merge streams that have the same columns; order is kept within each of them."""
+        """Merge this stream with others that have the same columns; order is kept within each of them.
+
+        Raises:
+            GraphError: there is no other stream, one is of another ``Dataflow``, or the columns differ.
+        """
         if not others:
             raise GraphError(f"step {name!r}: union needs at least one other stream")
         for other in others:
@@ -191,7 +216,11 @@ class Stream(FunctionSteps):
         return self._step(name, UnionSpec(), parallelism, others)
 
     def sink(self, name: str | None, sink: OperatorSpec, *, parallelism: int | None = None) -> None:
-        """End this branch."""
+        """End this branch with a sink: ``stream.sink("out", weir.JsonLinesSink("counts"))``.
+
+        Raises:
+            GraphError: ``sink`` is no sink, or cannot take these columns.
+        """
         if not isinstance(sink, SinkSpec):
             raise GraphError(
                 f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}; "
