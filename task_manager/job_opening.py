@@ -14,7 +14,7 @@ from task_manager.checkpoints.restore_listener import RestoreListener
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_runtime import JobRuntime
-from task_manager.job_state import JobState, open_job_state
+from task_manager.job_stores import JobStores, open_job_stores
 from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.rescale.rescale_opening import open_rescaling
@@ -49,8 +49,8 @@ class JobPlaces:
     """What a job on a task manager is loaded from, and where its state and its rows go; simulations have others."""
 
     load: Callable[[str, dict[str, object]], LoadedJob] = load_deployed_job
-    #: Called as ``open_job_state``.
-    open_state: Callable[..., JobState] = open_job_state
+    #: Called as ``open_job_stores``.
+    open_state: Callable[..., JobStores] = open_job_stores
     #: Called as ``PeerNetwork``.
     network: Callable[..., PeerNetwork] = PeerNetwork
 
@@ -154,7 +154,7 @@ def _connect(
     settings: JobSettings,
     config: TaskManagerConfig,
     address: str,
-    state: JobState,
+    state: JobStores,
     metrics: TaskManagerMetrics,
     clock: Clock,
     on_change: Callable[[], None],

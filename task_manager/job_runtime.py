@@ -13,7 +13,7 @@ from task_manager.exchange.connections import check_channel_job
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
-from task_manager.job_state import JobState
+from task_manager.job_stores import JobStores
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.queries.answers import Answers
 from task_manager.queries.checkpoint_reading import OpenCheckpoints
@@ -50,7 +50,7 @@ class JobRuntime:
         self,
         identity: JobIdentity,
         address: str,
-        state: JobState,
+        state: JobStores,
         inboxes: Inboxes,
         running: dict[SubtaskId, RunningSubtask],
         network: PeerNetwork,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.simulation.storage import SimulatedStore, image_name
 from experiments.simulation.world import World
-from task_manager.job_state import JobState, kept_states
+from task_manager.job_stores import JobStores, kept_states
 from task_manager.topology import Topology
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError
@@ -73,7 +73,7 @@ class SimulatedPublisher:
 
 
 class SimulatedImages:
-    """Implements ``job_state.ImageAccess``: images that a job is restored from."""
+    """Implements ``job_stores.ImageAccess``: images that a job is restored from."""
 
     def __init__(self, store: SimulatedStore) -> None:
         self._store = store
@@ -118,17 +118,17 @@ def open_simulated_state(
     topology: Topology,
     here: Sequence[SubtaskId],
     state_ids: Mapping[str, int],
-) -> JobState:
-    """As ``job_state.open_job_state``."""
+) -> JobStores:
+    """As ``job_stores.open_job_stores``."""
     backend, images = MemoryBackend(), SimulatedImages(store)
     world.counts["stores"] += 1
     publisher = SimulatedPublisher(store, backend, f"{address.split(':')[0]}.{world.counts['stores']}")
     if restore is None:
-        return JobState(backend, store.files, publisher, images, RestorePlan(), None, ())
+        return JobStores(backend, store.files, publisher, images, RestorePlan(), None, ())
     manifest = store.read_manifest(restore[2])
     stages = {stage.index: [node.name for node in stage.nodes] for stage in topology.graph.stages}
     plan = restore_plan(manifest, stages, topology.routing, here)
     if plan.main is not None:
         backend.write(list(images.open(plan.main.image_id).scan()))
     drop_foreign(backend, kept_states(plan, topology, state_ids))
-    return JobState(backend, store.files, publisher, images, plan, store.files, here, manifest.checkpoint_id)
+    return JobStores(backend, store.files, publisher, images, plan, store.files, here, manifest.checkpoint_id)

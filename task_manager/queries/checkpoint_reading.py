@@ -182,7 +182,7 @@ class OpenCheckpoints:
         clock: Clock,
         database: JobDatabase | None = None,
     ) -> None:
-        """``read_manifest``: of the job's checkpoint store; ``images_beside``: see ``JobState``."""
+        """``read_manifest``: of the job's checkpoint store; ``images_beside``: see ``JobStores``."""
         self._database = database
         self._read_manifest = read_manifest
         self._images_beside = images_beside

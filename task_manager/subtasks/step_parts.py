@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from task_manager.job_state import JobState
+from task_manager.job_stores import JobStores
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.subtasks.isolation import Isolation
 from task_manager.subtasks.job_settings import JobSettings
@@ -37,7 +37,7 @@ class StepParts:
         identity: JobIdentity,
         settings: JobSettings,
         config: TaskManagerConfig,
-        state: JobState,
+        state: JobStores,
         metrics: TaskManagerMetrics,
         clock: Clock,
         errors: UserErrors,

@@ -11,7 +11,7 @@ from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.writer import BatchPolicy
-from task_manager.job_state import JobState
+from task_manager.job_stores import JobStores
 from task_manager.rescale.group_ownership import RescaleReports
 from task_manager.rescale.group_state import SubtaskGroupState
 from task_manager.state.job_database import JobDatabase
@@ -66,7 +66,7 @@ class SubtaskFactory:
         address: str,
         settings: JobSettings,
         config: TaskManagerConfig,
-        state: JobState,
+        state: JobStores,
         network: PeerNetwork,
         steps: StepParts,
         clock: Clock,

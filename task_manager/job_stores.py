@@ -1,4 +1,4 @@
-"""The state of one job on one task manager: its store, where checkpoints go, and what a restart begins with."""
+"""The stores of one job on one task manager: of its state, of its checkpoints, and of the one it was restored from."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ImageAccess(Protocol):
     """The images that a job is restored from; implemented by ``weir.state.images.image_stores.Images``."""
 
     def connect(self, address: str) -> RemoteStateClient:
-        """Returns access to images under the address that ``JobState.adoptions`` returns."""
+        """Returns access to images under the address that ``JobStores.adoptions`` returns."""
         ...
 
     def close(self) -> None:
@@ -66,8 +66,11 @@ class Adoption:
         )
 
 
-class JobState:
-    """Made by :func:`open_job_state`; closed with the job."""
+class JobStores:
+    """Where the state of a job is on this task manager, and which parts of a checkpoint its subtasks begin with.
+
+    Made by :func:`open_job_stores`; closed with the job.
+    """
 
     def __init__(
         self,
@@ -159,7 +162,7 @@ class JobState:
         return self._images.beside(self.checkpoint_store)
 
     def image_client(self, address: str) -> RemoteStateClient | None:
-        """Access to an image under the address that ``adoptions`` gives; None: it is the address of a peer."""
+        """Access to an image under the address that :meth:`adoptions` returns; None: it is the address of a peer."""
         return self._images.connect(address) if self._images is not None and is_image(address) else None
 
     def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[InputRows]:
@@ -190,7 +193,7 @@ class JobState:
             log.warning("%s; it is dropped, the checkpoints have what counts", error)
 
 
-def open_job_state(
+def open_job_stores(
     config: TaskManagerConfig,
     job_id: str,
     checkpoint_uri: str,
@@ -199,7 +202,7 @@ def open_job_state(
     here: Sequence[SubtaskId],
     state_ids: Mapping[str, int],
     database_run: str = "",
-) -> JobState:
+) -> JobStores:
     """Open the store of a job that starts here: empty, or as a checkpoint has it.
 
     Args:
@@ -220,14 +223,14 @@ def open_job_state(
     """
     checkpoint_store = CheckpointStore.open(checkpoint_uri, job_id) if checkpoint_uri else None
     if checkpoint_store is None:
-        return JobState(open_job_store(config), None, None, None, RestorePlan(), None, ())
+        return JobStores(open_job_store(config), None, None, None, RestorePlan(), None, ())
     sinks_uri = uri_below(checkpoint_uri, job_id, SINKS)
     if restore is None:
         # A store in memory has a directory too, for the images of it.
         images = Images(checkpoint_store, Path(config.rocksdb_path), rocksdb_settings(config))
         store = images.open_main(None)
         publisher = _publisher(checkpoint_store, store, config, database=database_run)
-        return JobState(
+        return JobStores(
             store, checkpoint_store, publisher, images, RestorePlan(), None, (), sinks_uri=sinks_uri
         )
     uri, folder, manifest_path = restore
@@ -249,7 +252,7 @@ def open_job_state(
         images.close()
         store.close()
         raise
-    return JobState(
+    return JobStores(
         store,
         checkpoint_store,
         publisher,

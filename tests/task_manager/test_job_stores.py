@@ -7,7 +7,7 @@ import os
 import resource
 from pathlib import Path
 
-from task_manager.job_state import JobState
+from task_manager.job_stores import JobStores
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import StateError
 from weir.protocol.restore_plan import RestorePlan
@@ -21,7 +21,7 @@ def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
     """Let a store's tables meet a file size limit, as they would a full disk; returns what closing the job raised."""
     store = open_store(directory / "state.db", RocksDbSettings(write_buffer_bytes=4 << 20), fresh=True)
     checkpoints = CheckpointStore.open(str(directory / "checkpoints"), "job") if has_checkpoints else None
-    state = JobState(store, checkpoints, None, None, RestorePlan(), None, ())
+    state = JobStores(store, checkpoints, None, None, RestorePlan(), None, ())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES_MAX, limits[1]))
     failure = ""
