@@ -104,7 +104,7 @@ class JobStores:
         return self._plan.images
 
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
-        """What the subtasks of a step told the checkpoint, for a subtask that was restored."""
+        """Returns the snapshots of a step's subtasks, by their index, for a subtask that was restored."""
         return self._plan.operators.get(step, {}) if subtask in self._restored else {}
 
     def durable_uri(self, step: str) -> str:

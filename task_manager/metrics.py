@@ -86,7 +86,7 @@ class TaskManagerMetrics:
             self._store_labels = None
 
     def observe_latencies(self, labels: SubtaskLabels) -> Callable[[npt.NDArray[np.int64]], None]:
-        """What a sink of this subtask calls with the latencies of a batch, in microseconds."""
+        """Returns a function that a sink of this subtask calls with the latencies of a batch, in microseconds."""
         return self._latencies.recorder(labels).observe_us
 
     def close(self) -> None:

@@ -29,7 +29,7 @@ _LOOK_S = 0.25
 _ROOM, _FULL = 0.6, 0.75
 #: Rows that take more gain more from two processors: at 100,000 events/s a p99 was 15 ms on one and 11 ms on two.
 _ROWS_MAX = 0.3
-#: Of a look, beside those before it.
+#: Weight of a look beside those before it.
 _WEIGHT = 0.3
 #: Another one is better if it is so much less busy with other work.
 _BETTER = 0.15
@@ -45,7 +45,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
 
 @dataclass(frozen=True)
 class Load:
-    """What was taken between two looks."""
+    """Time of the processors that was used between two looks."""
 
     #: Share of the time that each processor was busy, 0 to 1, with whatever; by number.
     busy: Mapping[int, float]
@@ -65,7 +65,9 @@ def _mix(now: float, before: float) -> float:
 
 
 def least_busy(load: Load, current: int | None) -> int | None:
-    """Where the rows run best, which run on ``current`` now, or on all; None: no processor has room for them.
+    """Returns the processor on which the rows run best; None: none has room for them.
+
+    They run on ``current`` now; None: on all.
 
     ``current`` stays the best until another one is clearly better.
     """
@@ -91,7 +93,7 @@ class Placement:
         self._looks_left = self._draw()
 
     def look(self, load: Load) -> int | None:
-        """Where the rows' threads are to run from now on; None: on all processors."""
+        """Returns the processor for the rows' threads from now on; None: all processors."""
         if load.is_new:
             self.processor, self._looks_left = None, max(self._looks_left, self._draw())
         elif self.processor is not None and load.busy[self.processor] > _FULL:
@@ -185,7 +187,7 @@ class Times:
 
     @classmethod
     def at(cls, now_s: float, processors: Set[int]) -> Times:
-        """What the kernel says at this monotonic second of these processors.
+        """Returns the times of these processors as the kernel tells them at this monotonic second.
 
         Raises:
             OSError: this machine does not tell.
@@ -203,7 +205,7 @@ class Times:
         return cls(now_s, {each: idle_s[each] for each in processors & idle_s.keys()}, rows_s)
 
     def since(self, before: Times) -> Load:
-        """What was taken from then to now."""
+        """Returns the load from ``before`` to now."""
         elapsed_s = self.now_s - before.now_s
         busy = {
             each: min(max(1 - (idle_s - before.idle_s.get(each, 0.0)) / elapsed_s, 0.0), 1.0)

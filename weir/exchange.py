@@ -77,7 +77,7 @@ class LateColumn(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartLimits:
-    """What a batch may have that is sent to a consumer."""
+    """Bounds of a batch that is sent to a consumer."""
 
     rows_max: int
     #: About so many; a row that has more is a part of its own.

@@ -52,7 +52,7 @@ class RouteMarker:
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """What is before it on this channel belongs to the checkpoint of this number, what is after it does not."""
+    """Rows before it on this channel belong to the checkpoint of this number, rows after it do not."""
 
     checkpoint_id: int
 

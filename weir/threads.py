@@ -70,11 +70,11 @@ class Event(Protocol):
         ...
 
     def set(self) -> None:
-        """It has happened: wake all who wait."""
+        """Note that it has happened, and wake all who wait."""
         ...
 
     def clear(self) -> None:
-        """It has not happened any more."""
+        """Begin anew, as if it had not happened."""
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -298,7 +298,7 @@ def works_on_rows() -> None:
 
 
 def that_work_on_rows() -> set[int]:
-    """What the kernel calls the threads that have told so and have not ended."""
+    """Returns the kernel's numbers of the threads that have called :func:`works_on_rows` and have not ended."""
     with _rows_lock:
         return {each.native_id for each in _rows if each.native_id is not None and each.is_alive()}
 

@@ -21,7 +21,7 @@ log = logging.getLogger("control_plane")
 
 
 class ConfirmedRecord(Record, Protocol):
-    """What another control plane needs to take over; it also says which checkpoint counts."""
+    """The record from which another control plane takes over; it also says which checkpoint counts."""
 
     async def confirm(self) -> bool:
         """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads."""

@@ -48,7 +48,7 @@ _ENDS_RESTORES = frozenset(JobState) - {JobState.DEPLOYING, JobState.RUNNING, Jo
 
 
 class Drains(Protocol):
-    """What a deployment needs to know of task managers that are being emptied."""
+    """Tells deployments which task managers are being emptied."""
 
     @property
     def avoided(self) -> set[str]:

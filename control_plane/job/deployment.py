@@ -35,7 +35,7 @@ _START_DELAY_US = 20_000
 
 
 class Checkpoints(Protocol):
-    """What a deployment needs of the checkpoints."""
+    """The part of the checkpoints that deployments use."""
 
     @property
     def last_id(self) -> int:
@@ -43,7 +43,7 @@ class Checkpoints(Protocol):
         ...
 
     def restore_point(self) -> control_pb2.Restore | None:
-        """What a deployment now begins with."""
+        """Returns the checkpoint with which a deployment now begins; None: with nothing."""
         ...
 
 
@@ -59,7 +59,7 @@ class Rescales(Protocol):
         ...
 
     def situation(self) -> str:
-        """What to add to the cause of a failure while a rescale runs."""
+        """Returns words to add to the cause of a failure while a rescale runs; empty if none does."""
         ...
 
 

@@ -26,11 +26,11 @@ _CAUSE_S_MAX = 0.3
 
 
 class Checkpoints(Protocol):
-    """What a restart needs of the checkpoints."""
+    """The part of the checkpoints that restarts use."""
 
     @property
     def latest(self) -> RestorePoint | None:
-        """What a restart begins with."""
+        """The checkpoint with which a restart begins; None: with nothing."""
         ...
 
     @property
@@ -149,7 +149,7 @@ class Recovery:
         self._begin_generation(job.identity.generation + 1, manifest)
 
     async def _first_cause(self) -> job_machine.Failure:
-        """What led to a failure that another one may have led to, as far as it becomes known in a moment."""
+        """Returns the failure that led to this one, if it becomes known within a moment; else this one."""
         job = self._job
         before = set(self._task_managers.clients)
         await self._drop_gone()

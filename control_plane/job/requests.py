@@ -22,7 +22,7 @@ def stage_subtasks(graph: PhysicalGraph) -> list[control_pb2.StageSubtasks]:
 
 
 def subtask_locations(placement: Mapping[SubtaskId, str]) -> list[control_pb2.SubtaskLocation]:
-    """Where every subtask runs."""
+    """Returns where every subtask runs."""
     return [
         control_pb2.SubtaskLocation(subtask=subtask_to_proto(subtask), address=name)
         for subtask, name in placement.items()

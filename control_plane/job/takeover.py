@@ -27,11 +27,11 @@ _ASK_AGAIN_S = 0.2
 
 
 class Checkpoints(Protocol):
-    """What a take-over needs of the checkpoints."""
+    """The part of the checkpoints that a take-over uses."""
 
     @property
     def latest(self) -> RestorePoint | None:
-        """What a restart begins with."""
+        """The checkpoint with which a restart begins; None: with nothing."""
         ...
 
     def request(self) -> object:
@@ -128,7 +128,7 @@ class Takeover:
         return set(left.placement.values()) - self._back
 
     async def _wait(self, left: JobRecord, lease_ms: int) -> None:
-        """Until all task managers are back (:meth:`registered`), or the job starts again without those that are not."""
+        """Wait until all task managers are back (:meth:`registered`), or the job starts again without some of them."""
         begun_ms = monotonic_ms(self._clock)
         # It sleeps as long as nothing but a registration changes the decision.
         await self._background.sleep(takeover.PATIENCE_LEASES * lease_ms / 1e3)

@@ -150,7 +150,7 @@ class Drainer:
         return drain
 
     def request_or_look(self, name: str, *, begin: bool) -> Drain | RescaleRefusal:
-        """What a task manager asks that wants to leave: to be emptied, and then again and again how far that is."""
+        """Answer a task manager that wants to leave: it asks to be emptied, then again and again how far that is."""
         drain = self.drains.get(name)
         answer = drain if drain is not None and not begin else self.request(name)
         if isinstance(answer, RescaleRefusal):

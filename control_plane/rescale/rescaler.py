@@ -326,7 +326,7 @@ class Rescaler:
             self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
 
     def situation(self) -> str:
-        """What to add to the cause of a failure while a rescale runs; empty if none does."""
+        """Returns words to add to the cause of a failure while a rescale runs; empty if none does."""
         current = self.log.current
         if current is None:
             # A better cause of the failure that ended a rescale may come a moment after it.

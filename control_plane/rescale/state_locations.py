@@ -9,7 +9,7 @@ class StateLocations:
     """Addresses of stores per (stage, key group), as owners report them. Used in the event loop only."""
 
     def __init__(self, owner_address: Callable[[int, int], str]) -> None:
-        """``owner_address`` gives the task manager of a group's owner, where state is unless known otherwise."""
+        """``owner_address`` returns the task manager of a group's owner, where state is unless known otherwise."""
         self._owner_address = owner_address
         self._addresses: dict[tuple[int, int], str] = {}
 

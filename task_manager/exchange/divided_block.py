@@ -15,7 +15,10 @@ from weir.records import batch_bytes
 
 
 class DividedBlock:
-    """Of one edge, as long as its routing table holds; used by the sending subtask's thread."""
+    """One block, divided among the consumers of one edge; valid as long as the edge's routing table holds.
+
+    Used by the sending subtask's thread.
+    """
 
     def __init__(
         self, block: pa.RecordBatch, edge: Edge, group_to_subtask: np.ndarray, consumers: Iterable[int]
@@ -42,7 +45,7 @@ class DividedBlock:
         ]
 
     def between(self, first: int, end: int) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Of the block's rows from ``first`` on and before ``end`` those of each consumer, in their order.
+        """Divide the block's rows from ``first`` on and before ``end`` among the consumers, in their order.
 
         Yields:
             Subtask index, rows (at least one), and about how many bytes they occupy.

@@ -122,7 +122,7 @@ def closed_frame(channel_number: int) -> Frame:
 
 
 def reply_frame(replies: Sequence[data_pb2.ChannelReply], freed: Sequence[int] = ()) -> bytes:
-    """What the receiving side tells about some channels, and of the shared memory what it reads no more."""
+    """News of the receiving side: of some channels, and of parts of the shared memory that it reads no more."""
     head = data_pb2.LinkReply(channels=replies, freed=freed).SerializeToString()
     return SIZES.pack(len(head), 0) + head
 

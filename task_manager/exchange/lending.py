@@ -21,7 +21,7 @@ _LENT_S = 0.2
 
 
 class Lending:
-    """Of one link. Its thread calls :meth:`lend`, a consumer's thread all else."""
+    """The reader of one link. The link's thread calls :meth:`lend`, a consumer's thread all else."""
 
     def __init__(self, reader: FrameReader, take: Callable[[bytes, pa.Buffer | None], None]) -> None:
         """``take`` is called with each frame, by the thread that reads it."""

@@ -104,7 +104,7 @@ class Output:
             edge.divide_ahead(block)
 
     def late_columns_but(self) -> Collection[str] | None:
-        """Of which columns :meth:`emit_late` needs the values at once; None: it is of no use."""
+        """Returns the columns whose values :meth:`emit_late` needs at once; None: :meth:`emit_late` is of no use."""
         if len(self._edges) != 1 or len(self._main) != 1 or not self._main[0].divides_late:
             return None
         return self._main[0].edge.key_columns

@@ -149,7 +149,7 @@ class PeerLink:
         self._fail(_CLOSED_HERE)
 
     def _explain(self, reason: str, channel: ChannelId) -> WeirError:
-        """What the sender on a channel of a broken link is told."""
+        """Returns the error for the sender on a channel of a broken link."""
         consumer = self._name_of(channel.consumer)
         return ConnectionLostError(
             f"the channel to {consumer} on task manager {self.address} broke: {reason}"

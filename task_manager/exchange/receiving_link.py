@@ -143,7 +143,7 @@ class ReceivingLink:
         return self._memory.part(part.at, part.size_bytes)
 
     def _refuse(self, number: int, error: HandshakeError) -> None:
-        """Of this channel nothing more is taken; the others go on."""
+        """Take nothing more of this channel; the others go on."""
         self._channels.pop(number, None)
         self._tell(data_pb2.ChannelReply(channel_number=number, refusal=str(error)))
 

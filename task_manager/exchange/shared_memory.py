@@ -183,7 +183,7 @@ class SentMemory:
         return at, size_bytes
 
     def _place_around(self, pieces: Sequence[bytes | pa.Buffer], size_bytes: int) -> int | None:
-        """Where the message begins of which a piece lies in its room; None: there is none."""
+        """Returns the place of the message, one of whose pieces was written into room kept for it; None: none was."""
         before_bytes = 0
         for piece in pieces:
             part = self._reserved.get(piece.address - self._begin) if isinstance(piece, pa.Buffer) else None

@@ -29,7 +29,7 @@ _READ_BYTES = 64 << 10
 
 
 def new_greeting() -> bytes:
-    """What a connection to this process must begin with."""
+    """Returns the bytes with which a connection to this process must begin."""
     return _MAGIC + secrets.token_bytes(_SECRET_BYTES)
 
 

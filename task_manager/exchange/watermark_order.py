@@ -14,7 +14,7 @@ from weir.records import Idle, Watermark
 
 
 class WatermarkOrder:
-    """Of one edge whose rows may change their channel; used by the sending subtask's thread only."""
+    """The order on one edge whose rows may change their channel; used by the sending subtask's thread only."""
 
     def __init__(self) -> None:
         #: What went out last on all channels: a new one learns it.

@@ -155,6 +155,6 @@ def _reason(error: grpc.RpcError | ValueError) -> str:
 
 
 def _outcome(state: RetryCallState) -> object:
-    """Of the last attempt: its result, or its error is raised."""
+    """Returns the result of the last attempt, or raises its error."""
     assert state.outcome is not None
     return state.outcome.result()

@@ -104,17 +104,17 @@ class ControlPlanes:
 
     @property
     def stub(self) -> control_pb2_grpc.ControlPlaneStub:
-        """The one that counts."""
+        """The service of the control plane that counts."""
         return self._stubs[self._index]
 
     @property
     def address(self) -> str:
-        """Of the one that counts."""
+        """The address of the control plane that counts."""
         return self._addresses[self._index]
 
     @property
     def addresses(self) -> str:
-        """All of them, for messages."""
+        """The addresses of all control planes, for messages."""
         return " or ".join(self._addresses)
 
     def try_next(self) -> None:

@@ -49,7 +49,7 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
 
     @property
     def frequent_calls(self) -> Mapping[FrequentCall, Handler]:
-        """What takes calls that come without gRPC, in threads of the question server."""
+        """The handlers of calls that come without gRPC, in threads of the question server."""
         trigger, end = control_pb2.TriggerCheckpointRequest, control_pb2.EndCheckpointRequest
         return {
             FrequentCall.TRIGGER_CHECKPOINT: lambda content: self._trigger_checkpoint(

@@ -287,7 +287,7 @@ class Answers:
 
 
 def _order(asked: AskedState) -> str:
-    """What the order of keys means."""
+    """Returns "key" where the rows of pages are in the order of their keys, else "none"."""
     return "key" if asked.keys.is_ordered else "none"
 
 

@@ -60,7 +60,7 @@ def owns(running: RunningSubtask, group: int) -> bool:
 
 
 def moment_of(running: RunningSubtask) -> dict[str, Any]:
-    """Of which moment of a subtask an answer is."""
+    """The moment of a subtask of which an answer is."""
     watermark_ms = running.subtask.progress.watermark_ms
     return {"watermark_ms": None if watermark_ms == WATERMARK_MIN_MS else watermark_ms}
 

@@ -108,7 +108,7 @@ def copy_part(
 
 
 def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -> StateCopy:
-    """What one table has; of a key group, or of all that are owned."""
+    """A copy of one table: of a key group, or of all that are owned."""
     if not isinstance(table, BroadcastTable | CellTable | ValueTable):
         raise QueryError(503, "an owner of keys has not opened its state yet, or has ended: try again")
     copied = partial(StateCopy, table, table.rearranged)

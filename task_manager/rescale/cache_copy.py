@@ -90,7 +90,7 @@ class CacheCopier:
     def _copies_of(
         self, subtask: SubtaskId, version: int, moves: Sequence[GroupMove]
     ) -> Iterator[GroupsCopy]:
-        """What one owner gives away, by new owner."""
+        """Yields the copies for the new owners of the groups that one owner gives away."""
         running = self._running.get(subtask)
         if running is None or running.group_state is None:
             return

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def rocksdb_settings(config: TaskManagerConfig) -> RocksDbSettings | None:
-    """Of section ``taskManager.rocksdb``; None: state is kept in memory."""
+    """Returns the settings of section ``taskManager.rocksdb``; None: state is kept in memory."""
     if config.state_backend == "memory":
         return None
     from weir.state.stores.rocksdb_settings import RocksDbSettings

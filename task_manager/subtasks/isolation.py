@@ -35,7 +35,7 @@ _STATELESS = (FunctionOperator, FilterOperator, WithColumnsOperator)
 
 
 class Isolation:
-    """Of one subtask; called by its thread."""
+    """Puts rows of one subtask aside that make steps raise; called by the subtask's thread."""
 
     def __init__(
         self, steps: Collection[str], open_file: Callable[[str], DeadLetterFile], errors: UserErrors
@@ -55,7 +55,7 @@ class Isolation:
         return sum(file.rejected for file in self._files.values())
 
     def file_of(self, step: str) -> DeadLetterFile | None:
-        """Where rows of a step were put, which counts them; None before the first one."""
+        """Returns the file of a step's rows that were put aside, which counts them; None before the first one."""
         return self._files.get(step)
 
     def concerns(self, operator: Operator, step: str) -> bool:
@@ -69,7 +69,7 @@ class Isolation:
     def process(
         self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
     ) -> list[pa.RecordBatch]:
-        """What the operator makes of the batch, without the rows that make it raise.
+        """Returns the operator's output for the batch without the rows that make it raise.
 
         A function of rows is called for each row. A function of batches and an expression get as many rows at a time as
         went well lately, and halves of those that they could not take. Any other operator gets row by row from the

@@ -38,7 +38,7 @@ class Mailbox:
     def post_routing(self, command: Command) -> Future[None] | None:
         """Run this at once, also while the subtask waits for credit; it may only touch the output.
 
-        Gives what :meth:`post` gives.
+        Returns what :meth:`post` returns.
         """
         return self._post(self._routing, command)
 

@@ -114,7 +114,7 @@ class Subtask(ABC):
         self._chain.output.close()
 
     def _stop(self) -> None:
-        """It was told to."""
+        """End the subtask, which was told to stop."""
         try:
             if self._ends_stream_when_cancelled:
                 self._chain.output.broadcast(EndOfStream())

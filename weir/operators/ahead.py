@@ -32,7 +32,7 @@ class Picked:
 
 
 class RowsAhead:
-    """A block of decoded rows behind the first filters of a chain."""
+    """A block of decoded rows after the first filters of a chain."""
 
     __slots__ = ("_kept", "batch", "filters")
 
@@ -51,7 +51,7 @@ class RowsAhead:
         self._kept: list[list[int]] = [numbers.tolist() for numbers in kept]
 
     def passed(self, start: int, stop: int) -> tuple[list[int], int, int]:
-        """What becomes of the rows of the block at ``start`` or after it and before ``stop``.
+        """Let the rows of the block at ``start`` or after it and before ``stop`` pass the filters.
 
         Returns:
             How many rows enter each filter, and first and end of those in ``batch`` that pass all.
@@ -66,7 +66,7 @@ class RowsAhead:
 
 
 class PartAhead(NamedTuple):
-    """What a poll gives out of a block."""
+    """The part of a block that one poll returns."""
 
     rows: RowsAhead
     #: Numbers within the block.

@@ -56,7 +56,7 @@ class UserOperator(UserStep):
         self._user.flush()
 
     def snapshot(self, checkpoint_id: int) -> Json:
-        """What the user's operator gives."""
+        """Returns the snapshot of the user's operator."""
         return self._user.snapshot(checkpoint_id)
 
     def commit(self, checkpoint_id: int) -> None:

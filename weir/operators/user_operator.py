@@ -41,7 +41,7 @@ class OutputChecker(MapBatchesOperator):
     def each(
         self, method: str, outputs: object, batch: pa.RecordBatch | None
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        """What a method returned, one by one, as it leaves the step.
+        """Yields the outputs of a method one by one, checked, as they leave the step.
 
         Args:
             method: its name, for messages.
@@ -143,7 +143,7 @@ def _told(value: object) -> str:
 
 
 def create_user_operator(spec: UserOperatorSpec) -> Operator:
-    """What the user's factory makes, for ``weir.operators.registry``.
+    """Returns the operator that the user's factory makes; called by ``weir.operators.registry``.
 
     Raises:
         GraphError: it is no operator.

@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Step(Enum):
-    """What the subtask does next."""
+    """The next thing that the subtask does."""
 
     #: Nothing, or nothing yet.
     GO_ON = "go on"

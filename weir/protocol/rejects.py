@@ -75,7 +75,7 @@ def _sum(parts: Iterable[Rejects], first: FirstReject | None) -> Rejects:
 
 
 class RejectLedger:
-    """Of one job; the control plane feeds it with every report."""
+    """The rejected rows of one job; the control plane feeds every report to it."""
 
     def __init__(self, share_max: float, grace: int, *, strict: bool) -> None:
         """The settings ``dead_letter_share_max``, ``dead_letter_grace`` (rows) and ``strict``.

@@ -60,7 +60,7 @@ _HISTORY_ENTRIES_MAX = 32
 
 @dataclass
 class _Plan:
-    """What is left to do of a rescale that this subtask takes part in."""
+    """The part of a rescale that is left for this subtask."""
 
     version: int
     #: Groups to give away, by target.

@@ -29,7 +29,7 @@ class SourceRescaleMachine(RescalePhases):
         self._enter(RescalePhase.CHECKPOINTING, now_ms)
 
     def checkpoint_made(self, now_ms: int) -> None:
-        """It is complete: the next deployment has the new subtasks, whatever leads to it."""
+        """The rescale is complete: the next deployment has the new subtasks, whatever leads to it."""
         self._enter(RescalePhase.REDEPLOYING, now_ms)
 
     def taken_back(self, cause: str, now_ms: int) -> None:

@@ -12,7 +12,7 @@ PATIENCE_WITH_LIVING_LEASES = 15
 
 
 class Next(Enum):
-    """What the control plane that takes over does now."""
+    """The next step of the control plane that takes over."""
 
     #: Look again a moment later; when all are back the job goes on as it is.
     WAIT = "wait"

@@ -112,9 +112,9 @@ class OperatorSpec:
         return self
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """What columns are called in the output of which every row has the value of the input's row it is made of.
+        """Returns the names of output columns whose values are those of ``names`` in the input row of each output row.
 
-        By this it is known where rows of a key are (``weir.partitioning``): none, unless the step says otherwise.
+        By this ``weir.partitioning`` knows where the rows of a key are. None, unless the step says otherwise.
 
         Args:
             names: columns of the input that all have the same value in each row.

@@ -20,7 +20,7 @@ _STALLED_PAUSES_MAX = 500
 
 
 class Capture:
-    """What one cache had to write at one moment. :meth:`write` or :meth:`abandon` is called in the end, always."""
+    """The changes that one cache had to write at one moment; in the end :meth:`write` or :meth:`abandon` is called."""
 
     def __init__(self, write: Callable[[], None]) -> None:
         self._write: Callable[[], None] | None = write

@@ -99,7 +99,7 @@ class CellTable(CellCache):
     # --- copies for a new owner --------------------------------------------------------------------------------
 
     def copy_groups(self, groups: Iterable[int], count_max: int, bytes_max: int) -> CachedEntries:
-        """What is cached of these key groups, for their new owner; 50 ns a key.
+        """Returns the cached cells of these key groups, for their new owner; 50 ns a key.
 
         If there are more than ``count_max`` keys, or ``bytes_max`` of them with keys of usual length, those used last.
         :meth:`changes_since_copy` returns the rest.

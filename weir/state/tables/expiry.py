@@ -109,7 +109,9 @@ class StateTimes:
 
 
 class Expiry:
-    """What of one state has expired. The time stands still between :meth:`begin` and :meth:`end`, that is in a batch.
+    """Tells which entries of one state have expired.
+
+    The time stands still between :meth:`begin` and :meth:`end`, that is in a batch.
 
     Args:
         ttl: as declared.
@@ -191,7 +193,7 @@ class Expiry:
     # --- values of any length ---
 
     def is_expired(self, stamp: int) -> bool:
-        """Of the time of one entry."""
+        """Whether an entry of this time has expired."""
         return self.is_undated_expired if stamp == UNDATED else stamp <= self.cut_ms
 
     def stamp_of(self, data: bytes) -> int:

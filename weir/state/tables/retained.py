@@ -40,7 +40,7 @@ _CLOCK_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class GroupClock:
-    """What a key group knows besides its entries."""
+    """The time and the number that a key group keeps besides its entries."""
 
     #: The highest time that was put; ``UNDATED``: none yet.
     stream_ms: int = UNDATED
