@@ -6,26 +6,25 @@ docs/design/0001 has the protocol.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background, Record, TellCheckpoints, TellJob
 from control_plane.rescale.rescale_calls import RescaleCalls
+from control_plane.rescale.rescale_planner import RescalePlanner
 from control_plane.rescale.source_moves import SourceMoves
 from weir.clock import Clock, wall_ms
 from weir.config import StateMove
-from weir.errors import InvalidTransitionError, PlacementError
-from weir.graph import Exchange, Stage
+from weir.errors import InvalidTransitionError
+from weir.graph import Stage
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model
 from weir.protocol.job import JobState, SubtaskStatus
-from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_coordinator import RescaleMachine
 from weir.protocol.rescale_log import AnyRescale, RescaleLog
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal, StageFacts, plan_rescale
+from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, subtask_from_proto
 from weir.types import SubtaskId
@@ -81,7 +80,7 @@ class Rescaler:
         self._job = job
         self._clock = clock
         self._background = background
-        self._task_managers = task_managers
+        self._planner = RescalePlanner(job, rescales, task_managers)
         self._tell_job = tell_job
         self._tell_checkpoints = tell_checkpoints
         self._record = record
@@ -111,16 +110,10 @@ class Rescaler:
             return RescaleRefusal(
                 RefusalKind.BUSY, f"the job is {job.state.value}; only a running job can be scaled"
             )
-        busy = self.log.busy() or self._hindrance() or self._restoring(stage_index)
+        busy = self.log.busy() or self._hindrance() or self._planner.restoring(stage_index)
         if busy is not None:
             return busy
-        plan = plan_rescale(
-            stage_index,
-            {stage.index: self._facts(stage) for stage in job.graph.stages},
-            self._loads({*avoid, *self._avoided()}),
-            target,
-            last_version=self.log.last_version(stage_index),
-        )
+        plan = self._planner.plan(stage_index, target, {*avoid, *self._avoided()})
         if isinstance(plan, RescaleRefusal):
             return plan
         stage = job.graph.stage(stage_index)
@@ -159,88 +152,20 @@ class Rescaler:
         busy = self.log.busy() or self._hindrance()
         if job.state is not JobState.RUNNING or busy is not None:
             return busy or RescaleRefusal(RefusalKind.BUSY, f"the job is {job.state.value}")
-        members = self._task_managers.members()
-        loads = [TaskManagerLoad(item.name, item.quota) for item in members if item.name not in avoid]
-        try:
-            place(loads, list(job.graph.subtasks()))
-        except PlacementError as error:
-            return RescaleRefusal(RefusalKind.NO_SLOT, str(error))
-        stage = job.graph.stage(stage_index)
-        indices, version = stage.subtask_indices, self.log.last_version(stage_index) + 1
-        plan = RescalePlan(stage_index, version, tuple(indices), tuple(indices), {}, ())
-        return self._source_moves.begin(plan, stage.name)
+        plan = self._planner.redeployment(stage_index, avoid)
+        if isinstance(plan, RescaleRefusal):
+            return plan
+        return self._source_moves.begin(plan, job.graph.stage(stage_index).name)
+
+    def next_index(self, stage: Stage) -> int:
+        """One more than the highest subtask index that the stage ever had."""
+        return self._planner.next_index(stage)
 
     @property
     def _current(self) -> RescaleMachine | None:
         """The rescale that runs; not of a source, which has no parties."""
         current = self.log.current
         return current if isinstance(current, RescaleMachine) else None
-
-    def _restoring(self, stage_index: int) -> RescaleRefusal | None:
-        """Key groups do not move before their state has come from the checkpoint: their owners would refuse."""
-        left = sum(
-            report.restoring_groups
-            for subtask, report in self._job.reports.items()
-            if subtask.stage_index == stage_index
-        )
-        if not left:
-            return None
-        return RescaleRefusal(
-            RefusalKind.BUSY,
-            f"stage {stage_index} is still restoring {left} key groups from its checkpoint; ask again when that is "
-            "complete (see /restores)",
-        )
-
-    def _facts(self, stage: Stage) -> StageFacts:
-        graph = self._job.graph
-        edges = [*stage.inputs, *graph.output_edges(stage.index)]
-        neighbours = {
-            edge.producer_stage if edge.consumer_stage == stage.index else edge.consumer_stage
-            for edge in edges
-            if edge.exchange is Exchange.FORWARD
-        }
-        upstream = [
-            subtask
-            for index in sorted({edge.producer_stage for edge in stage.inputs})
-            for subtask in graph.stage(index).subtasks()
-            if self._is_reachable(subtask)
-        ]
-        return StageFacts(
-            stage.index,
-            stage.name,
-            stage.is_source,
-            stage.subtask_indices,
-            next_index=self.next_index(stage),
-            finished=tuple(
-                subtask.subtask_index
-                for subtask in stage.subtasks()
-                if self._job.machine.statuses[subtask] is SubtaskStatus.FINISHED
-            ),
-            upstream=tuple(upstream),
-            forward_neighbours=tuple(
-                f"stage {index} ({graph.stage(index).name})" for index in sorted(neighbours)
-            ),
-            table=self._job.routing_tables.get(stage.index),
-        )
-
-    def _is_reachable(self, subtask: SubtaskId) -> bool:
-        return self._task_managers.is_registered(self._job.machine.placement.get(subtask, ""))
-
-    def next_index(self, stage: Stage) -> int:
-        """One more than the highest subtask index that the stage ever had."""
-        return max(self.log.next_index(stage.index), max(stage.subtask_indices) + 1)
-
-    def _loads(self, avoid: Collection[str]) -> list[TaskManagerLoad]:
-        running: dict[str, Counter[int]] = {}
-        statuses = self._job.machine.statuses
-        for subtask, name in self._job.machine.placement.items():
-            if not statuses[subtask].is_terminal:
-                running.setdefault(name, Counter())[subtask.stage_index] += 1
-        return [
-            TaskManagerLoad(member.name, member.quota, running.get(member.name, {}))
-            for member in self._task_managers.members()
-            if member.name not in avoid
-        ]
 
     # --- reports ---------------------------------------------------------------------------------------------
 
