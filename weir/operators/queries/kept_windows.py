@@ -14,7 +14,8 @@ from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import ABSENT, Cut, StateFormat
-from weir.operators.windows.kept_values import decoded, owner_of_pane, stop_of_pane
+from weir.operators.windows.kept_values import owner_of_pane, stop_of_pane
+from weir.operators.windows.row_chunks import rows_of_chunk
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
 from weir.records import EVENT_TIME_COLUMN, user_columns
@@ -136,7 +137,7 @@ class KeptRowsFormat(KeptFormat):
         self._type = pa.struct(list(given))
 
     def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
-        chunks = [decoded(data) for pane in panes for data in pane]
+        chunks = [rows_of_chunk(data) for pane in panes for data in pane]
         if sum(chunk.num_rows for chunk in chunks) != count:
             raise _Changed
         whole = pa.Table.from_batches(chunks)

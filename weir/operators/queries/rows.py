@@ -14,7 +14,8 @@ from weir.changes import CHANGE_COLUMN
 from weir.graph import Node
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
-from weir.operators.windows.window_top import WindowTop, decoded_rows
+from weir.operators.windows.row_chunks import rows_of_chunk
+from weir.operators.windows.window_top import WindowTop
 from weir.protocol.queries import Question
 from weir.questions.json_values import arrow_column, plain
 from weir.specs import TopSpec
@@ -92,7 +93,7 @@ def window_top_format(spec: WindowTopSpec) -> RankedFormat:
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
         found = []
         for data in values:
-            batch = decoded_rows(decode(data))
+            batch = rows_of_chunk(decode(data))
             order = pc.sort_indices(batch, sort_keys=[(spec.by, "descending")])
             found.append(batch.take(order).to_pylist())
         return found

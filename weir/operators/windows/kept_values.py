@@ -1,15 +1,13 @@
 """Bytes that windows keep for their panes and keys: rows in chunks, or an accumulator.
 
 Keys in the store are ``end of the pane (8 bytes) | length of the user key (4, big endian) | user key | number (8)``
-after the prefix of the key group. A chunk of rows has the number of the pane's rows before it, and is an Arrow IPC
-stream; an accumulator has the number 0. This is a persisted format.
+after the prefix of the key group. A chunk of rows (``row_chunks``) has the number of the pane's rows before it;
+an accumulator has the number 0. This is a persisted format.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import pyarrow as pa
 
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.time_first import time_bytes
@@ -63,18 +61,3 @@ def stop_of_pane(owner: bytes) -> bytes:
 
 def _owner_of(key: bytes) -> bytes:
     return key[:-_NUMBER_BYTES]
-
-
-def encoded(batch: pa.RecordBatch) -> bytes:
-    """A chunk of rows."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def decoded(data: bytes) -> pa.RecordBatch:
-    """The rows of a chunk."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from weir.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
-from weir.operators.windows.kept_values import KeptValues, decoded, encoded
+from weir.operators.windows.kept_values import KeptValues
+from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state_types import ValueType, value_type
@@ -83,13 +84,13 @@ class RowsWindows(UserWindows):
     def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
         """See :class:`UserWindows`."""
         chunks = zip(owners, before, pieces, strict=True)
-        self._kept.put([(owner, number, encoded(piece)) for owner, number, piece in chunks])
+        self._kept.put([(owner, number, chunk_of_rows(piece)) for owner, number, piece in chunks])
 
     def result(
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
-        chunks = [decoded(data) for owner in owners for data in self._kept.of(owner)]
+        chunks = [rows_of_chunk(data) for owner in owners for data in self._kept.of(owner)]
         rows = pa.concat_batches(chunks)
         if rows.num_rows > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))

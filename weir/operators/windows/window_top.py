@@ -14,6 +14,7 @@ from weir.keyed_process import KeyedProcess
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.records import UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END, WindowTopPartSpec, WindowTopSpec
@@ -76,7 +77,7 @@ class WindowTop(KeyedProcess):
         plain = batch.select(self._schema.names)
         parts = [
             plain,
-            *(decoded_rows(data) for data in self.rows.get(distinct).to_list() if data is not None),
+            *(rows_of_chunk(data) for data in self.rows.get(distinct).to_list() if data is not None),
         ]
         joined = pa.Table.from_batches([part.cast(self._schema) for part in parts]).combine_chunks()
         (whole,) = joined.to_batches()
@@ -88,7 +89,7 @@ class WindowTop(KeyedProcess):
         for window in bounds:
             start_ms, end_ms = (window[name] for name in WINDOW_BOUNDS)
             rows = np.flatnonzero((ends == end_ms) & (starts == start_ms))
-            values.append(_encoded(kept.take(pa.array(rows))))
+            values.append(chunk_of_rows(kept.take(pa.array(rows))))
         self.rows.put(distinct, values)
         # Authors' timers are between the years 1 and 9999, rows need not be.
         context.timers.register_ends(np.array([window[WINDOW_END] for window in bounds], np.int64), distinct)
@@ -98,7 +99,7 @@ class WindowTop(KeyedProcess):
         keys = context.keys(batch)
         for data in self.rows.get(keys).to_list():
             if data is not None:
-                found = decoded_rows(data)
+                found = rows_of_chunk(data)
                 by = [(self._by, "descending")]
                 ordered = found.take(pc.sort_indices(found, sort_keys=by))
                 yield with_times(
@@ -113,17 +114,3 @@ def make_window_top(spec: WindowTopSpec) -> KeyedProcessOperator:
         spec.key_columns, functools.partial(WindowTop, spec), spec.schema, spec.states, spec.key_schema
     )
     return KeyedProcessOperator(made)
-
-
-def _encoded(batch: pa.RecordBatch) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def decoded_rows(data: bytes) -> pa.RecordBatch:
-    """The rows of a window, as the state ``rows`` has them."""
-    with pa.ipc.open_stream(data) as reader:
-        return reader.read_next_batch()
