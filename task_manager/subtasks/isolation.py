@@ -16,7 +16,6 @@ import pyarrow as pa
 from task_manager.exchange.credits import CancelledError
 from weir.errors import FailureKind, UserFunctionError, kind_in_step
 from weir.operators.base import Operator, OperatorContext, SetAside
-from weir.operators.chain import process
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator
@@ -96,7 +95,7 @@ class Isolation:
         self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int
     ) -> list[pa.RecordBatch]:
         try:
-            return list(process(operator, batch, input_index))
+            return list(_outputs_of(operator, batch, input_index))
         except CancelledError:
             raise
         except Exception as error:
@@ -156,8 +155,14 @@ class Isolation:
         self._files[step].reject(f"step {step}", -1, _reason(step, error), raw)
 
 
+def _outputs_of(operator: Operator, batch: pa.RecordBatch, input_index: int) -> Iterable[pa.RecordBatch]:
+    if operator.tells_inputs_apart:
+        return operator.process_input(input_index, batch)
+    return operator.process(batch)
+
+
 def _reason(step: str, error: Exception) -> str:
-    """What a function of the author raised is told with the step, which its file has already."""
+    """Returns the reason for the file of a step, without the step's name, which the file has already."""
     if isinstance(error, UserFunctionError):
         return without_step(str(error), step)
     return f"{type(error).__name__}: {error}"

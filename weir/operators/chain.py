@@ -33,14 +33,6 @@ from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 from weir.state.tables.table import IsOver, never
 
-
-def process(operator: Operator, batch: pa.RecordBatch, input_index: int) -> Iterable[pa.RecordBatch]:
-    """What an operator makes of a batch of one of its inputs."""
-    if operator.tells_inputs_apart:
-        return operator.process_input(input_index, batch)
-    return operator.process(batch)
-
-
 #: No operator can yield it, whatever its author wrote.
 _END: Any = object()
 #: What it may yield. A tuple: a union would be made anew for every batch.
