@@ -84,7 +84,7 @@ def read_rows(values: Sequence[bytes | None]) -> StoredRows:
     Raises:
         StateError: a value is of another form.
     """
-    # Of no key without a value: a step that counts them costs as much as all the rest.
+    # Calls of C over all values: a batch has thousands, mostly without rows where keys are new.
     found = list(filter(None, values))
     data = np.frombuffer(b"".join(found), dtype=np.uint8)
     sizes = np.fromiter(map(len, found), np.int64, len(found))

@@ -31,7 +31,8 @@ _PART_ENTRIES_MAX = 1_000
 _PART_BYTES_MAX = 1 << 20
 #: Of this many times as many keys as are written at a time is asked whether they are dirty.
 _LOOK = 4
-#: Changes that a key group must have to be stored together: a group costs as much as five changes.
+#: Changes that there must be for each key group to store those of a group together. With one each that took three
+#: times as long as one by one, with nine about as long, with forty less.
 _GROUP_MIN = 8
 #: Keys that are sorted in one call, which keeps the GIL: 1 ms.
 _SORTED_MAX = 5_000
@@ -100,7 +101,7 @@ class ValueWrites:
             buckets.store(bucket, key, value)
 
     def _store_by_group(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
-        """As :meth:`store`, in a table without owners: what is one call for all keys of a group costs a half."""
+        """As :meth:`store`, of many changes in a table without owners: those of a key group are stored together."""
         groups: defaultdict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
         for pair in puts:
             groups[pair[0][:2]].append(pair)
@@ -288,8 +289,8 @@ class ValueWrites:
 def in_key_order(entries: Iterable[bytes]) -> list[bytes]:
     """State keys in their order, about: key group by key group, and of a group 5,000 sorted at a time.
 
-    What RocksDB gets so takes a quarter of the CPU, which is spent with the GIL: each key goes beside the one before
-    it. The GIL is never kept for more than a ms, but the whole takes 0.2 µs a key: too long for a thread with rows.
+    RocksDB then puts each key beside the one before it: its part, which has the GIL, takes a quarter less than where
+    only chunks are sorted. One call keeps the GIL for about a ms, but the whole takes 0.2 µs a key.
     """
     keys = list(entries)
     groups: dict[bytes, list[bytes]] = {}

@@ -51,7 +51,7 @@ class ValueTable(StateTable):
     def get_stored(self, keys: Sequence[bytes], *, will_write: bool = False) -> list[bytes | None]:
         """Values in the order of these state keys; None where there is none.
 
-        ``will_write``: the caller writes all of these keys next: it costs a tenth less.
+        ``will_write``: the caller writes all of these keys next, so that absent ones need not be noted.
         """
         return self._cache.get_many(keys, will_write=will_write)
 
