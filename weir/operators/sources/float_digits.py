@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from weir.kernel_bytes import ir, leading_zeros, untyped_intrinsic
 from weir.kernels import byte_kernel_part
+from weir.operators.kernel_types import TYPES
 
 #: Powers of ten beyond which a slower parser finds the float: it may be infinite, or have fewer bits than usual.
 _POWER_MAX = 280
@@ -59,7 +59,8 @@ def _product(typing_context: Any, left: Any, right: Any) -> Any:
         high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), word)
         return context.make_tuple(builder, signature.return_type, [high, builder.trunc(product, word)])
 
-    return types.UniTuple(types.uint64, 2)(types.uint64, types.uint64), codegen
+    words = TYPES.UniTuple(TYPES.uint64, 2)
+    return words(TYPES.uint64, TYPES.uint64), codegen
 
 
 @untyped_intrinsic
@@ -69,7 +70,7 @@ def _float_of_bits(typing_context: Any, bits: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.bitcast(args[0], ir.DoubleType())
 
-    return types.float64(types.uint64), codegen
+    return TYPES.float64(TYPES.uint64), codegen
 
 
 @byte_kernel_part
@@ -95,7 +96,7 @@ def _rounded(digits: np.uint64, power: int) -> np.uint64:
     if mantissa >= _HIDDEN << _ONE:
         mantissa = _HIDDEN
         exponent += 1
-    return (mantissa & ~_HIDDEN) | (np.uint64(exponent) << _SHIFT_EXPONENT)
+    return np.uint64((mantissa & ~_HIDDEN) | (np.uint64(exponent) << _SHIFT_EXPONENT))
 
 
 @byte_kernel_part

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +10,17 @@ import pyarrow.types as pa_types
 
 from weir.kernel_bytes import PADDING_BYTES
 from weir.nested_paths import Path
+from weir.operators.sources.json_entries import (
+    CELLS_MAX,
+    UnscannableError,
+    Wanted,
+    give_slots,
+    limits_of,
+    numbered,
+    rows_at_a_time,
+    sets_of,
+    want,
+)
 from weir.operators.sources.json_late import RawValues, put_late_numbers
 from weir.operators.sources.json_lists import ListValues
 from weir.operators.sources.json_scan import (
@@ -29,64 +39,24 @@ from weir.operators.sources.json_scan import (
     KIND_STRING,
     KIND_TIME,
     KIND_UNSIGNED,
-    LIST_END,
-    LISTED_ENTRIES_MAX,
-    OBJECT_END,
-    OBJECT_ENDS,
-    OBJECT_FIRST,
-    OBJECT_MASK,
-    OBJECT_SLOTS,
-    OBJECT_STOP,
-    WORD_BITS,
     fill_slots,
 )
-from weir.operators.sources.json_values import integer_range
 
 _INT64_MAX = 2**63 - 1
 #: Of more, the hash tables are not worth their memory.
 _ENTRIES_MAX = 4096
-#: Values of one call: of many columns it reads fewer lines, and fewer bytes.
-_CELLS_MAX, _TEXT_BYTES_MAX = 1 << 19, 64 << 20
+#: Values of one call: of many columns it reads fewer bytes.
+_TEXT_BYTES_MAX = 64 << 20
 #: Values of lists that are read at a time: fewer of many columns. A list that has more is left to the strict parser.
 _VALUES_MAX, _VALUES_MIN = 1 << 15, 1 << 10
 #: Columns of texts, at most: each has room for all bytes of a call, and of more calls would be too small.
 _STRINGS_MAX = 160
-_KINDS = {
-    pa.float32(): KIND_FLOAT,
-    pa.float64(): KIND_FLOAT,
-    pa.bool_(): KIND_BOOL,
-    pa.date32(): KIND_DATE,
-    pa.string(): KIND_STRING,
-    pa.large_string(): KIND_STRING,
-    pa.binary(): KIND_STRING,
-    pa.large_binary(): KIND_STRING,
-}
 #: Texts with offsets of 64 bits.
 _WIDE_TEXTS = (pa.large_string(), pa.large_binary())
 #: Kinds whose values are in cells of ``numbers``.
 _IN_CELLS = (KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TIME, KIND_DATE, KIND_DECIMAL, KIND_UNSIGNED)
-_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 #: Least and greatest size of numbers that are certain to be in the range of float32, with all of its bits.
 _SINGLE_MIN, _SINGLE_MAX = 2.0**-125, 2.0**127
-#: Digits of a decimal that is scanned.
-_DECIMAL_DIGITS_MAX = 18
-
-
-@dataclass
-class _Wanted:
-    """A key that is wanted of the line's object or of one within it, or a place that is wanted of a list."""
-
-    key: str | int
-    kind: int
-    type: pa.DataType | None
-    nullable: bool
-    children: dict[str | int, _Wanted] = field(default_factory=dict)
-    #: Its place in the table of entries.
-    entry: int = -1
-
-
-class _Unscannable(Exception):
-    """The scanner cannot read such a schema."""
 
 
 class ScanColumns:
@@ -104,37 +74,37 @@ class ScanColumns:
             paths: of columns that are not the line's own fields, what leads to them.
             rows_max: lines that are scanned at a time at most, see ``rows_max`` of the result.
         """
-        root: dict[str | int, _Wanted] = {}
+        root: dict[str | int, Wanted] = {}
         try:
             columns = []
             for item in schema:
                 path = tuple(paths.get(item.name, (item.name,)))
-                columns.append(_want(root, path, item.type, nullable=item.name not in required))
-            return cls(schema, root, columns, _rows(root, rows_max))
-        except _Unscannable:
+                columns.append(want(root, path, item.type, nullable=item.name not in required))
+            return cls(schema, root, columns, rows_at_a_time(root, rows_max))
+        except UnscannableError:
             return None
 
     def __init__(
-        self, schema: pa.Schema, root: dict[str | int, _Wanted], columns: Sequence[_Wanted], rows_max: int
+        self, schema: pa.Schema, root: dict[str | int, Wanted], columns: Sequence[Wanted], rows_max: int
     ) -> None:
         self.schema = schema
         self._columns = columns
         #: Lines that are scanned at a time.
         self.rows_max = self._rows_max = rows_max
         self._text_bytes = 0
-        entries, self.objects = _numbered(root)
+        entries, self.objects = numbered(root)
         if len(entries) > _ENTRIES_MAX:
-            raise _Unscannable
+            raise UnscannableError
         quoted = [b"" if isinstance(wanted.key, int) else f'{wanted.key}"'.encode() for wanted in entries]
         self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
         self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
-        self.slots = np.full(max(1, _with_slots(self.objects)), -1, dtype=np.int64)
+        self.slots = np.full(max(1, give_slots(self.objects)), -1, dtype=np.int64)
         fill_slots(self.keys, self.key_offsets, self.objects, self.slots)
-        self.marks = _marks(entries)
+        self.marks = sets_of(entries)
         self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
         strings = numbers = late = objects = 0
         for wanted in entries:
-            low, high = _limits(wanted.type)
+            low, high = limits_of(wanted.type)
             slot = strings if wanted.kind == KIND_STRING else numbers
             strings += wanted.kind == KIND_STRING
             numbers += wanted.kind in _IN_CELLS
@@ -146,7 +116,7 @@ class ScanColumns:
                 wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0, place
             )  # fmt: skip
         if strings > _STRINGS_MAX:
-            raise _Unscannable
+            raise UnscannableError
         self._string_count = strings
         self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
         self.decimals = self.numbers.view(np.float64)
@@ -156,7 +126,7 @@ class ScanColumns:
         self.late = np.empty((late * rows_max, 4), dtype=np.int64)
         self.starts = np.empty(rows_max, dtype=np.int64)
         raw = [wanted for wanted in entries if wanted.kind == KIND_RAW and wanted.type]
-        values_max = min(_VALUES_MAX, max(_VALUES_MIN, _CELLS_MAX // max(1, len(raw))))
+        values_max = min(_VALUES_MAX, max(_VALUES_MIN, CELLS_MAX // max(1, len(raw))))
         self._raw = {wanted.entry: _raw_values(wanted.type, values_max) for wanted in raw}
 
     def fitting(self, data: np.ndarray, start: int, stop: int) -> int:
@@ -209,7 +179,7 @@ class ScanColumns:
             self.table[:, ENTRY_NULLS] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), good
 
-    def _array(self, wanted: _Wanted, rows: int, raw: Mapping[int, pa.Array], good: np.ndarray) -> pa.Array:
+    def _array(self, wanted: Wanted, rows: int, raw: Mapping[int, pa.Array], good: np.ndarray) -> pa.Array:
         entry, data_type = wanted.entry, wanted.type
         assert data_type is not None
         if wanted.kind == KIND_RAW:
@@ -252,34 +222,6 @@ def _raw_values(data_type: pa.DataType, values_max: int) -> RawValues | ListValu
     return RawValues(data_type)
 
 
-def _limits(data_type: pa.DataType | None) -> tuple[int, int]:
-    """What the scanner has to know about a type, in ``ENTRY_LOW`` and ``ENTRY_HIGH``."""
-    if data_type is None:
-        return 0, 0
-    if pa_types.is_timestamp(data_type):
-        return _PER_SECOND[data_type.unit], 0
-    if pa_types.is_decimal(data_type):
-        return data_type.scale, data_type.precision
-    return integer_range(data_type) or (0, 0)
-
-
-def _kind(data_type: pa.DataType) -> int:
-    """As what the scanner reads values of a type."""
-    if data_type == pa.uint64():
-        return KIND_UNSIGNED
-    if integer_range(data_type) is not None:
-        return KIND_INT
-    if pa_types.is_timestamp(data_type):
-        return KIND_TIME
-    if (
-        pa_types.is_decimal128(data_type)
-        and data_type.precision <= _DECIMAL_DIGITS_MAX
-        and data_type.scale >= 0
-    ):
-        return KIND_DECIMAL
-    return _KINDS.get(data_type, KIND_RAW)
-
-
 def _are_single(cells: np.ndarray) -> np.ndarray:
     """Which floats (float64) are certain to be, as float32, the nearest ones to the digits they were made of.
 
@@ -288,7 +230,8 @@ def _are_single(cells: np.ndarray) -> np.ndarray:
     """
     size = np.abs(cells)
     between = cells.view(np.int64) & 0x1FFFFFFF == 0x10000000
-    return (size == 0) | ((size >= _SINGLE_MIN) & (size < _SINGLE_MAX) & ~between)
+    are_single: np.ndarray = (size == 0) | ((size >= _SINGLE_MIN) & (size < _SINGLE_MAX) & ~between)
+    return are_single
 
 
 def _plain(kind: int, cells: np.ndarray, data_type: pa.DataType) -> np.ndarray:
@@ -301,84 +244,3 @@ def _plain(kind: int, cells: np.ndarray, data_type: pa.DataType) -> np.ndarray:
         # Two words, the lower one first; the upper one is all sign.
         return np.stack([cells, cells >> 63], axis=1)
     return cells.astype(data_type.to_pandas_dtype())
-
-
-def _want(
-    objects: dict[str | int, _Wanted], path: Path, data_type: pa.DataType, *, nullable: bool
-) -> _Wanted:
-    """Note a wanted value below an object; the same key may be wanted twice if both agree."""
-    key = path[0]
-    if isinstance(key, str) and (not key.isprintable() or '"' in key or "\\" in key):
-        raise _Unscannable
-    if len(path) > 1:
-        inner = objects.setdefault(key, _Wanted(key, KIND_OBJECT, None, nullable=True))
-        if inner.kind != KIND_OBJECT:
-            raise _Unscannable
-        return _want(inner.children, path[1:], data_type, nullable=nullable)
-    if key in objects:
-        # A column twice, or an object both whole and in parts.
-        raise _Unscannable
-    wanted = _Wanted(key, _kind(data_type), data_type, nullable)
-    if pa_types.is_struct(data_type) and data_type.num_fields:
-        wanted.kind = KIND_OBJECT
-        for item in data_type:
-            _want(wanted.children, (item.name,), item.type, nullable=True)
-    objects[key] = wanted
-    return wanted
-
-
-def _numbered(root: dict[str | int, _Wanted]) -> tuple[list[_Wanted], np.ndarray]:
-    """All entries, those of one object together; and the table of objects, int64, shape (objects, 8).
-
-    Objects are numbered in the order of their entries, from 1 on: 0 is the line.
-    """
-    entries: list[_Wanted] = []
-    rows: list[list[int]] = []
-    waiting: list[tuple[dict[str | int, _Wanted], int, int]] = [(root, 0, -1)]
-    while waiting:
-        children, parent, own_entry = waiting.pop(0)
-        number = len(rows)
-        is_list = any(isinstance(key, int) for key in children)
-        end = LIST_END if is_list else OBJECT_END
-        rows.append([len(entries), len(entries) + len(children), parent, own_entry, end, 0, -1, 0])
-        # The scanner passes a list once, so its places are in order.
-        for wanted in sorted(children.values(), key=_place) if is_list else children.values():
-            wanted.entry = len(entries)
-            entries.append(wanted)
-            if wanted.kind == KIND_OBJECT:
-                waiting.append((wanted.children, number, wanted.entry))
-    return entries, np.array(rows, dtype=np.int64)
-
-
-def _place(wanted: _Wanted) -> int:
-    return int(wanted.key)
-
-
-def _rows(root: dict[str | int, _Wanted], rows_max: int) -> int:
-    """Lines that are scanned at a time: of more columns than one set holds fewer, so that their cells stay small."""
-    count = len(_numbered(root)[0])
-    return rows_max if count <= WORD_BITS else max(1, min(rows_max, _CELLS_MAX // count))
-
-
-def _with_slots(objects: np.ndarray) -> int:
-    """Give the objects with many entries room for their hash tables; returns the length of all."""
-    total = 0
-    for row in objects:
-        count = int(row[OBJECT_STOP] - row[OBJECT_FIRST])
-        if count > LISTED_ENTRIES_MAX and row[OBJECT_ENDS] == OBJECT_END:
-            length = 1 << (2 * count).bit_length()
-            row[OBJECT_SLOTS], row[OBJECT_MASK] = total, length - 1
-            total += length
-    return total
-
-
-def _marks(entries: Sequence[_Wanted]) -> np.ndarray:
-    """Sets of entries, as ``scan_lines`` takes them."""
-    words = max(1, -(-len(entries) // WORD_BITS))
-    sets = np.zeros((4, words), dtype=np.uint64)
-    for wanted in entries:
-        bit = np.uint64(1 << wanted.entry % WORD_BITS)
-        sets[3, wanted.entry // WORD_BITS] |= bit
-        if not wanted.nullable:
-            sets[2, wanted.entry // WORD_BITS] |= bit
-    return sets.view(np.int64).reshape(-1)

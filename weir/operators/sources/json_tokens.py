@@ -457,7 +457,7 @@ def float_number(data: np.ndarray, at: int) -> tuple[int, float, bool]:
         first = at
         word = load8(data, at)
         while is_eight_digits(word):
-            mantissa = mantissa * 100_000_000 + eight_digits(word)
+            mantissa = mantissa * 100_000_000 + int(eight_digits(word))
             at += 8
             word = load8(data, at)
         digit = byte_at(data, at) - 48
@@ -521,7 +521,7 @@ def unsigned_number(data: np.ndarray, at: int) -> tuple[int, int]:
         return -1, 0
     if 0x30 <= byte <= 0x39 or byte == 0x2E or byte | 0x20 == 0x65:
         return -1, 0
-    return at, np.int64(number)
+    return at, int(np.int64(number))
 
 
 @byte_kernel_part
