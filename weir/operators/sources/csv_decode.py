@@ -38,7 +38,7 @@ from weir.operators.sources.csv_tokens import (
     TOO_LONG,
 )
 from weir.operators.sources.json_decode import Decoded
-from weir.operators.sources.json_late import gathered_texts
+from weir.operators.sources.json_late import by_entry, gathered_texts
 from weir.operators.sources.json_strict import Rejection, too_long
 from weir.operators.sources.json_values import integer_range
 
@@ -164,9 +164,9 @@ class CsvDecoder:
         good = np.ones(rows, dtype=np.bool_)
         rejections = [self._rejection(row, data) for row in self._bad[:bad_count].tolist()]
         starts = self._starts[:rows].copy()
-        late = self._late[:late_count]
+        late, bounds = by_entry(self._late[:late_count], len(self._table))
         arrays = [
-            self._array(index, data, rows, late, good, rejections, starts)
+            self._array(index, data, rows, late[bounds[index] : bounds[index + 1]], good, rejections, starts)
             for index in range(len(self._table))
         ]
         if self._table[:, COLUMN_NULLS].any():
@@ -239,27 +239,29 @@ class CsvDecoder:
         rejections: list[Rejection],
         starts: np.ndarray,
     ) -> pa.Array:
-        """Copy a column out; rows whose values turn out to be bad are put into ``good`` and ``rejections``."""
+        """Copy a column out; rows whose values turn out to be bad are put into ``good`` and ``rejections``.
+
+        ``late``: those of this column.
+        """
         data_type = self._schema.field(index).type
         kind, slot = (int(self._table[index, column]) for column in (COLUMN_KIND, COLUMN_SLOT))
         if kind in (KIND_FLOAT, KIND_LATE) and len(late):
-            mine = late[late[:, 0] == index]
-            values, failed = _cast(gathered_texts(data, mine), data_type)
+            values, failed = _cast(gathered_texts(data, late), data_type)
             for place in failed:
-                row = int(mine[place, 1])
+                row = int(late[place, 1])
                 why = self._reason(BAD_VALUE if kind == KIND_LATE else OUT_OF_RANGE, index)
                 if good[row]:
                     good[row] = False
                     rejections.append(Rejection(int(starts[row]), -1, why))
             if kind == KIND_FLOAT:
-                self._decimals[slot * self._rows_max + mine[:, 1]] = values.to_numpy(zero_copy_only=False)
+                self._decimals[slot * self._rows_max + late[:, 1]] = values.to_numpy(zero_copy_only=False)
         if kind == KIND_LATE:
             if not len(late):
                 return pa.nulls(rows, data_type)
             if len(values) == rows:
                 return values
             places = np.full(rows, -1, dtype=np.int64)
-            places[mine[:, 1]] = np.arange(len(mine))
+            places[late[:, 1]] = np.arange(len(late))
             return values.take(pa.array(places, mask=places < 0))
         nulls = int(self._table[index, COLUMN_NULLS])
         valid = self._valid[index * self._rows_max :][:rows]

@@ -21,7 +21,7 @@ from weir.operators.sources.json_entries import (
     sets_of,
     want,
 )
-from weir.operators.sources.json_late import RawValues, put_late_numbers
+from weir.operators.sources.json_late import RawValues, by_entry, put_late_numbers
 from weir.operators.sources.json_lists import ListValues
 from weir.operators.sources.json_scan import (
     ENTRY_COLUMNS,
@@ -163,10 +163,7 @@ class ScanColumns:
         raw: dict[int, pa.Array] = {}
         if late_count:
             put_late_numbers(data, late, self.table, self._rows_max, self.decimals)
-            # Sorted once: a look at all of them for each of many entries takes longer than their decoding. Entries are
-            # few enough for 16 bits, which NumPy sorts without comparisons.
-            late = late[np.argsort(late[:, 0].astype(np.int16), kind="stable")]
-            bounds = np.searchsorted(np.ascontiguousarray(late[:, 0]), np.arange(len(self.table) + 1))
+            late, bounds = by_entry(late, len(self.table))
             for entry, values in self._raw.items():
                 first, stop = bounds[entry], bounds[entry + 1]
                 raw[entry] = values.decode(data, late[first:stop], rows, good)

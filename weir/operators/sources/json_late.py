@@ -51,6 +51,20 @@ def _gathered(
     return out, offsets
 
 
+def by_entry(late: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Late values (int64, shape (values, 4)) by entry, in their order; and where those of each of ``count`` begin.
+
+    A look at all of them for each entry takes longer than their decoding, where there are many.
+    """
+    bounds = np.zeros(count + 1, dtype=np.int64)
+    np.cumsum(np.bincount(late[:, 0], minlength=count), out=bounds[1:])
+    if np.diff(bounds).max(initial=0) == len(late):
+        return late, bounds
+    # NumPy sorts 16 bits without comparisons.
+    entries = late[:, 0].astype(np.int16 if count < 1 << 15 else np.int64)
+    return late[np.argsort(entries, kind="stable")], bounds
+
+
 def gathered_texts(data: np.ndarray, late: np.ndarray) -> pa.Array:
     """Late values (int64, shape (values, 4)) as texts (large_string), in their order."""
     text, offsets = _gathered(data, late)
