@@ -56,7 +56,7 @@ def sum(column: str) -> AggregateCall:
 def min(column: str) -> AggregateCall:
     """Smallest value of a column: int64 over integers, float64 over floats, else of the column's type.
 
-    The column has numbers; in windows it may have texts or bytes too.
+    The column has numbers, decimals, dates, times, durations or booleans; in windows it may have texts or bytes too.
     """
     return AggregateCall("min", column)
 
@@ -64,7 +64,7 @@ def min(column: str) -> AggregateCall:
 def max(column: str) -> AggregateCall:
     """Largest value of a column: int64 over integers, float64 over floats, else of the column's type.
 
-    The column has numbers; in windows it may have texts or bytes too.
+    The column has numbers, decimals, dates, times, durations or booleans; in windows it may have texts or bytes too.
     """
     return AggregateCall("max", column)
 

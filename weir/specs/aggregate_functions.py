@@ -110,6 +110,8 @@ def aggregate_type(
         mend = "; of texts and bytes it goes with windows: key_by(...).window(...), window_all(...)"
     elif pat.is_decimal(dtype):
         mend = f"; {decimal_mend(column, dtype)}"
+    if function in ("min", "max") and _is_word(dtype):
+        return dtype
     if function in _BY_TIME and not is_number:
         if not _is_word(dtype):
             raise GraphError(

@@ -60,11 +60,18 @@ def words(
     if pat.is_floating(dtype):
         values, valid = numbers(aggregate, column, mask, pa.float64())
         return np.ascontiguousarray(values).view(np.int64), valid
+    return numbers(aggregate, as_numbers(column), mask, pa.int64())
+
+
+def as_numbers(column: pa.Array) -> pa.Array:
+    """Booleans, dates and times as int64; numbers as they are."""
+    dtype = column.type
     if pat.is_boolean(dtype):
-        column = column.cast(pa.int8())
-    elif pat.is_temporal(dtype):
-        column = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
-    return numbers(aggregate, column, mask, pa.int64())
+        return column.cast(pa.int64())
+    if pat.is_temporal(dtype):
+        found = column.view(pa.int32() if dtype.bit_width == 32 else pa.int64())
+        return found.cast(pa.int64())
+    return column
 
 
 def from_words(values: np.ndarray, valid: np.ndarray, dtype: pa.DataType) -> pa.Array:

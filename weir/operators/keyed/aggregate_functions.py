@@ -66,19 +66,22 @@ class SumAccumulator(Accumulator):
 
 
 class ExtremeAccumulator(Accumulator):
-    """Minimum or maximum: int64 for integers, float64 otherwise."""
+    """Minimum or maximum: float64 for floats, int64 for all others, which are numbers or what a number stands for."""
 
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
         """See :class:`Accumulator`."""
-        integers = self._dtype is not None and pa.types.is_integer(self._dtype)
-        values, valid = self._values(rows, pa.int64() if integers else pa.float64())
-        cells = state.cells if integers else state.cells.view(np.float64)
+        assert self._dtype is not None, "the graph checks that there is a column"
+        is_float = pa.types.is_floating(self._dtype)
+        values, valid = words(self.aggregate, rows.column, rows.mask)
+        cells = state.cells
+        if is_float:
+            values, cells = values.view(np.float64), cells.view(np.float64)
         out = np.empty(len(slots), dtype=cells.dtype)
         out_valid = np.empty(len(slots), dtype=np.uint8)
         largest = self.aggregate.function == "max"
         place = (self.cell, state.presence, self._byte, self._bit)
         kernels.running_extreme(slots, cells, *place, values, valid, largest, out, out_valid)
-        return array_of(out, out_valid)
+        return from_words(out.view(np.int64), out_valid, self._dtype)
 
 
 class MeanAccumulator(Accumulator):

@@ -10,7 +10,14 @@ import pyarrow as pa
 from weir import keys as weir_keys
 from weir.changes import CHANGE_FIELD
 from weir.errors import StateMismatchError, WeirError
-from weir.operators.aggregation.columns import array_of, numbers, rows_that_count
+from weir.operators.aggregation.columns import (
+    array_of,
+    as_numbers,
+    from_words,
+    numbers,
+    rows_that_count,
+    words,
+)
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.change_codes import (
@@ -134,6 +141,9 @@ class ChangelogAggregateOperator(Operator):
         column = None if aggregate.column is None else batch.column(aggregate.column)
         if aggregate.function == "count" or column is None:
             return None, mask if column is None else rows_that_count(column, mask)
+        if aggregate.function in EXTREMES:
+            values, valid = words(aggregate, column, mask)
+            return (values.view(np.float64) if pa.types.is_floating(column.type) else values), valid
         target = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
         return numbers(aggregate, column, mask, target)
 
@@ -208,7 +218,7 @@ class ChangelogAggregateOperator(Operator):
                 there = there[:-1]
             if len(there):
                 out[key], valid[key] = there[place], True
-        return array_of(out.view(np.float64) if is_float else out, valid)
+        return from_words(out, valid, dtype)
 
     def _told(
         self, batch: pa.RecordBatch, last_rows: np.ndarray, before: Totals, after: Totals
@@ -300,6 +310,7 @@ def _equal(left: pa.Array, right: pa.Array) -> np.ndarray:
     """Where both are equal, or both null; bits of floats are compared, so that a NaN is itself."""
     valid = left.is_valid().to_numpy(zero_copy_only=False)
     both = valid == right.is_valid().to_numpy(zero_copy_only=False)
-    bits = [np.ascontiguousarray(array.fill_null(0).to_numpy()).view(np.int64) for array in (left, right)]
+    filled = [as_numbers(array).fill_null(0).to_numpy() for array in (left, right)]
+    bits = [np.ascontiguousarray(array).view(np.int64) for array in filled]
     same: np.ndarray = both & ((bits[0] == bits[1]) | ~valid)
     return same

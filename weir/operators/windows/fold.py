@@ -67,7 +67,11 @@ class Fold(ABC):
         return numbers(self.aggregate, rows.column, rows.mask, target)
 
     def _present(self, values: np.ndarray, presence: np.ndarray) -> pa.Array:
-        return array_of(values, presence[:, self._byte] & self._bit != 0)
+        return array_of(values, self._is_present(presence))
+
+    def _is_present(self, presence: np.ndarray) -> np.ndarray:
+        found: np.ndarray = presence[:, self._byte] & self._bit != 0
+        return found
 
     def _overflow(self) -> WeirError:
         return WeirError(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.aggregation.columns import array_of, rows_that_count
+from weir.operators.aggregation.columns import array_of, from_words, rows_that_count, words
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.parts import make_parts
 from weir.operators.aggregation.rows import Cells, FoldRows, event_times
@@ -77,11 +77,13 @@ class SumFold(Fold):
 
 
 class ExtremeFold(Fold):
-    """Minimum or maximum: int64 for integers, float64 otherwise."""
+    """Minimum or maximum: float64 for floats, int64 for all others, which are numbers or what a number stands for."""
 
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
         """See :class:`Fold`."""
-        values, valid = self._values(rows, pa.int64() if self._is_integer else pa.float64())
+        values, valid = words(self.aggregate, rows.column, rows.mask)
+        if self._is_float:
+            values = values.view(np.float64)
         place = (self.cell, cells.presence, self._byte, self._bit)
         kernels.extreme(slots, self._typed(cells), *place, values, valid, self._is_largest)
 
@@ -101,14 +103,19 @@ class ExtremeFold(Fold):
 
     def results(self, cells: Cells) -> pa.Array:
         """See :class:`Fold`."""
-        return self._present(self._typed(cells)[:, self.cell], cells.presence)
+        assert self._dtype is not None, "the graph checks that there is a column"
+        return from_words(cells.integers[:, self.cell], self._is_present(cells.presence), self._dtype)
+
+    @property
+    def _is_float(self) -> bool:
+        return self._dtype is not None and pa.types.is_floating(self._dtype)
 
     @property
     def _is_largest(self) -> bool:
         return self.aggregate.function == "max"
 
     def _typed(self, cells: Cells) -> np.ndarray:
-        return cells.integers if self._is_integer else cells.floats
+        return cells.floats if self._is_float else cells.integers
 
 
 class MeanFold(Fold):
