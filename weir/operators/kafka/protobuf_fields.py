@@ -101,9 +101,9 @@ def _fits_one(part: Any, data_type: pa.DataType) -> bool:
     if message.full_name in WRAPPERS:
         return _fits_one(message.fields_by_name["value"], data_type)
     if message.full_name == TIMESTAMP:
-        return pa_types.is_timestamp(data_type) or pa_types.is_int64(data_type)
+        return bool(pa_types.is_timestamp(data_type) or pa_types.is_int64(data_type))
     if message.full_name == DURATION:
-        return pa_types.is_duration(data_type) or pa_types.is_int64(data_type)
+        return bool(pa_types.is_duration(data_type) or pa_types.is_int64(data_type))
     return False
 
 

@@ -42,7 +42,7 @@ class KeyText:
     @property
     def _wraps(self) -> bool:
         """Whether the bytes of the upper half of the values come before those of the lower half."""
-        return pat.is_uint64(_plain_type(self._columns[0].type))
+        return bool(pat.is_uint64(_plain_type(self._columns[0].type)))
 
     def encode(self, text: str) -> bytes:
         """The bytes of a key; of several columns the text is a JSON array.

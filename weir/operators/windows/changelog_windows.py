@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 
 from weir.operators.change_codes import change_codes
-from weir.operators.windows.kept_values import decoded
 from weir.operators.windows.process_windows import ProcessWindowOperator
+from weir.operators.windows.row_chunks import rows_of_chunk
 from weir.operators.windows.told_windows import ToldWindows
 from weir.records import UNNAMED_COLUMN, user_columns, with_times
 from weir.side_outputs import SideRows
@@ -33,7 +33,7 @@ class ChangelogWindowOperator(ProcessWindowOperator):
         chunks, numbers, rows = list[pa.RecordBatch](), list[int](), 0
         for number, (_, bounds, owners) in enumerate(self._with_owners(windows)):
             for pane_ms, owner in owners.items():
-                found = [decoded(data) for data in self._kept.of(owner)]
+                found = [rows_of_chunk(data) for data in self._kept.of(owner)]
                 chunks += found
                 numbers += [number] * len(found)
                 rows += sum(chunk.num_rows for chunk in found)
