@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.frames import frame_of
 from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.row_aggregates import RowAggregates
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate
@@ -70,7 +71,7 @@ class KeptRows:
         added = np.zeros(len(kept), dtype=np.int64)
         if adds:
             added = np.bincount(inverse, minlength=len(kept))
-            given = pl.DataFrame(batch.select(names))
+            given = frame_of(batch.select(names))
             pieces.append(given.with_columns(pl.Series(UNNAMED_COLUMN, inverse, dtype=pl.Int64)))
         rows = (
             pl.concat(pieces).sort(UNNAMED_COLUMN, maintain_order=True).drop(UNNAMED_COLUMN)

@@ -11,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.frames import frame_of
 from weir.local.collected import Collection
 from weir.operators.dead_letters import DeadLetterFile
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
@@ -39,9 +40,7 @@ class Rows:
 
     def to_polars(self, *, times: bool = False) -> pl.DataFrame:
         """A ``polars.DataFrame``."""
-        frame = pl.from_arrow(self.to_arrow(times=times))
-        assert isinstance(frame, pl.DataFrame)
-        return frame
+        return frame_of(self.to_arrow(times=times))
 
     def to_dicts(self, *, times: bool = False) -> list[dict[str, Any]]:
         """One dict for each row."""

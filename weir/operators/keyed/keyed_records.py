@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from weir.errors import WeirError
+from weir.frames import frame_of
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.side_rows import SideDicts
@@ -119,9 +119,7 @@ class Records(FlatMapOperator):
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The user columns of each row; Polars makes dicts five times faster than Arrow."""
-    frame = pl.from_arrow(batch.select(user_columns(batch.schema)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame.to_dicts()
+    return frame_of(batch.select(user_columns(batch.schema))).to_dicts()
 
 
 class Batches:

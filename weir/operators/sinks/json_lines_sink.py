@@ -7,14 +7,13 @@ import io
 import polars as pl
 import pyarrow as pa
 
+from weir.frames import frame_of
 from weir.records import user_columns
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
     """The user columns of a batch, one JSON object a line."""
-    frame = pl.from_arrow(batch.select(user_columns(batch.schema)))
-    assert isinstance(frame, pl.DataFrame)
-    return frame_lines(frame)
+    return frame_lines(frame_of(batch.select(user_columns(batch.schema))))
 
 
 def frame_lines(frame: pl.DataFrame) -> bytes:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from weir.frames import frame_of
 from weir.operators.sinks.json_lines_sink import frame_lines
 from weir.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
@@ -103,9 +104,7 @@ class _TextPart(PartWriter):
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Write the lines."""
-        frame = pl.from_arrow(rows)
-        assert isinstance(frame, pl.DataFrame)
-        self._stream.write(self._encode(frame))
+        self._stream.write(self._encode(frame_of(rows)))
 
     def flush(self) -> None:
         """Hand lines to the operating system."""

@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
+from weir.frames import has_arrays, whole_rows
 from weir.operators.base import AheadFilter, Operator, OperatorContext
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
@@ -29,6 +30,7 @@ class ExpressionInput:
         """Find the columns; selectors such as ``pl.all()`` see every user column, and no other."""
         self._all_columns = any(has_selector(e) for e in expressions)
         self._names = list(dict.fromkeys(name for e in expressions for name in named_columns(e)))
+        self._has_arrays: bool | None = None
 
     def frame(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """A frame with as many rows as the batch, at least one column."""
@@ -36,7 +38,12 @@ class ExpressionInput:
             names = [name for name in batch.schema.names if name not in SYSTEM_COLUMNS]
         else:
             names = self._names or [SYSTEM_COLUMNS[0]]
-        return pl.DataFrame(batch.select(names))  # four times faster than pl.from_arrow for small batches
+        chosen = batch.select(names)
+        if self._has_arrays is None:
+            # Types do not change from batch to batch, and looking at them takes longer than a small frame.
+            self._has_arrays = has_arrays(chosen.schema)
+        # Four times faster than pl.from_arrow for small batches.
+        return pl.DataFrame(whole_rows(chosen) if self._has_arrays else chosen)
 
 
 class FilterOperator(AheadFilter):

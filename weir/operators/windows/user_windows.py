@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from weir.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
+from weir.frames import frame_of
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.records import EVENT_TIME_COLUMN, user_columns
@@ -94,7 +95,7 @@ class RowsWindows(UserWindows):
         rows = pa.concat_batches(chunks)
         if rows.num_rows > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
-        frame = pl.DataFrame(rows.select(user_columns(rows.schema)))
+        frame = frame_of(rows.select(user_columns(rows.schema)))
         function = self._spec.factory
         name = getattr(function, "__qualname__", type(function).__name__)
         about = f"{self._about(key, window)} with {rows.num_rows:,} rows"
@@ -116,7 +117,7 @@ class AggregatorWindows(UserWindows):
         """See :class:`UserWindows`."""
         changed = []
         for owner, piece, data in zip(owners, pieces, self._kept.first(owners), strict=True):
-            frame = pl.DataFrame(piece.select(user_columns(piece.schema)))
+            frame = frame_of(piece.select(user_columns(piece.schema)))
             about = f"with {piece.num_rows:,} rows of one key"
 
             def added(data: bytes | None = data, frame: pl.DataFrame = frame) -> bytes:

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.frames import frame_of
 from weir.keyed_process import KeyedProcess
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.key_context import KeyContext
@@ -31,7 +32,7 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
         ties: also all rows whose value is that of the last of these. Else equal values go by the other columns, so that
             the result does not depend on the order in which rows come.
     """
-    frame = pl.DataFrame(batch).with_row_index(UNNAMED_COLUMN)
+    frame = frame_of(batch).with_row_index(UNNAMED_COLUMN)
     value, bounds = pl.col(by), list(WINDOW_BOUNDS)
     is_one = all(frame.get_column(name).n_unique() == 1 for name in bounds)
     best = value.max() if rows == 1 else value.rank("min", descending=True)
