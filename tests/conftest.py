@@ -40,6 +40,9 @@ def pytest_configure(config):
     # Containers often ask for none to be kept; then each worker, and many a process of a test, compiles all again.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     sys.dont_write_bytecode = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell script's background job ignores Ctrl-C, and so would every process of a test.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = getattr(config, "workerinput", None)
     if worker:
         os.environ[SHARE_VARIABLE] = f"{worker['workerid'].removeprefix('gw')}/{worker['workercount']}"
