@@ -68,12 +68,21 @@ def _once(reason: str) -> str:
     return rest if rest.lower().startswith(beginning.lower()) else reason
 
 
+def is_missing_table(error: BaseException) -> bool:
+    """Whether the database has refused a statement because it does not know a table."""
+    return isinstance(error, StateError) and _lacks_table(str(error).lower())
+
+
+def _lacks_table(reason: str) -> bool:
+    return "unconfigured table" in reason or ("table" in reason and "does not exist" in reason)
+
+
 def _mend(names: list[str], reason: str) -> str:
     if "CassErrorServerUnauthorized" in names or "permission" in reason:
         return "grant the permission to taskManager.cassandra.username, or name another user"
     if "CassErrorServerBadCredentials" in names or "authenticat" in reason or "credentials" in reason:
         return "mend taskManager.cassandra.username and password"
-    if "unconfigured table" in reason or ("table" in reason and "does not exist" in reason):
+    if _lacks_table(reason):
         return "create the table (the log has its statement), or set taskManager.cassandra.creates_tables to true"
     if "keyspace" in reason and ("does not exist" in reason or "not found" in reason):
         return "create the keyspace, or set taskManager.cassandra.creates_tables to true"

@@ -6,12 +6,14 @@ import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
+
 from weir.errors import StateError
 from weir.protocol.database_run import DatabaseRun
 from weir.state.cassandra.claim import RunClaim, bound
 from weir.state.cassandra.creation import create_tables
 from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, partitions_of
-from weir.state.cassandra.errors import Untyped
+from weir.state.cassandra.errors import Untyped, is_missing_table
 from weir.state.cassandra.schema import StateTable, TableStatements, statements_of
 from weir.state.cassandra.session import CheckCancelled, Session, never_cancelled
 
@@ -21,6 +23,8 @@ Change = tuple[bytes, bytes | None]
 
 #: Rows of the first page of a scan, of which often only one is wanted, and of the last ones.
 _PAGE_ROWS, _PAGE_ROWS_MAX = 16, 1_000
+#: A node takes in a table that another client has just created, and how often it is asked again.
+_NEW_TABLE_S_MAX, _NEW_TABLE_POLL_S = 10.0, 0.1
 
 
 class DatabaseTables(RunClaim):
@@ -55,7 +59,18 @@ class DatabaseTables(RunClaim):
     async def _prepare(self) -> None:
         for statements in self._statements.values():
             for text in (statements.read, statements.put, statements.delete):
-                await self.session.prepare(text)
+                await self._prepare_one(text)
+
+    async def _prepare_one(self, text: str) -> None:
+        """Another task manager may create the table now: the system's rows have it before the node knows it."""
+        patience_s = _NEW_TABLE_S_MAX if self.session.settings.creates_tables else 0.0
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(is_missing_table),
+            stop=stop_after_delay(patience_s),
+            wait=wait_fixed(_NEW_TABLE_POLL_S),
+            reraise=True,
+        )
+        await retrying(self.session.prepare, text)
 
     def get_many(
         self, keys: Sequence[bytes], check_cancelled: CheckCancelled = never_cancelled
