@@ -216,6 +216,18 @@ def test_a_missing_table_is_named_with_the_mend_and_its_statement_is_logged(
     assert "must exist: CREATE KEYSPACE IF NOT EXISTS conformance WITH replication" in caplog.text
 
 
+def test_a_table_that_another_process_creates_meanwhile_is_waited_for(opened: Any) -> None:
+    states = {"count": StateSettings(table="created_later")}
+    early, creator = opened(creates=False, states=states), opened(creates=False, states=states)
+    with ThreadPoolExecutor(1) as pool:
+        # As where the system's rows have the table already, and the node does not.
+        prepared = pool.submit(early.session.run, early._prepare())
+        with pytest.raises(TimeoutError):
+            prepared.result(timeout=0.5)
+        creator.create()
+        prepared.result(timeout=60)
+
+
 def test_what_the_database_refuses_is_told_with_the_setting(opened: Any) -> None:
     opened()
     admin = opened(states={"count": StateSettings(table="spread_out", layout="global")})
