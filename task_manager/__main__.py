@@ -11,8 +11,9 @@ from typing import Annotated
 
 # Each subtask has a thread of its own; a pool of threads below each of them would only add switches.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
-# Arrow's allocator keeps what was freed; read when pyarrow is loaded. See ``keep_freed_memory``.
-os.environ.setdefault("MIMALLOC_PURGE_DELAY", "-1")
+# Arrow takes the C library's blocks, which are kept when they are freed: see ``keep_freed_memory``. Read when pyarrow is
+# loaded. Of Arrow's own allocator, blocks that another thread frees were new from the kernel again and again.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 import typer
 
