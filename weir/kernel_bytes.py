@@ -102,12 +102,11 @@ def leading_zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-@untyped_intrinsic
-def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
-    """Copy 32 bytes from any address to any address."""
+def _copies(signature_args: Any, count: int) -> Any:
+    """What copies so many bytes from an array to an array, for arguments as :func:`copy_block` has them."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 32)
+        vector = ir.VectorType(ir.IntType(8), count)
         to_array = context.make_array(signature.args[0])(context, builder, args[0])
         from_array = context.make_array(signature.args[2])(context, builder, args[2])
         pointers = [
@@ -117,7 +116,20 @@ def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) 
         builder.store(builder.load(pointers[1], align=1), pointers[0], align=1)
         return context.get_dummy_value()
 
+    target, source = signature_args
     return types.void(target, types.int64, source, types.int64), codegen
+
+
+@untyped_intrinsic
+def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
+    """Copy 32 bytes from any address to any address."""
+    return _copies((target, source), 32)
+
+
+@untyped_intrinsic
+def copy_half_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
+    """As :func:`copy_block`, 16 bytes."""
+    return _copies((target, source), 16)
 
 
 @untyped_intrinsic
