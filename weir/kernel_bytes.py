@@ -133,11 +133,11 @@ def copy_half_block(typing_context: Any, target: Any, to: Any, source: Any, at: 
 
 
 @untyped_intrinsic
-def copy_block_to(typing_context: Any, address: Any, source: Any, at: Any) -> Any:
-    """As :func:`copy_block`, to an address in memory."""
+def copy_line_to(typing_context: Any, address: Any, source: Any, at: Any) -> Any:
+    """Copy 64 bytes from any address to an address in memory."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        vector = ir.VectorType(ir.IntType(8), 32)
+        vector = ir.VectorType(ir.IntType(8), 64)
         array = context.make_array(signature.args[1])(context, builder, args[1])
         pointer = builder.bitcast(builder.gep(array.data, [args[2]]), vector.as_pointer())
         target = builder.inttoptr(args[0], vector.as_pointer())
@@ -174,16 +174,30 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Have an item of an array in the caches soon, for reading; the index may be anything, nothing is read."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        byte, number = ir.IntType(8), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
-        function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        # To read, into all caches, data.
-        how = [ir.Constant(number, value) for value in (0, 3, 1)]
-        pointer = builder.bitcast(byte_pointer(context, builder, signature, arguments), byte.as_pointer())
-        builder.call(function, [pointer, *how])
+        _fetch(builder, byte_pointer(context, builder, signature, arguments), 0)
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
+
+
+@untyped_intrinsic
+def prefetch_to_write(typing_context: Any, address: Any) -> Any:
+    """Have an address of memory in the caches soon, for writing; it may be anything, nothing is read or written."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        _fetch(builder, builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()), 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+def _fetch(builder: Any, pointer: Any, is_written: int) -> None:
+    byte, number = ir.IntType(8), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), number, number, number])
+    function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # Into all caches, data.
+    how = [ir.Constant(number, value) for value in (is_written, 3, 1)]
+    builder.call(function, [builder.bitcast(pointer, byte.as_pointer()), *how])
 
 
 @byte_kernel_part
