@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import load4, load8, same_bytes
-from weir.kernels import brief_kernel, byte_kernel, kernel, kernel_part
+from weir.kernel_bytes import byte_at, load4, load8, same_bytes
+from weir.kernels import brief_kernel, byte_kernel, byte_kernel_part, kernel
 
 
 def _input(dtype: Any) -> Any:
@@ -48,29 +48,29 @@ TAG_INTEGER = 1
 TAG_BYTES = 2
 
 
-@kernel_part
+@byte_kernel_part
 def _rotate(value: Any, bits: Any) -> Any:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@kernel_part
+@byte_kernel_part
 def _round(lane: Any, word: Any) -> Any:
     return _rotate(lane + word * PRIME_2, 31) * PRIME_1
 
 
-@kernel_part
+@byte_kernel_part
 def _mix_word(value: Any, word: Any) -> Any:
     return _rotate(value ^ _round(np.uint64(0), word), 27) * PRIME_1 + PRIME_4
 
 
-@kernel_part
+@byte_kernel_part
 def _avalanche(value: Any) -> Any:
     value = (value ^ (value >> np.uint64(33))) * PRIME_2
     value = (value ^ (value >> np.uint64(29))) * PRIME_3
     return value ^ (value >> np.uint64(32))
 
 
-@kernel_part
+@byte_kernel_part
 def _swap_bytes(value: Any) -> Any:
     value = ((value & np.uint64(0x00FF00FF00FF00FF)) << np.uint64(8)) | (
         (value >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
@@ -81,12 +81,12 @@ def _swap_bytes(value: Any) -> Any:
     return (value << np.uint64(32)) | (value >> np.uint64(32))
 
 
-@kernel_part
+@byte_kernel_part
 def _merge_lane(value: Any, lane: Any) -> Any:
     return (value ^ _round(np.uint64(0), lane)) * PRIME_1 + PRIME_4
 
 
-@kernel_part
+@byte_kernel_part
 def _long_start(data: Any, start: Any, stop: Any) -> Any:
     """The hash state after all whole blocks of 32 bytes; only for keys of at least 32 bytes."""
     lane_1, lane_2, lane_3, lane_4 = LANE_1, PRIME_2, np.uint64(0), LANE_4
@@ -103,7 +103,7 @@ def _long_start(data: Any, start: Any, stop: Any) -> Any:
     return value
 
 
-@kernel_part
+@byte_kernel_part
 def _hash(data: Any, position: Any, stop: Any) -> Any:
     """XXH64 of ``data[position:stop]``."""
     length = stop - position
@@ -113,19 +113,23 @@ def _hash(data: Any, position: Any, stop: Any) -> Any:
     else:
         value = PRIME_5
     value += np.uint64(length)
-    while position + 8 <= stop:
+    # Each power of two by itself: most keys of a batch take the same way, which a loop would not.
+    if length & 16:
+        value = _mix_word(_mix_word(value, load8(data, position)), load8(data, position + 8))
+        position += 16
+    if length & 8:
         value = _mix_word(value, load8(data, position))
         position += 8
-    if position + 4 <= stop:
+    if length & 4:
         value = _rotate(value ^ (load4(data, position) * PRIME_1), 23) * PRIME_2 + PRIME_3
         position += 4
     while position < stop:
-        value = _rotate(value ^ (np.uint64(data[position]) * PRIME_5), 11) * PRIME_1
+        value = _rotate(value ^ (np.uint64(byte_at(data, position)) * PRIME_5), 11) * PRIME_1
         position += 1
     return _avalanche(value)
 
 
-@kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
+@byte_kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
 def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
     """XXH64 of ``data[offsets[i]:offsets[i + 1]]`` into ``hashes[i]``, shape (rows,)."""
     for row in range(hashes.size):
@@ -153,7 +157,28 @@ def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
         groups[row] = ((hashes[row] >> np.uint64(32)) * max_parallelism) >> np.uint64(32)
 
 
-@kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
+@byte_kernel_part
+def _order_by_two(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> None:
+    """See :func:`order_by_destination`, of two subtasks: in a third of the time, as no row waits for the one before."""
+    group_count = np.uint64(group_to_subtask.size)
+    zeros = np.int64(0)
+    last = order.size - 1
+    for row in range(order.size):
+        group = ((hashes[row] >> np.uint64(32)) * group_count) >> np.uint64(32)
+        is_one = np.int64(group_to_subtask[group])
+        # Rows of the second one from the end. A mask is no branch.
+        ones_at = last - row + zeros
+        order[np.uint64(zeros + ((ones_at - zeros) & -is_one))] = row
+        zeros += 1 - is_one
+    for place in range((order.size - zeros) >> 1):
+        first, other = zeros + place, last - place
+        order[first], order[other] = order[other], order[first]
+    positions[1] = zeros
+    positions[2] = order.size
+    positions[3] = order.size
+
+
+@byte_kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
 def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> bool:
     """Row numbers by destination, stable, into ``order``; False if the table names an unknown subtask.
 
@@ -164,6 +189,9 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     for group in range(group_to_subtask.size):
         if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:
             return False
+    if subtasks == 2:
+        _order_by_two(hashes, group_to_subtask, positions, order)
+        return True
     group_count = np.uint64(group_to_subtask.size)
     for row in range(order.size):
         group = ((hashes[row] >> np.uint64(32)) * group_count) >> np.uint64(32)

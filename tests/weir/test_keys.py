@@ -260,6 +260,19 @@ def test_partition_is_a_stable_sort(values, subtask_count, max_parallelism, rand
     assert np.diff(offsets).tolist() == np.bincount(destinations, minlength=subtask_count).tolist()
 
 
+@pytest.mark.parametrize("destinations", [[0], [1], [0, 1], [1, 0, 0, 0]])
+def test_two_destinations_have_their_rows_in_order(destinations):
+    """Also where one of them has none, and of numbers of rows that are even and odd."""
+    table = np.array(destinations, dtype=np.int32)
+    rng = np.random.default_rng(len(destinations))
+    for rows in (*range(40), 10_001):
+        hashes = rng.integers(0, 2**64, rows, dtype=np.uint64)
+        of_rows = table[key_groups(hashes, len(table))]
+        order, offsets = partition_hashes(hashes, table, 2)
+        assert order.tolist() == np.argsort(of_rows, kind="stable").tolist()
+        assert offsets.tolist() == [0, rows - int(of_rows.sum()), rows]
+
+
 def test_partition_refuses_what_is_out_of_range():
     hashes = np.array([2**64 - 1], np.uint64)
     for table in (np.array([0, 0, 0, 2], np.int32), np.array([0, 0, 0, -1], np.int32)):
