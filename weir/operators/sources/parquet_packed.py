@@ -4,7 +4,7 @@ A page of long texts is larger than the processor's cache: read, decompressed an
 goes to memory, or a cache far away, and comes back, twice. Here it goes through a window. Writers of Snappy compress
 64 KiB at a time, each for itself, so that no byte before a window is needed again; a page that was written in another
 way is read as a whole, as every page that is not as it says. What a compressor stored as it is, because it
-does not repeat, is read from the file to its place in the window.
+does not repeat, is read from the file to its place in the window, and by the same call what comes next.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ _LITERAL, _FILLED, _BEFORE, _SIZE = range(5, 9)
 _AT, _TEXT_LEFT = range(9, 11)
 #: The page in which it stands, by where it begins, and the rows before the next one; no page begins at 0.
 _PAGE, _ROW = range(11, 13)
-_PLACES = 13
+#: Where the system is told of two places to read to: an address and bytes of each.
+_VECTOR, _VECTOR_PLACES = 13, 2
+_PLACES = _VECTOR + 2 * _VECTOR_PLACES
 
 _external: Any = TYPES.ExternalFunction
-#: The C library's, with an address as a number.
+#: The C library's, with addresses as numbers.
 _pread = _external("pread", INT(TYPES.int32, INT, TYPES.uint64, INT))
+_preadv = _external("preadv", INT(TYPES.int32, INT, TYPES.int32, INT))
 
 
 #: Columns of the array of pages that follow what a :class:`PackedPage` has, and its rows.
@@ -113,6 +116,29 @@ def _read_piece(descriptor: int, packed: np.ndarray, places: np.ndarray) -> bool
 
 
 @byte_kernel_part
+def _read_at_once(
+    descriptor: int, window: np.ndarray, packed: np.ndarray, places: np.ndarray, count: int
+) -> int:
+    """Read so many bytes of a literal to the window, and what follows its last one to the place of compressed bytes.
+
+    No compressed bytes are left. Returns how many bytes of the literal were read; 0 or less: it cannot be read.
+    """
+    more = 0
+    if count == places[_LITERAL]:
+        more = min(_SMALL_PIECE_BYTES, places[_FILE_LEFT] - count)
+    places[_VECTOR], places[_VECTOR + 1] = window.ctypes.data + places[_FILLED], count
+    places[_VECTOR + 2], places[_VECTOR + 3] = packed.ctypes.data, more
+    vector = places.ctypes.data + _VECTOR * places.itemsize
+    read = _preadv(descriptor, vector, _VECTOR_PLACES, places[_FILE_AT])
+    if read > 0:
+        places[_FILE_AT] += read
+        places[_FILE_LEFT] -= read
+        places[_PIECE] = _SMALL_PIECE_BYTES
+        places[_PACKED_AT], places[_PACKED_END] = 0, max(0, read - count)
+    return min(count, read)
+
+
+@byte_kernel_part
 def _fill_literal(descriptor: int, window: np.ndarray, packed: np.ndarray, places: np.ndarray) -> bool:
     """Put some of a literal into the window."""
     filled = places[_FILLED]
@@ -123,12 +149,9 @@ def _fill_literal(descriptor: int, window: np.ndarray, packed: np.ndarray, place
         copy_text(packed, places[_PACKED_AT], count, window, filled, len(packed) - PADDING_BYTES)
         places[_PACKED_AT] += count
     elif count >= _AT_ONCE_BYTES and count <= places[_FILE_LEFT]:
-        count = _pread(descriptor, window.ctypes.data + filled, count, places[_FILE_AT])
+        count = _read_at_once(descriptor, window, packed, places, count)
         if count <= 0:
             return False
-        places[_FILE_AT] += count
-        places[_FILE_LEFT] -= count
-        places[_PIECE] = _SMALL_PIECE_BYTES
     else:
         return bool(places[_FILE_LEFT] > 0 and _read_piece(descriptor, packed, places))
     places[_LITERAL] -= count
