@@ -159,13 +159,6 @@ def read_head(head: bytes) -> data_pb2.ChannelFrame:
         raise HandshakeError(f"a frame on a link is damaged: {error}") from error
 
 
-def is_plain_batch(frame: data_pb2.ChannelFrame) -> bool:
-    """Whether it is a batch with a known schema and a body: then all such heads of its channel are the same bytes."""
-    if frame.WhichOneof("element") != "batch":
-        return False
-    return not frame.batch.arrow_schema and not frame.batch.HasField("shared")
-
-
 def read_replies(head: bytes) -> data_pb2.LinkReply:
     """What the receiving side has told.
 
@@ -183,6 +176,8 @@ class FrameDecoder:
 
     def __init__(self) -> None:
         self._schema: pa.Schema | None = None
+        #: The same with texts as bytes; None: it was not needed yet.
+        self._as_bytes: pa.Schema | None = None
 
     def decode(self, frame: data_pb2.ChannelFrame, body: pa.Buffer | None = None) -> Element:
         """One element from one frame.
@@ -222,31 +217,38 @@ class FrameDecoder:
         try:
             if arrow_schema:
                 self._schema = pa.ipc.read_schema(pa.py_buffer(arrow_schema))
+                self._as_bytes = None
             if self._schema is None:
                 raise HandshakeError("a record batch came before its schema")
             if body is None:
                 raise HandshakeError("a record batch on a data channel is damaged: it has no body")
-            batch = pa.ipc.read_record_batch(body, self._schema)
             if is_shared:
-                _validate_places(batch)
-            else:
-                batch.validate(full=True)
+                return self._read_places(body, self._schema)
+            batch = pa.ipc.read_record_batch(body, self._schema)
+            batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
         return batch
+
+    def _read_places(self, body: pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
+        """Read a batch and validate all of it but the texts of columns.
+
+        To read it once more, as bytes, costs half of what it costs to look at its columns one by one.
+
+        Raises:
+            pa.ArrowException: something is wrong.
+        """
+        if self._as_bytes is None:
+            self._as_bytes = _texts_as_bytes(schema)
+        message = pa.ipc.read_message(body)
+        pa.ipc.read_record_batch(message, self._as_bytes).validate(full=True)
+        return pa.ipc.read_record_batch(message, schema)
 
 
 #: Bytes of the same form as texts.
 _AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
 
 
-def _validate_places(batch: pa.RecordBatch) -> None:
-    """As ``batch.validate(full=True)``, but that it does not read the texts of columns.
-
-    Raises:
-        pa.ArrowException: something is wrong.
-    """
-    batch.validate()
-    for column in batch.columns:
-        seen_as = _AS_BYTES.get(column.type)
-        (column if seen_as is None else column.view(seen_as)).validate(full=True)
+def _texts_as_bytes(schema: pa.Schema) -> pa.Schema:
+    """Returns the schema by which columns of texts are read as bytes."""
+    return pa.schema([field.with_type(_AS_BYTES.get(field.type, field.type)) for field in schema])

@@ -11,7 +11,7 @@ from functools import partial
 import pyarrow as pa
 
 from task_manager.exchange.deliveries import Delivery, no_release
-from task_manager.exchange.frames import FrameDecoder, is_plain_batch, read_head, reply_frame
+from task_manager.exchange.frames import FrameDecoder, read_head, reply_frame
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.lending import Lending
 from task_manager.exchange.shared_memory import ReceivedMemory
@@ -123,17 +123,23 @@ class ReceivingLink:
 
     def _take(self, head: bytes, body: pa.Buffer | None) -> None:
         frame = read_head(head)
-        number = frame.channel_number
-        if is_plain_batch(frame) and len(self._plain_heads) < _PLAIN_HEADS_MAX:
-            self._plain_heads[head] = number
-        if frame.WhichOneof("element") == "batch" and frame.batch.HasField("shared"):
+        number, is_batch = frame.channel_number, frame.HasField("batch")
+        is_shared = is_batch and frame.batch.HasField("shared")
+        if is_shared:
             # Also of a channel that is not taken any more: the part is free again when the buffer is gone.
             body = self._shared_part(frame.batch.shared)
+        elif is_batch and not frame.batch.arrow_schema and len(self._plain_heads) < _PLAIN_HEADS_MAX:
+            # All heads of batches of this channel whose schema is known are the same bytes.
+            self._plain_heads[head] = number
         try:
+            receiving = self._channels.get(number)
             if frame.HasField("handshake"):
                 self._open(number, frame.handshake)
-            elif number in self._channels:
-                self._deliver(number, self._channels[number], frame, body)
+            elif is_batch and receiving is not None:
+                batch = receiving.decoder.decode_batch(body, frame.batch.arrow_schema, is_shared=is_shared)
+                self._put_batch(number, receiving, batch, body)
+            elif receiving is not None:
+                self._deliver(number, receiving, frame)
         except HandshakeError as error:
             self._refuse(number, error)
 
@@ -158,16 +164,11 @@ class ReceivingLink:
         self._channels[number] = _Receiving(channel, inbox)
         self._tell(data_pb2.ChannelReply(channel_number=number))
 
-    def _deliver(
-        self, number: int, receiving: _Receiving, frame: data_pb2.ChannelFrame, body: pa.Buffer | None
-    ) -> None:
+    def _deliver(self, number: int, receiving: _Receiving, frame: data_pb2.ChannelFrame) -> None:
         if frame.HasField("closed"):
             del self._channels[number]
             return
-        element = receiving.decoder.decode(frame, body)
-        if isinstance(element, pa.RecordBatch):
-            self._put_batch(number, receiving, element, body)
-            return
+        element = receiving.decoder.decode(frame)
         release = no_release
         if isinstance(element, EndOfStream):
             # Known until the consumer has come so far, so that all credits get back.

@@ -11,6 +11,7 @@ them (:meth:`SentMemory.reserve`), and the rest of it is put around them.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -104,9 +105,9 @@ class SharedRoom:
     It is free again when nothing refers to the texts any more, unless the message was sent.
     """
 
-    def __init__(self, memory: np.ndarray, part: _Reserved, unused: deque[_Reserved]) -> None:
+    def __init__(self, memory: np.ndarray, address: int, part: _Reserved, unused: deque[_Reserved]) -> None:
         """Made by :meth:`SentMemory.reserve`."""
-        self.address: int = memory.ctypes.data + part.texts_at
+        self.address = address
         self._memory = memory
         self._part = part
         self._unused = unused
@@ -158,7 +159,7 @@ class SentMemory:
                 return None
             part = _Reserved(at, size_bytes, at + before_bytes)
             self._reserved[part.texts_at] = part
-        return SharedRoom(self._bytes, part, self._unused)
+        return SharedRoom(self._bytes, self._begin + part.texts_at, part, self._unused)
 
     def put(self, pieces: Sequence[bytes | pa.Buffer]) -> tuple[int, int] | None:
         """Copy pieces one after the other; returns where they begin and their bytes. None: there is no room.
@@ -175,11 +176,12 @@ class SentMemory:
             return None
         to = at
         for piece in pieces:
-            is_there = isinstance(piece, pa.Buffer) and piece.address == self._begin + to
-            if len(piece) and not is_there:
+            size = len(piece)
+            source = piece.address if isinstance(piece, pa.Buffer) else piece
+            if size and source != self._begin + to:
                 # Without the GIL.
-                np.copyto(self._bytes[to : to + len(piece)], np.frombuffer(piece, dtype=np.uint8))
-            to += len(piece)
+                ctypes.memmove(self._begin + to, source, size)
+            to += size
         return at, size_bytes
 
     def _place_around(self, pieces: Sequence[bytes | pa.Buffer], size_bytes: int) -> int | None:
@@ -231,6 +233,8 @@ class ReceivedMemory:
             raise HandshakeError("memory that another task manager shares is not sealed")
         size_bytes = os.fstat(descriptor).st_size
         self._bytes = np.frombuffer(mmap.mmap(descriptor, size_bytes, prot=mmap.PROT_READ), dtype=np.uint8)
+        self._begin: int = self._bytes.ctypes.data
+        self._size_bytes = size_bytes
         #: Parts to which nothing refers any more, and of which the sender was not told yet. No lock: what appends to it
         #: may run at any moment, in any thread.
         self._freed: deque[int] = deque()
@@ -241,11 +245,9 @@ class ReceivedMemory:
         Raises:
             HandshakeError: it is not within the memory.
         """
-        if not 0 <= at <= at + size_bytes <= len(self._bytes):
+        if not 0 <= at <= at + size_bytes <= self._size_bytes:
             raise HandshakeError(f"a batch is said to be at {at}, beyond the memory that is shared")
-        return pa.foreign_buffer(
-            self._bytes.ctypes.data + at, size_bytes, _Part(self._bytes, at, self._freed)
-        )
+        return pa.foreign_buffer(self._begin + at, size_bytes, _Part(self._bytes, at, self._freed))
 
     def take_freed(self) -> list[int]:
         """Parts that became free since the last call."""
