@@ -110,6 +110,7 @@ class SimulatedChannel:
         """``link``: what is sent for the same one to the same process keeps its order."""
         self.gate = gate
         self.is_remote = True
+        self.shares_memory = False
         self.batch_bytes_max: int | None = None
         self._link, self._source, self._target = link, source, target
         self._identity, self._channel = identity, channel

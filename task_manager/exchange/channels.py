@@ -28,6 +28,11 @@ class Channel(Protocol):
     #: Bytes that one batch may have; larger ones must be cut. None: any.
     batch_bytes_max: int | None
 
+    @property
+    def shares_memory(self) -> bool:
+        """Whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
+        ...
+
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element after all earlier ones; never waits. The sender has looked at the gate before.
 
@@ -65,6 +70,7 @@ class LocalChannel:
     def __init__(self, gate: CreditGate, inbox: Inbox, channel: ChannelId) -> None:
         self.gate = gate
         self.is_remote = False
+        self.shares_memory = True
         self.batch_bytes_max: int | None = None
         self._inbox = inbox
         self._channel = channel

@@ -106,8 +106,16 @@ class CreditGate:
             return 0.0
 
     @property
+    def bytes_max(self) -> int:
+        """Bytes that may be in flight."""
+        return self._limits.bytes_max
+
+    @property
     def batch_bytes_max(self) -> int:
-        """Rows of more bytes are to be cut: two batches are in flight at a time, so that the receiver need not wait."""
+        """Rows of more bytes are to be cut: two batches are in flight at a time, so that the receiver need not wait.
+
+        Not where memory is shared, and all of them fit: the next batch is at the receiver as soon as this one is done.
+        """
         return max(1, self._limits.bytes_max // 2)
 
     def has_room(self, size_bytes: int) -> bool:

@@ -273,7 +273,7 @@ class OutputEdge:
         limits = None
         if late is not None:
             bytes_max = min(writer.batch_bytes_max for writer in self.writers)
-            limits = PartLimits(self._policy.rows_max, bytes_max)
+            limits = PartLimits(self._policy.whole_rows_max, bytes_max)
         for index, rows, size_bytes in split_by_owner(
             batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts, limits
         ):

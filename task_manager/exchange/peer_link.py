@@ -320,6 +320,11 @@ class RemoteChannel:
         self.gate.fail(error)
         self._accepted.set()
 
+    @property
+    def shares_memory(self) -> bool:
+        """See ``channels.Channel``."""
+        return self._link.memory is not None
+
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element; see ``channels.Channel``."""
         if isinstance(element, pa.RecordBatch):

@@ -41,6 +41,11 @@ class BatchPolicy:
     #: So do rows of this many bytes.
     bytes_max: float = float("inf")
 
+    @property
+    def whole_rows_max(self) -> int:
+        """A batch of so many rows leaves as it is: halves of a large one mostly have a few more than ``rows_max``."""
+        return self.rows_max + self.rows_max // 8
+
 
 @dataclass(slots=True)
 class _Waiting:
@@ -51,6 +56,8 @@ class _Waiting:
     size_bytes: int
     #: Whether that is more than an upper bound.
     is_exact: bool
+    #: What is left of a batch that had too many bytes.
+    is_rest: bool = False
 
 
 class Passing:
@@ -80,6 +87,7 @@ class ChannelWriter:
         self.channel = channel
         self._clock = channel.gate.clock
         self._policy = policy
+        self._whole_rows_max = policy.whole_rows_max
         self._pending: deque[_Waiting | ControlElement | Passing] = deque()
         self._rows = 0
         self._bytes = 0
@@ -105,8 +113,19 @@ class ChannelWriter:
     @property
     def batch_bytes_max(self) -> int:
         """Rows of more bytes are cut before they leave."""
-        limit, credit = self.channel.batch_bytes_max, self.channel.gate.batch_bytes_max
-        return credit if limit is None else min(limit, credit)
+        channel = self.channel
+        return (
+            self._within_message(channel.gate.bytes_max) if channel.shares_memory else self._joined_bytes_max
+        )
+
+    @property
+    def _joined_bytes_max(self) -> int:
+        """Rows are joined, and cut, to batches of at most so many bytes."""
+        return self._within_message(self.channel.gate.batch_bytes_max)
+
+    def _within_message(self, size_bytes: int) -> int:
+        limit = self.channel.batch_bytes_max
+        return size_bytes if limit is None else min(limit, size_bytes)
 
     @property
     def rows(self) -> int:
@@ -219,9 +238,9 @@ class ChannelWriter:
         for batch in batches:
             self._append(batch, None)
         while self._rows:
-            item = self._gather(self._policy.rows_max, self.batch_bytes_max)
+            item = self._gather(self._rows, self._joined_bytes_max)
             assert item is not None, "rows wait"
-            batch, size_bytes = self._cut(item, self.batch_bytes_max)
+            batch, size_bytes = self._cut(item)
             self._check_size(size_bytes)
             self._send(batch, size_bytes)
 
@@ -238,12 +257,14 @@ class ChannelWriter:
         As :meth:`_send_rows` would, which takes a small batch as long as all else that it meets here.
         """
         item, gate = self._pending[0], self.channel.gate
-        if not isinstance(item, _Waiting) or not item.is_exact or item.size_bytes > gate.batch_bytes_max:
+        if not isinstance(item, _Waiting) or not item.is_exact or item.is_rest:
             return False
-        limit = self.channel.batch_bytes_max
-        if self._rows > min(gate.rows_free, self._policy.rows_max) or not gate.has_room(item.size_bytes):
+        if self._rows > min(gate.rows_free, self._whole_rows_max) or not gate.has_room(item.size_bytes):
             return False
-        if limit is not None and item.size_bytes > limit:
+        limit, size_bytes = self.channel.batch_bytes_max, item.size_bytes
+        if limit is not None and size_bytes > limit:
+            return False
+        if size_bytes > gate.batch_bytes_max and size_bytes > self.batch_bytes_max:
             return False
         self.channel.send(item.batch, item.size_bytes)
         self._pending.clear()
@@ -257,10 +278,10 @@ class ChannelWriter:
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""
         gate = self.channel.gate
-        item = self._gather(min(gate.rows_free, self._policy.rows_max), self.batch_bytes_max)
+        item = self._gather(gate.rows_free, self._joined_bytes_max)
         if item is None:
             return False
-        batch, size_bytes = self._cut(item, self.batch_bytes_max)
+        batch, size_bytes = self._cut(item)
         self._check_size(size_bytes)
         if not gate.has_room(size_bytes):
             self._put_back(_Waiting(batch, size_bytes, is_exact=True))
@@ -292,9 +313,13 @@ class ChannelWriter:
         if rows < 0:
             self._arrivals.appendleft((-rows, since_s))
 
-    def _gather(self, rows_max: int, bytes_max: int) -> _Waiting | None:
-        """Take up to ``rows_max`` leading rows as one batch of one schema; joined ones have ``bytes_max`` at most."""
+    def _gather(self, rows_free: int, bytes_max: int) -> _Waiting | None:
+        """Take leading rows as one batch of one schema, at most as many as are free and the policy lets leave together.
+
+        Joined ones have ``bytes_max`` at most.
+        """
         parts: list[_Waiting] = []
+        rows_max = self._leading_rows_max(rows_free)
         rows = size_bytes = 0
         # Small batches are joined: a message costs the same whatever is in it. Large ones would only be copied.
         while rows < rows_max and size_bytes < JOINED_BYTES and self._pending:
@@ -324,13 +349,24 @@ class ChannelWriter:
         joined = pa.concat_batches([item.batch for item in parts])
         return _Waiting(joined, size_bytes, all(item.is_exact for item in parts))
 
-    def _cut(self, item: _Waiting, bytes_max: int) -> tuple[pa.RecordBatch, int]:
-        """Put rows back until the batch has at most so many bytes, or one row; returns it and its bytes."""
+    def _leading_rows_max(self, rows_free: int) -> int:
+        """How many rows may leave together: the first batch whole, if it has hardly more than others."""
+        head, rows_max = self._pending[0] if self._pending else None, self._policy.rows_max
+        first = head.batch.num_rows if isinstance(head, _Waiting) else 0
+        return min(rows_free, first if rows_max < first <= self._whole_rows_max else rows_max)
+
+    def _cut(self, item: _Waiting) -> tuple[pa.RecordBatch, int]:
+        """Put rows back from a batch that has too many bytes, but for one row; returns the rest and its bytes."""
         batch = item.batch
         size_bytes = item.size_bytes if item.is_exact else batch_bytes(batch)
+        if not item.is_rest and size_bytes <= self.batch_bytes_max:
+            return batch, size_bytes
+        bytes_max = self._joined_bytes_max
         while size_bytes > bytes_max and batch.num_rows > 1:
             rows = min(max(1, batch.num_rows * bytes_max // size_bytes), batch.num_rows - 1)
-            self._put_back(_measured(batch.slice(rows)))
+            rest = _measured(batch.slice(rows))
+            rest.is_rest = True
+            self._put_back(rest)
             batch = batch.slice(0, rows)
             size_bytes = batch_bytes(batch)
         return batch, size_bytes
@@ -352,5 +388,5 @@ def _split(item: _Waiting, rows: int) -> tuple[_Waiting, _Waiting]:
     """The first rows, and the others; bytes are shared by rows."""
     batch = item.batch
     share = item.size_bytes * rows // batch.num_rows
-    first = _Waiting(batch.slice(0, rows), share, is_exact=False)
-    return first, _Waiting(batch.slice(rows), item.size_bytes - share, is_exact=False)
+    first = _Waiting(batch.slice(0, rows), share, is_exact=False, is_rest=item.is_rest)
+    return first, _Waiting(batch.slice(rows), item.size_bytes - share, is_exact=False, is_rest=item.is_rest)

@@ -122,7 +122,8 @@ def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut
     output.finish()
     parts = [element for element in added if isinstance(element, pa.RecordBatch)]
     assert sum(part.num_rows for part in parts) == 600
-    assert all(part.num_rows <= 100 and part.nbytes <= bytes_max for part in parts)
+    # An eighth more than the policy says leaves as it is.
+    assert all(part.num_rows <= 112 and part.nbytes <= bytes_max for part in parts)
 
 
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)

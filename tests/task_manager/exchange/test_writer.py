@@ -115,6 +115,26 @@ def test_a_batch_of_many_bytes_leaves_in_pieces_that_fit_the_channel():
     assert pa.concat_batches(pieces).equals(rows)
 
 
+@pytest.mark.parametrize("shares_memory", [True, False])
+def test_a_batch_that_fits_the_channel_is_cut_only_where_it_has_to_be_carried(shares_memory):
+    """Two parts cost twice as much as one; but the receiver is to work on one part while the other one is carried."""
+    out, inbox = bounded_writer(1 << 20)
+    out.channel.shares_memory = shares_memory
+    rows = wide_batch(40, 20_000)
+    add(out, rows)
+    found = drain(inbox)
+    assert [piece.num_rows for piece in found] == ([40] if shares_memory else [26, 14])
+    assert pa.concat_batches(found).equals(rows)
+
+
+@pytest.mark.parametrize(("rows", "pieces"), [(1125, [1125]), (1126, [1000, 126])])
+def test_a_batch_of_hardly_more_rows_than_others_leaves_whole(rows, pieces):
+    out, inbox = writer()
+    out.channel.gate._rows_max = 1e9
+    add(out, batch([str(number) for number in range(rows)], 0))
+    assert [piece.num_rows for piece in drain(inbox)] == pieces
+
+
 def test_a_single_row_larger_than_the_channel_passes_alone():
     out, inbox = bounded_writer(64 << 10)
     add(out, wide_batch(3, 1 << 20))
