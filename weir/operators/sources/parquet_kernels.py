@@ -70,7 +70,8 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
         for number in range(whole):
             bit = number * width
             word = load8(data, at + (bit >> 3)) >> np.uint64(bit & 7)
-            out[filled + number] = np.int64(word) & mask
+            # Without care for negative indices, which takes longer than the rest.
+            out[np.uint64(filled + number)] = np.int64(word) & mask
         held = 0
         bits = -(whole * width & 7)
         place = at + (whole * width >> 3)
