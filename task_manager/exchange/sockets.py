@@ -12,6 +12,7 @@ import socket
 import sys
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from task_manager.exchange.frames import SIZES
@@ -295,8 +296,9 @@ class FrameReader:
 
     def _read_large(self, size_bytes: int) -> pa.Buffer | None:
         """More bytes than one read has, in memory of their own."""
-        large = pa.allocate_buffer(size_bytes)
-        target = memoryview(large).cast("B")
+        # Arrow's allocator would touch, and so clear, 32 MiB for the first one of a thread.
+        large = np.empty(size_bytes, dtype=np.uint8)
+        target = large.data
         at = self._end - self._begin
         target[:at] = self._view[self._begin : self._end]
         self._begin = self._end = 0
@@ -305,7 +307,7 @@ class FrameReader:
             if not read:
                 return None
             at += read
-        return large
+        return pa.py_buffer(large)
 
     def _fill(self, size_bytes: int) -> bool:
         """Have so many bytes at hand, at most ``_READ_BYTES``; False: the other end has hung up."""
