@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.records import JOINED_BYTES, Element
+from weir.records import JOINED_BYTES, Element, Idle
 from weir.types import ChannelId
 
 
@@ -17,9 +17,16 @@ class ChannelOpened:
     """The first delivery of a channel that was opened while its consumer ran; never sent over the wire."""
 
 
+#: In place of rows of a delivery that were taken out of it.
+GONE = Idle()
+
+
 @dataclass(slots=True)
 class Delivery:
-    """One element in an inbox, never changed. The consumer calls ``release`` once, when it has finished with it."""
+    """One element in an inbox. The consumer calls ``release`` once, when it has finished with it.
+
+    Nothing else changes it, but that the consumer takes rows out before it releases them (:data:`GONE`).
+    """
 
     channel: ChannelId
     element: Element | ChannelOpened

@@ -11,7 +11,7 @@ from threading import Lock
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted
+from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
@@ -176,12 +176,12 @@ class TaskSubtask(Subtask):
         return None if polled is None else barriers.in_turn(polled)
 
     def _take(self, delivery: Delivery) -> None:
-        element, channel = delivery.element, delivery.channel
         if not self._barriers.is_calm and self._barriers.put_aside(delivery):
             return
-        if isinstance(element, pa.RecordBatch):
-            self._take_rows(delivery, element)
+        if isinstance(delivery.element, pa.RecordBatch):
+            self._take_rows(delivery)
             return
+        element, channel = delivery.element, delivery.channel
         if not isinstance(element, ChannelOpened) and not self._watermarks.is_open(channel):
             # Its producer was given up for lost, and ends it once more.
             delivery.release()
@@ -230,25 +230,31 @@ class TaskSubtask(Subtask):
     def _process_input(self, rows: InputRows) -> None:
         self._process(rows.batch, input_index=rows.input_index)
 
-    def _take_rows(self, delivery: Delivery, first: pa.RecordBatch) -> None:
+    def _take_rows(self, delivery: Delivery) -> None:
         """Process a batch, together with those right after it: many small ones cost as much as large ones."""
         ownership = self._ownership
         may_park = ownership is not None and ownership.may_park
-        taken, rises = self._gather_rows(delivery, first, may_park)
+        assert isinstance(delivery.element, pa.RecordBatch)
+        taken, rises = self._gather_rows(delivery, delivery.element, may_park)
         batches, size_bytes = [], 0
         for item in taken:
             assert isinstance(item.element, pa.RecordBatch)
             batches.append(item.element)
             size_bytes += item.size_bytes
+            # Memory that is shared with the sender is to be free when the credit goes back, which tells of it: else the
+            # sender would have to write to other memory.
+            item.element = GONE
         if self._idle_forwarded:
             self._end_idleness()
-        batch = first if len(batches) == 1 else pa.concat_batches(batches)
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        batches.clear()
         index = delivery.channel.edge_index
         rows = batch
         if ownership is not None and may_park:
             rows = ownership.admit(InputRows(index, batch))
         if rows is not None:
             self._process(rows, size_bytes if rows is batch else None, index)
+        del batch, rows
         if ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX:
             self._held_releases.extend(item.release for item in taken)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -160,6 +161,42 @@ class Setup:
             element = delivery.element
             found.append(element.column("n").to_pylist() if isinstance(element, pa.RecordBatch) else element)
         return found
+
+
+class Dropping(Operator):
+    """Drops all rows."""
+
+    def process(self, batch):
+        return ()
+
+
+class Owner:
+    """Notes that nothing refers to memory any more."""
+
+    def __init__(self, freed):
+        self.freed = freed
+
+    def __del__(self):
+        self.freed.append(self)
+
+
+def rows_of(freed):
+    """Rows in memory that appends to a list when nothing refers to it any more."""
+    numbers = np.arange(3)
+    buffer = pa.foreign_buffer(numbers.ctypes.data, numbers.nbytes, (numbers, Owner(freed)))
+    return pa.record_batch({"n": pa.Array.from_buffers(pa.int64(), 3, [None, buffer])})
+
+
+def test_memory_of_rows_is_free_before_their_credit_goes_back():
+    """The credit tells the sender which parts of shared memory it may write to."""
+    freed, when_released = [], []
+
+    class Watched(Script):
+        def release(self):
+            when_released.append(len(freed))
+
+    Setup((LEFT, rows_of(freed)), (LEFT, rows_of(freed)), before=(Dropping(),), script=Watched).run()
+    assert when_released == [1, 2]
 
 
 def test_it_ends_with_its_inputs_and_tells_everything_downstream():
