@@ -58,9 +58,10 @@ _END = struct.Struct("<I4s")
 FileState: TypeAlias = tuple[int, int, int, int]
 #: A column comes late if its rows have so many bytes in the mean, and there are others.
 _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
-#: So many batches of late rows come as one: to halve what each batch costs takes an eighth off the CPU of a row. Who
-#: divides them makes batches again (``weir.exchange.PartLimits``).
-LATE_BATCHES = 2
+#: So many batches of late rows come as one, since a batch costs the same on cold caches whatever is in it: with two the
+#: CPU of a row was a sixth less than with one, with four another twentieth. Who divides them makes batches again
+#: (``weir.exchange.PartLimits``).
+LATE_BATCHES = 4
 
 
 class DirectGroup:
