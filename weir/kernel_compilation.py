@@ -56,6 +56,7 @@ KERNEL_MODULES = (
     "weir.operators.sources.parquet_division",
     "weir.operators.sources.parquet_header_kernels",
     "weir.operators.sources.parquet_snappy",
+    "weir.operators.sources.parquet_lz4",
     "weir.operators.sinks.latency_format",
     "weir.operators.sources.line_shapes",
     "weir.state.tables.slot_layout",

@@ -45,12 +45,16 @@ from weir.operators.sources.parquet_kernels import (
     look_up_texts,
     look_up_words,
 )
+from weir.operators.sources.parquet_lz4 import decompress_lz4
 from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows
 from weir.operators.sources.parquet_snappy import decompress_snappy
 
-#: As the file calls them, and as pyarrow does.
-CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip"}
-#: Of these, what can be divided while it is read.
+#: As pyarrow calls those of a file, and its codecs. "LZ4" is what a file calls LZ4_RAW; what a file calls LZ4, which
+#: may have Hadoop's frames, is "UNKNOWN" there.
+CODECS = {"UNCOMPRESSED": None, "SNAPPY": "snappy", "ZSTD": "zstd", "GZIP": "gzip", "LZ4": "lz4_raw"}
+#: By kernels of our own. pyarrow's codec of LZ4 does not notice where there are fewer bytes than there should be.
+_DECOMPRESS = {"snappy": decompress_snappy, "lz4_raw": decompress_lz4}
+#: Codecs of pages that can be divided while they are read.
 _WINDOWED = (None, "snappy")
 #: So many bytes are read to find a header at most; statistics in it may be long.
 _HEADER_BYTES_MAX = 16 << 20
@@ -281,11 +285,12 @@ class PageReader:
         packed = self._read(self._scratch[:packed_bytes])
         if packed_bytes == apart_bytes:
             return packed.copy()
-        if self._codec_name == "snappy":
+        decompress = _DECOMPRESS.get(self._codec_name or "")
+        if decompress is not None:
             out = np.empty(size + PADDING_BYTES, dtype=np.uint8)
             out[:apart_bytes] = packed[:apart_bytes]
             sizes = apart_bytes, packed_bytes, out[apart_bytes:], size - apart_bytes
-            if not decompress_snappy(self._scratch, *sizes):
+            if not decompress(self._scratch, *sizes):
                 raise DamagedPageError("a page cannot be decompressed")
             return out[:size]
         if self._codec_name == "gzip" and packed[-_GZIP_SIZE_BYTES:].tobytes() != _gzip_size(

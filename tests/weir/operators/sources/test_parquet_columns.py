@@ -41,7 +41,7 @@ def write(path, table, draw):
     pq.write_table(
         table,
         path,
-        compression=draw.choice(["none", "snappy", "zstd", "gzip"]),
+        compression=draw.choice(["none", "snappy", "zstd", "gzip", "lz4"]),
         use_dictionary=draw.choice([True, False, ["name", "level"]]),
         data_page_version=draw.choice(["1.0", "2.0"]),
         data_page_size=draw.choice([100, 4096, 1 << 20]),
@@ -91,7 +91,7 @@ def test_damaged_pages_are_left_to_pyarrow(tmp_path, seed):
     pq.write_table(
         table,
         path,
-        compression=draw.choice(["none", "snappy"]),
+        compression=draw.choice(["none", "snappy", "lz4"]),
         data_page_version=draw.choice(["1.0", "2.0"]),
         data_page_size=2000,
     )

@@ -40,7 +40,7 @@ def write(path: str, table: pa.Table, draw: random.Random) -> None:
     pq.write_table(
         table,
         path,
-        compression=draw.choice(["none", "snappy", "zstd"]),
+        compression=draw.choice(["none", "snappy", "zstd", "lz4"]),
         use_dictionary=draw.choice([["name"], ["name", "payload"]]),
         data_page_version=draw.choice(["1.0", "2.0"]),
         data_page_size=draw.choice([4096, 50_000]),
