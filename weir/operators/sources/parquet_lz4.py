@@ -25,6 +25,8 @@ from weir.operators.kernel_types import BOOL, BYTES, INT
 #: What is copied at a time.
 _BLOCK_BYTES = 32
 _WORD_BYTES = 8
+#: So many bytes are copied of every match: most have no more.
+_WORDS_BYTES = 24
 #: A length in a token that goes on in bytes of its own, and a byte of those that goes on in the next one.
 _LONG, _LONGER = 15, 255
 _MATCH_BYTES_MIN = 4
@@ -40,7 +42,6 @@ _MADE_BYTES = 14 + _MATCH_BYTES_MIN + _LONG + 254 + _LAST_BYTES
 @byte_kernel_part
 def _repeat(out: np.ndarray, filled: int, offset: int, length: int) -> None:
     """Repeat ``length`` bytes, at least 1, from ``offset`` before the end; writes at most 31 bytes after them."""
-    step = _BLOCK_BYTES
     done = 0
     if offset < _BLOCK_BYTES:
         # Whole repetitions at a time, of which there are more and more, all from the same place.
@@ -51,7 +52,7 @@ def _repeat(out: np.ndarray, filled: int, offset: int, length: int) -> None:
         return
     while done < length:
         copy_block(out, filled + done, out, filled + done - offset)
-        done += step
+        done += _BLOCK_BYTES
 
 
 @byte_kernel_part
@@ -130,12 +131,17 @@ def _take_short(
         to = filled + literal
         if offset == 0 or offset > to:
             return -1, filled
-        if offset >= _BLOCK_BYTES:
+        if offset > _WORD_BYTES:
             copy_half_block(out, filled, data, at + 1)
-            copy_block(out, to, out, to - offset)
-            if length > _BLOCK_BYTES:
-                for done in range(_BLOCK_BYTES, length, _BLOCK_BYTES):
-                    copy_block(out, to + done, out, to + done - offset)
+            # Word by word, since what a larger load has from two stores is waited for.
+            for done in range(0, _WORDS_BYTES, _WORD_BYTES):
+                store8(out, to + done, load8(out, to + done - offset))
+            if length > _WORDS_BYTES:
+                if offset >= _BLOCK_BYTES:
+                    for done in range(_WORDS_BYTES, length, _BLOCK_BYTES):
+                        copy_block(out, to + done, out, to + done - offset)
+                else:
+                    _repeat(out, to, offset, length)
         elif offset == _WORD_BYTES and literal + length <= _WORD_BYTES and filled >= _WORD_BYTES:
             if last_at != filled:
                 last = load8(out, filled - _WORD_BYTES)
