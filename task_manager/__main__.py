@@ -11,8 +11,8 @@ from typing import Annotated
 
 # Each subtask has a thread of its own; a pool of threads below each of them would only add switches.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
-# Arrow takes the C library's blocks, which are kept when they are freed: see ``keep_freed_memory``. Read when pyarrow is
-# loaded. Of Arrow's own allocator, blocks that another thread frees were new from the kernel again and again.
+# Arrow takes the C library's blocks, which are kept when they are freed: see ``keep_freed_memory``. Read when pyarrow
+# is loaded. Of Arrow's own allocator, blocks that another thread freed were new from the kernel again and again.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 import typer
