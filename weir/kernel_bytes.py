@@ -83,6 +83,16 @@ def store8(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
 
 
 @untyped_intrinsic
+def one_of(typing_context: Any, is_first: Any, first: Any, second: Any) -> Any:
+    """``first if is_first else second`` of int64, without a branch: both are known before it is known which."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return types.int64(types.boolean, types.int64, types.int64), codegen
+
+
+@untyped_intrinsic
 def trailing_zeros(typing_context: Any, value: Any) -> Any:
     """Zero bits below the lowest set bit of a uint64 that is not 0."""
 
@@ -130,6 +140,23 @@ def copy_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) 
 def copy_half_block(typing_context: Any, target: Any, to: Any, source: Any, at: Any) -> Any:
     """As :func:`copy_block`, 16 bytes."""
     return _copies((target, source), 16)
+
+
+@untyped_intrinsic
+def copy_line_between(typing_context: Any, to: Any, source: Any) -> Any:
+    """Copy 64 bytes from an address in memory to another; where they overlap, the second half is read after a write."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        vector = ir.VectorType(ir.IntType(8), 32)
+        for place in (0, 32):
+            far = ir.Constant(ir.IntType(64), place)
+            target, pointer = (
+                builder.inttoptr(builder.add(address, far), vector.as_pointer()) for address in args
+            )
+            builder.store(builder.load(pointer, align=1), target, align=1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
 
 
 @untyped_intrinsic

@@ -46,8 +46,9 @@ from weir.operators.sources.parquet_kernels import (
     look_up_words,
 )
 from weir.operators.sources.parquet_lz4 import decompress_lz4
-from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows
+from weir.operators.sources.parquet_packed import PackedPage
 from weir.operators.sources.parquet_snappy import decompress_snappy
+from weir.operators.sources.parquet_window import HAS_LEVELS, IS_SNAPPY, Windows
 
 #: As pyarrow calls those of a file, and its codecs. "LZ4" is what a file calls LZ4_RAW; what a file calls LZ4, which
 #: may have Hadoop's frames, is "UNKNOWN" there.

@@ -18,6 +18,7 @@ import numpy as np
 from weir.kernel_bytes import byte_at, copy_block, copy_half_block, load4, load8, store8
 from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, INT
+from weir.operators.sources.parquet_snappy_tags import copy_within, tag_at
 
 #: What is copied at a time.
 _BLOCK_BYTES, _HALF_BYTES = 32, 16
@@ -27,22 +28,6 @@ _SIZE_BITS_MAX = 35
 _STEP_BYTES, _MADE_BYTES = 40, 96
 #: A literal of so many bytes, its tag, and the first byte of the next tag are one word; and, of fewer, that whole tag.
 _SHORT_BYTES, _SHORTER_BYTES = 6, 4
-
-
-@byte_kernel_part
-def copy_within(out: np.ndarray, filled: int, offset: int, length: int) -> None:
-    """Repeat ``length`` bytes from ``offset`` before the end, 1 to 64, which may be among them."""
-    if offset >= _BLOCK_BYTES or offset >= length:
-        copy_block(out, filled, out, filled - offset)
-        if length > _BLOCK_BYTES:
-            copy_block(out, filled + _BLOCK_BYTES, out, filled + _BLOCK_BYTES - offset)
-        return
-    # Whole repetitions at a time, of which there are more and more.
-    most = _BLOCK_BYTES - _BLOCK_BYTES % offset
-    done = 0
-    while done < length:
-        copy_block(out, filled + done, out, filled - offset)
-        done += min(offset + done, most)
 
 
 @byte_kernel_part
@@ -186,16 +171,11 @@ def decompress_snappy(data: np.ndarray, at: int, stop: int, out: np.ndarray, siz
         at, filled = _take_pairs(data, at, stop - _STEP_BYTES, out, filled, size - _MADE_BYTES)
         if at < 0:
             return False
-        tag = byte_at(data, at)
-        kind, number = tag & 3, tag >> 2
-        at += 1
-        if kind == 0:
-            if number >= 60:
-                extra = number - 59
-                number = int(load4(data, at)) & ((1 << (8 * extra)) - 1)
-                at += extra
-            length = number + 1
-            if length > stop - at or length > size - filled:
+        length, offset, at = tag_at(data, at)
+        if length > size - filled:
+            return False
+        if offset == -1:
+            if length > stop - at:
                 return False
             done = 0
             while done < length:
@@ -204,16 +184,7 @@ def decompress_snappy(data: np.ndarray, at: int, stop: int, out: np.ndarray, siz
             at += length
             filled += length
             continue
-        if kind == 1:
-            length, offset = 4 + (number & 7), (tag >> 5 << 8) | byte_at(data, at)
-            at += 1
-        elif kind == 2:
-            length, offset = number + 1, int(load4(data, at)) & 0xFFFF
-            at += 2
-        else:
-            length, offset = number + 1, int(load4(data, at))
-            at += 4
-        if at > stop or length > size - filled or offset == 0 or offset > filled:
+        if at > stop or offset == 0 or offset > filled:
             return False
         copy_within(out, filled, offset, length)
         filled += length

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import mmap
 import os
 import random
 from collections.abc import Iterator, Sequence
@@ -14,13 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.weir.operators.sources.snappy_tags import as_specified, damaged, guarded, tags
 from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_late import LateRows
-from weir.operators.sources.parquet_packed import HAS_LEVELS, IS_SNAPPY, PackedPage, Windows, divide_packed
+from weir.operators.sources.parquet_packed import PackedPage, divide_packed
 from weir.operators.sources.parquet_pages import Page
 from weir.operators.sources.parquet_rows import open_parquet
+from weir.operators.sources.parquet_window import HAS_LEVELS, IS_SNAPPY, Windows
 
 BLOCK_BYTES = 1 << 16
 
@@ -79,6 +83,19 @@ def snappy(data: bytes, draw: random.Random) -> bytes:
     return bytes(out)
 
 
+def guarded_windows(descriptor: int) -> tuple[Windows, list[tuple[np.ndarray, np.ndarray]]]:
+    """Windows after whose memory nobody may read or write, and the memory with what is before it, all 0."""
+    windows = Windows(descriptor)
+    memory = []
+    for name in ("window", "packed"):
+        kept, used = guarded(len(getattr(windows, name)))
+        setattr(windows, name, used)
+        whole = np.frombuffer(kept, dtype=np.uint8)[: -mmap.PAGESIZE]
+        assert len(whole) > len(used)
+        memory.append((whole, used))
+    return windows, memory
+
+
 def divided(
     path: Path,
     bodies: Sequence[tuple[bytes, int, int, int]],
@@ -106,11 +123,12 @@ def divided(
     nexts = np.array([1, len(owners) + 2])
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        windows = Windows(descriptor)
+        windows, keep = guarded_windows(descriptor)
         row = 0
         edges = np.cumsum([0, *(page[3] for page in pages)]).tolist()
         for begin, end in itertools.pairwise([0, *cuts, edges[-1]]):
-            windows = windows if goes_on else Windows(descriptor)
+            if not goes_on:
+                windows, keep = guarded_windows(descriptor)
             touched = [
                 number for number in range(len(pages)) if edges[number] < end and begin < edges[number + 1]
             ]
@@ -122,6 +140,7 @@ def divided(
                 begin - edges[touched[0]],
                 edges[touched[-1] + 1] - end,
             )
+            assert all((data[: -len(used)] == 0).all() for data, used in keep)
             if row < 0:
                 break
     finally:
@@ -177,6 +196,75 @@ def test_each_consumer_has_its_texts(tmp_path, seed, longest):
         assert divided(tmp_path / "pages", bodies, owners, room_bytes, cuts, goes_on) == expected(
             texts, owners
         )
+
+
+def written_texts(draw: random.Random) -> Iterator[list[bytes]]:
+    """What is written by people and programs: words, JSON, the same again and again, and runs of a byte."""
+    words = [draw.randbytes(draw.randrange(1, 6)).hex() for _ in range(100)]
+    yield [" ".join(draw.choices(words, k=draw.randrange(60))).encode() for _ in range(1_500)]
+    yield [
+        json.dumps(
+            {"ts": draw.randrange(10**12), "user": f"user-{draw.randrange(1000)}", "agent": "Firefox" * 12}
+        ).encode()
+        for _ in range(1_500)
+    ]
+    yield [b"the same " * draw.randrange(20) for _ in range(1_500)]
+    yield [bytes([draw.randrange(3)]) * draw.randrange(400) for _ in range(1_500)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_consumer_has_what_a_writer_compressed(tmp_path, seed):
+    draw = random.Random(seed)
+    for texts in written_texts(draw):
+        body = plain(texts)
+        packed = pa.Codec("snappy").compress(body, asbytes=True)
+        owners = [draw.randrange(2) for _ in texts]
+        page = packed, len(body), len(texts), IS_SNAPPY
+        found = divided(tmp_path / "pages", [page], owners, len(body), [draw.randrange(1, 1_500)])
+        assert found == expected(texts, owners)
+
+
+def one_text(draw: random.Random, size: int) -> bytes:
+    """A page of one text, in all so many bytes, of tags as no writer sets them."""
+    out = varint(size) + bytes([3 << 2]) + (size - 4).to_bytes(4, "little")
+    block = BLOCK_BYTES - 4
+    while size > 4:
+        block = min(block, size - 4)
+        out += tags(draw, block, draw.choice([61, 300, 9_000]))
+        size -= block
+        block = BLOCK_BYTES
+    return out
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tags_of_every_kind_follow_each_other(tmp_path, seed):
+    """Whole, damaged and cut short: what each tag says, or nothing. Ends of windows and pieces are at all places."""
+    draw = random.Random(seed)
+    for size in (
+        3_000,
+        draw.randrange(50_000, BLOCK_BYTES),
+        draw.randrange(BLOCK_BYTES, 2 * BLOCK_BYTES + 200),
+    ):
+        packed = one_text(draw, size)
+        whole = as_specified(packed, size)
+        assert whole is not None
+        path, room_bytes = tmp_path / "pages", size - 4
+        assert divided(path, [(packed, size, 1, IS_SNAPPY)], [0], room_bytes) == [[whole[4:]], []]
+        for _ in range(15):
+            # What damages the length of the text is another test's.
+            other = packed[:8] + damaged(packed[8:], draw)
+            said = as_specified(other, size)
+            found = divided(path, [(other, size, 1, IS_SNAPPY)], [0], room_bytes)
+            made = None if said is None or said[:4] != whole[:4] else [[said[4:]], []]
+            # Another offset may reach back to before the window.
+            assert found == made or (found is None and size > BLOCK_BYTES)
+        for stop in [*draw.sample(range(len(packed)), 10), *range(len(packed) - 8, len(packed))]:
+            assert divided(path, [(packed[:stop], size, 1, IS_SNAPPY)], [0], room_bytes) is None
+        # The last tag makes more than there may be.
+        rest = packed[len(varint(size)) + 5 :] + bytes([59 << 2]) + bytes(60)
+        for said in range(size, size + 60, 7):
+            other = varint(said) + bytes([3 << 2]) + (said - 4).to_bytes(4, "little") + rest
+            assert divided(path, [(other, said, 1, IS_SNAPPY)], [0], room_bytes) is None
 
 
 @pytest.mark.parametrize("form", [0, IS_SNAPPY])
