@@ -143,17 +143,13 @@ def copy_half_block(typing_context: Any, target: Any, to: Any, source: Any, at: 
 
 
 @untyped_intrinsic
-def copy_line_between(typing_context: Any, to: Any, source: Any) -> Any:
-    """Copy 64 bytes from an address in memory to another; where they overlap, the second half is read after a write."""
+def copy_block_between(typing_context: Any, to: Any, source: Any) -> Any:
+    """As :func:`copy_block`, from an address in memory to another."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), 32)
-        for place in (0, 32):
-            far = ir.Constant(ir.IntType(64), place)
-            target, pointer = (
-                builder.inttoptr(builder.add(address, far), vector.as_pointer()) for address in args
-            )
-            builder.store(builder.load(pointer, align=1), target, align=1)
+        target, pointer = (builder.inttoptr(address, vector.as_pointer()) for address in args)
+        builder.store(builder.load(pointer, align=1), target, align=1)
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen

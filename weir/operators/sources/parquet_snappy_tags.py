@@ -1,8 +1,8 @@
 """Parts of kernels that take the tags of Snappy: a literal, whose bytes follow, or a copy of bytes made before.
 
 A writer leaves texts as tags of 4 to 12 bytes each, literals and copies by turns that no processor foretells. So a tag
-is taken without a branch: what it says is looked up, where its bytes come from is chosen, and 64 of them are copied,
-however few are meant. What remains is the way from one tag to the next one, which is some 7 cycles long.
+is taken without a branch: what it says is looked up, where its bytes come from is chosen, and two blocks are copied,
+however few bytes are meant. What remains is the way from one tag to the next one, some 7 cycles: 2 ns a tag.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, copy_block, copy_line_between, load4, one_of
+from weir.kernel_bytes import byte_at, copy_block, copy_block_between, load4, one_of
 from weir.kernels import byte_kernel_part
 
 _BLOCK_BYTES = 32
 #: A literal of more bytes says so after its tag.
 _LITERAL_BYTES_MAX = 60
-#: What a tag of :func:`take_tags` has at most, with its literal; and bytes that it may make or write, and no more.
+#: What a tag of :func:`take_tags` has at most, with its literal; and what it makes.
 TAKEN_BYTES_MAX, MADE_BYTES_MAX = 1 + _LITERAL_BYTES_MAX, 64
 #: By kind, 16 bits each: which of the bytes after a tag are those of an offset; none for a literal, and four bytes.
 _OFFSET_BITS = 0x0000_FFFF_00FF_0000
@@ -38,7 +38,7 @@ _SAID = np.array([_said_by(tag) for tag in range(256)], dtype=np.uint32)
 
 @byte_kernel_part
 def copy_within(out: np.ndarray, filled: int, offset: int, length: int) -> None:
-    """Repeat ``length`` bytes from ``offset`` before the end, 1 to 64, which may be among them."""
+    """Repeat ``length`` bytes from ``offset`` before the end, 1 to 64, which may be among them; it writes up to 96."""
     if offset >= _BLOCK_BYTES or offset >= length:
         copy_block(out, filled, out, filled - offset)
         if length > _BLOCK_BYTES:
@@ -84,14 +84,14 @@ def take_tags(
         data: uint8, ``at_max`` + 65 bytes or more; of a tag up to ``TAKEN_BYTES_MAX`` belong to it.
         at: where a tag is.
         at_max: the last place at which one may be.
-        out: uint8, ``filled_max`` + ``MADE_BYTES_MAX`` bytes or more.
+        out: uint8, ``filled_max`` + 96 bytes or more; up to ``MADE_BYTES_MAX`` are made of a tag.
         first: place of the first byte that a copy may repeat.
         filled: place after the last one.
         filled_max: the last place at which a tag may begin to make bytes.
 
     Returns:
-        Where the next tag is, which is not taken here: it has a long length, overlaps what it makes, repeats what is
-        not there, or is too near to an end; and the place after the bytes that there are.
+        Where the next tag is, which is not taken here: it is long, repeats what is not there, or is too near to an end;
+        and the place after the bytes that there are.
     """
     here, there = out.ctypes.data, data.ctypes.data + 1
     while at <= at_max and filled <= filled_max:
@@ -102,9 +102,19 @@ def take_tags(
         length = said & 0xFF
         offset = (said >> 8) + (int(load4(data, at + 1)) & (_OFFSET_BITS >> (kind << 4)) & 0xFFFF)
         if offset < length or offset > filled - first:
-            break
+            if offset == 0 or offset > filled - first:
+                break
+            copy_within(out, filled, offset, length)
+            at += kind + 1
+            filled += length
+            continue
         is_literal: Any = kind == 0
-        copy_line_between(here + filled, one_of(is_literal, there + at, here + filled - offset))
+        to = here + filled
+        source = one_of(is_literal, there + at, to - offset)
+        # What is after 32 bytes, or nothing new: what is written beyond the length is in the way of copies from there.
+        after = (length - 1) & _BLOCK_BYTES
+        copy_block_between(to + after, source + after)
+        copy_block_between(to, source)
         at += one_of(is_literal, (tag >> 2) + 1, kind) + 1
         filled += length
     return at, filled
