@@ -147,6 +147,10 @@ def _decoded(
             if (is_probe and fitting > rows) or (fitting < rows and size_bytes > _TOLERANCE * bytes_max):
                 rows = fitting
                 break
+        else:
+            if given < group.num_rows:
+                # Another pass would end here, too.
+                raise pa.ArrowInvalid(f"a column has {given} rows, and its row group {group.num_rows}")
         is_probe = False
 
 

@@ -105,6 +105,22 @@ def test_other_files_are_refused(tmp_path):
         read(ParquetSpec(schema=SCHEMA, path=str(tmp_path)))
 
 
+def test_a_column_with_fewer_rows_than_its_row_group_is_refused(tmp_path):
+    """The only page of a column says that it is of a kind that readers pass over; pyarrow returns no rows then."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({"id": range(100), "name": ["a"] * 100})
+    pq.write_table(table, path, use_dictionary=False, compression="none")
+    data = bytearray(path.read_bytes())
+    kind_at = pq.read_metadata(path).row_group(0).column(0).data_page_offset + 1
+    assert data[kind_at - 1 : kind_at + 1] == b"\x15\x00"
+    # An index page, as a zigzag number.
+    data[kind_at] = 2
+    path.write_bytes(data)
+    spec = ParquetSpec(schema=SCHEMA, path=str(tmp_path))
+    with pytest.raises(InputError, match=r"a\.parquet: a column has 0 rows, and its row group 100"):
+        read(spec)
+
+
 def test_nulls_go_to_the_dead_letters_with_the_row_number(tmp_path):
     values = [None if number % 100 == 7 else number for number in range(1000)]
     write(tmp_path / "a.parquet", values, name=pa.array([None] * 1000, pa.string()))
