@@ -38,6 +38,8 @@ class PageHeader(NamedTuple):
     definition_bytes: int = -1
     repetition_bytes: int = 0
     is_compressed: bool = True
+    #: Of the second form: values that are null; -1: the first form, which does not say so.
+    nulls: int = -1
 
 
 def read_header(data: bytes, at: int) -> tuple[PageHeader, int] | None:
@@ -68,6 +70,7 @@ def read_header(data: bytes, at: int) -> tuple[PageHeader, int] | None:
             _number(inner, 5),
             _number(inner, 6),
             bool(inner.get(7, 1)),
+            _number(inner, 2),
         )
         levels = header.definition_bytes, header.repetition_bytes
         if min(levels) < 0 or sum(levels) > min(sizes):

@@ -27,7 +27,7 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
         count: how many are wanted.
 
     Returns:
-        Position after them; -1: there are not so many.
+        Position after them; -1: there are not so many, or one has more bits.
     """
     filled = 0
     value_bytes = (width + 7) >> 3
@@ -52,7 +52,8 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
             for place in range(value_bytes):
                 value |= byte_at(data, at + place) << (8 * place)
             at += value_bytes
-            value &= mask
+            if value > mask:
+                return -1
             run = min(run, count - filled)
             for place in range(run):
                 out[filled + place] = value

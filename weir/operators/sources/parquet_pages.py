@@ -156,6 +156,11 @@ class PageReader:
         self._rows_max = chunk.num_values
         #: No page is larger.
         self._page_bytes_max = chunk.total_uncompressed_size
+        statistics = chunk.statistics
+        #: As the metadata says.
+        self._has_no_nulls = (
+            statistics is not None and statistics.has_null_count and not statistics.null_count
+        )
         self._scratch = np.empty(0, dtype=np.uint8)
         self._dictionary: Page | None = None
         self._windows: Windows | None = None
@@ -324,6 +329,8 @@ class PageReader:
             if self._may_be_null:
                 start = header.repetition_bytes
                 valid = self._levels(body, start, start + header.definition_bytes, rows)
+                if header.nulls != (0 if valid is None else rows - int(np.count_nonzero(valid))):
+                    raise DamagedPageError("a page has more nulls than it says, or fewer")
             at = apart
         elif self._may_be_null:
             if header.level_encoding != RLE:
@@ -344,10 +351,14 @@ class PageReader:
         if all_present(body, start, stop, rows):
             return None
         levels = np.empty(rows, dtype=np.int32)
-        if decode_hybrid(body, start, stop, 1, levels, rows) < 0:
+        if decode_hybrid(body, start, stop, 1, levels, rows) != stop:
             raise DamagedPageError("the levels of a page are damaged")
         valid = levels.astype(np.bool_)
-        return None if valid.all() else valid
+        if valid.all():
+            return None
+        if self._has_no_nulls:
+            raise DamagedPageError("a column has nulls although its metadata says that it has none")
+        return valid
 
     def _plain(self, body: np.ndarray, at: int, rows: int, valid: np.ndarray | None) -> Page:
         count = rows if valid is None else int(np.count_nonzero(valid))
@@ -376,9 +387,11 @@ class PageReader:
         count = rows if valid is None else int(np.count_nonzero(valid))
         dictionary = self._dictionary
         indices = np.zeros(count, dtype=np.int32)
+        width = int(body[at]) if at < len(body) else 0
+        if width > _WIDTH_MAX:
+            raise DamagedPageError("the indices of a page are damaged")
         if count:
-            width = int(body[at]) if at < len(body) else _WIDTH_MAX + 1
-            if dictionary is None or width > _WIDTH_MAX:
+            if dictionary is None or at >= len(body):
                 raise DamagedPageError("a page has indices without a dictionary")
             if decode_hybrid(body, at + 1, len(body), width, indices, count) < 0:
                 raise DamagedPageError("the indices of a page are damaged")

@@ -194,3 +194,43 @@ def test_late_texts_with_levels_of_the_old_form_are_left_to_pyarrow_once(tmp_pat
     file = open_parquet(lambda: str(path), ["id", "name"])
     with pytest.raises(UnsupportedPageError, match="levels with encoding 4"):
         next(direct_batches(str(path), file, 0, ["id", "name"], 0, 500, 1 << 20, ["id"]))
+
+
+def with_other_levels(path, levels, other, **options):
+    """A file of one column of 100 numbers and its levels, one of which is changed: the bytes after a page's header."""
+    values = [None, *range(99)] if options.pop("has_null") else list(range(100))
+    table = pa.table({"id": pa.array(values, pa.int64())})
+    pq.write_table(table, path, compression="none", use_dictionary=False, **options)
+    data = bytearray(path.read_bytes())
+    found = read_header(bytes(data), pq.read_metadata(path).row_group(0).column(0).data_page_offset)
+    assert found is not None
+    at = found[1] + (0 if options.get("data_page_version") == "2.0" else 4)
+    assert data[at : at + len(levels)] == levels, data[at : at + 8]
+    data[at : at + len(levels)] = other
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("levels", "other", "options"),
+    [
+        # A run of 100 values of one bit, which has another one.
+        (b"\xc8\x01\x01", b"\xc8\x01\x03", {"has_null": False}),
+        # They end before their bytes do.
+        (b"\x03\xfe\xb8\x01\x01", b"\xc8\x01\x00\x01\x01", {"has_null": True}),
+        # All are null: the header of the page, or the metadata, says that none is.
+        (
+            b"\xc8\x01\x01",
+            b"\xc8\x01\x00",
+            {"has_null": False, "data_page_version": "2.0", "write_statistics": False},
+        ),
+        (b"\xc8\x01\x01", b"\xc8\x01\x00", {"has_null": False}),
+    ],
+    ids=["value", "end", "header", "metadata"],
+)
+def test_levels_that_contradict_themselves_or_the_file_are_left_to_pyarrow(tmp_path, levels, other, options):
+    """Otherwise values would silently be null, or belong to other rows."""
+    path = tmp_path / "a.parquet"
+    with_other_levels(path, levels, other, **options)
+    file = open_parquet(lambda: str(path), ["id"])
+    with pytest.raises(DamagedPageError):
+        list(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
