@@ -24,7 +24,6 @@ def folder_of(columns: Sequence[str], values: Sequence[str | None]) -> str:
     """The folder of a partition, relative and with ``/`` at its end; "" without columns.
 
     Values are escaped as in a URL (``/`` is ``%2F``). A null and an empty text are Hive's default partition, because no
-    Values are escaped as in a URL (``/`` is ``%2F``). A null and an empty text are Hive's default partition, because no
     folder has an empty value. A value that is too long for the name of a folder is cut, and its hash follows.
     """
     pairs = zip(columns, values, strict=True)
@@ -41,6 +40,9 @@ def _escaped(name: str, value: str | None) -> tuple[str, bool]:
     """A value in the name of its folder, and whether it is cut."""
     if not value:
         return NULL_FOLDER, False
+    if value == NULL_FOLDER:
+        # It is a text, and no null: readers compare first, and unescape then.
+        return f"%5F{value[1:]}", False
     room = max(_VALUE_BYTES_MIN, _FOLDER_BYTES_MAX - len(quote(name, safe=_PLAIN)) - 1)
     escaped = quote(value, safe=_PLAIN)
     if len(escaped) <= room:

@@ -16,6 +16,7 @@ import weir
 from tests.weir.operators.sinks.test_file_sinks import batch, hidden, ids, opened, parts, snapshot
 from weir.errors import FailureKind, InputError, StateMismatchError, kind_of
 from weir.operators.sinks.partitions import NULL_FOLDER, folder_of, split
+from weir.operators.sources.folder_columns import folder_values
 from weir.records import with_system_columns
 from weir.testing.manual_clock import ManualClock
 
@@ -175,6 +176,9 @@ def test_folders_are_named_as_hive_has_it():
     assert folder_of((), ()) == ""
     assert folder_of(("day", "a=b"), ("2026-11-22", "x/y %é")) == "day=2026-11-22/a%3Db=x%2Fy %25%C3%A9/"
     assert folder_of(("p",), (None,)) == folder_of(("p",), ("",)) == f"p={NULL_FOLDER}/"
+    own = folder_of(("p",), (NULL_FOLDER,))
+    assert folder_values(f"{own}part") == {"p": NULL_FOLDER}
+    assert folder_values(f"p={NULL_FOLDER}/part") == {"p": None}
     assert folder_of(("p",), ("..",)) == "p=../"
     long, other = folder_of(("p",), ("é" * 300,)), folder_of(("p",), ("é" * 301,))
     assert long != other
