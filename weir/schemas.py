@@ -88,9 +88,9 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
 
     True for the same type, for strings, bytes and lists of any offsets, for integers and decimals that fit,
     for floats of fewer bits, and for timestamps of a coarser unit and of another time zone (but nanoseconds are no
-    wider than others: they end in 2262). Integers of 32 bits and less are exact in a float of 64, those of 16 and less
-    in one of 32. So is a map a list of structs, an extension type what it is stored as, and what has nulls only
-    anything. The same holds of what is inside lists and structs.
+    wider than others: they end in 2262), and for times of day of a coarser unit. Integers of 32 bits and less are exact
+    in a float of 64, those of 16 and less in one of 32. So is a map a list of structs, an extension type what it is
+    stored as, and what has nulls only anything. The same holds of what is inside lists and structs.
     """
     if isinstance(actual, pa.BaseExtensionType):
         actual = actual.storage_type
@@ -108,6 +108,8 @@ def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_timestamp(actual) and pa.types.is_timestamp(wanted):
         units = ("ns",) if wanted.unit == "ns" else _UNITS[: _UNITS.index(wanted.unit) + 1]
         return (actual.tz is None) == (wanted.tz is None) and actual.unit in units
+    if pa.types.is_time(actual) and pa.types.is_time(wanted):
+        return _TIME_UNITS.index(actual.unit) <= _TIME_UNITS.index(wanted.unit)
     signed = pa.types.is_signed_integer
     if pa.types.is_integer(actual) and pa.types.is_integer(wanted):
         grows = wanted.bit_width > actual.bit_width
@@ -134,6 +136,8 @@ def _nested_is_widened(actual: pa.DataType, wanted: pa.DataType) -> bool | None:
 
 #: Units of timestamps, each of which holds what those before it hold; but for some 300,000 years.
 _UNITS = ("s", "ms", "us")
+#: Units of times of day: each holds what those before it hold.
+_TIME_UNITS = (*_UNITS, "ns")
 #: Width of a float -> bits of the integers that it holds exactly.
 _EXACT_INTEGER_BITS = {16: 11, 32: 24, 64: 53}
 

@@ -158,6 +158,17 @@ def test_narrower_columns_are_widened(tmp_path, narrow, wide):
     assert batch.column("id").to_pylist() == values
 
 
+@pytest.mark.parametrize(("unit", "ticks"), [("ms", 86_399_001), ("us", 86_399_001_000)])
+def test_times_of_day_are_read_as_those_of_polars(tmp_path, unit, ticks):
+    """DuckDB and pandas write microseconds; ``pl.Time`` has nanoseconds."""
+    narrow = pa.time32(unit) if unit == "ms" else pa.time64(unit)
+    pq.write_table(pa.table({"id": pa.array([0, ticks], narrow)}), tmp_path / "a.parquet")
+    (batch,) = read(ParquetSpec(schema=to_schema({"id": pl.Time}), path=str(tmp_path / "a.parquet")))
+    assert batch.column("id").cast(pa.int64()).to_pylist() == [0, 86_399_001_000_000]
+    with pytest.raises(InputError, match="does not hold every such value"):
+        read(ParquetSpec(schema=to_schema({"id": pa.time32("s")}), path=str(tmp_path / "a.parquet")))
+
+
 LOSSY = [
     *((actual, int) for actual in (pa.uint64(), pa.float32(), pa.bool_())),
     *((actual, pa.int32()) for actual in (pa.int64(), pa.uint32())),
