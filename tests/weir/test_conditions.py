@@ -99,6 +99,18 @@ def test_groups_that_are_passed_over_change_no_result(tmp_path, seed):
     assert found.rows() == frame.filter(predicate).select("s", "t").sort("t").rows()
 
 
+@pytest.mark.parametrize("time_ms", [-(2**62), 2**62])
+def test_groups_with_a_time_that_is_none_are_not_passed_over(tmp_path, time_ms):
+    frame = pl.DataFrame({"id": range(20), "t": [time_ms if number == 7 else number for number in range(20)]})
+    frame.write_parquet(tmp_path / "in.parquet", row_group_size=5)
+    flow = weir.Dataflow("pruned")
+    rows = flow.source("rows", weir.Parquet(str(tmp_path), schema={"id": int, "t": int}, event_time="t"))
+    rows.filter("keep", pl.col("id") >= 15).sink("out", weir.Collect())
+    result = weir.run(flow)
+    assert result["out"].to_polars()["id"].to_list() == [15, 16, 17, 18, 19]
+    assert [letter.position for letter in result.dead_letters] == [7]
+
+
 def spec_of(flow):
     return physical_graph(flow.build()).stages[0].nodes[0].spec
 

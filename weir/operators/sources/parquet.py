@@ -199,12 +199,12 @@ class ParquetReader(ColumnarReader):
             return False
         if time_column is not None:
             # Rows that a filter drops move the watermark, too.
-            latest = ranges.get(time_column)
-            if latest is None or not isinstance(latest[1], int):
+            times = ranges.get(time_column)
+            if times is None or not isinstance(times[0], int) or not isinstance(times[1], int):
                 return False
-            if self._event_times is not None and latest[1] > self._event_times.latest_ms:
+            if self._event_times is not None and not self._event_times.are_good(times[0], times[1]):
                 return False
-            self._passed_event_time_ms = max(self._passed_event_time_ms, latest[1])
+            self._passed_event_time_ms = max(self._passed_event_time_ms, times[1])
         return True
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:
