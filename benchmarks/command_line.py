@@ -42,6 +42,8 @@ Compare = Annotated[
 STATES = ("count", "user", "user-records")
 Report = Callable[[str, float], None]
 CorpusName = Literal["flat", "wikipedia", "github", "logs", "numbers", "wide", "texts", "csv", "parquet"]
+PayloadTexts = Literal["letters", "hexadecimal", "words", "json"]
+PayloadCompression = Literal["snappy", "zstd", "lz4", "gzip", "uncompressed"]
 SinkName = Literal["parquet", "csv", "json_lines", "delta"]
 
 _console = Console(stderr=True)

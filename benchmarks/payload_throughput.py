@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,14 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from benchmarks.engine_run import EngineSetup, run_engine
-from benchmarks.events_file import DATA_DIRECTORY, SEED
+from benchmarks.payload_input import LETTERS, PAYLOAD_BYTES, SNAPPY, Compression, payload_directory
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 
 BARS = (Bar("ratio_to_polars", "at least", 0.7), Bar("lost", "at most", 0))
 _THREADS = 2
 _TIMEOUT_S = 600.0
-_PART_ROWS = 500_000
-_ROW_GROUP_ROWS = 131_072
 _BATCH_ROWS = 32_768
 
 
@@ -44,10 +41,9 @@ class PayloadOptions:
 
     #: Three million rows take both sides less than a second, much of which is the start of ours.
     events: int = 12_000_000
-    keys: int = 100_000
-    payload_bytes: int = 200
     repeat: int = 3
-    data_root: Path = DATA_DIRECTORY
+    texts: str = LETTERS
+    compression: Compression = SNAPPY
 
 
 def run(options: PayloadOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -61,41 +57,20 @@ def run(options: PayloadOptions, report: Callable[[str, float], None]) -> Benchm
         BenchmarkError: rows were lost.
         ClusterError: the job did not finish.
     """
-    source = payload_directory(options, report)
+    source = payload_directory(options.events, options.texts, options.compression, report)
     runs = []
     for number in range(1, options.repeat + 1):
         runs.append(_one_run(options, source, f"run {number} of {options.repeat}", report))
-    config = {"job": "benchmarks.payload_job", "input": "parquet", "payload_bytes": options.payload_bytes}
-    return BenchmarkResult("throughput_parquet", config, runs, BARS)
-
-
-def payload_directory(options: PayloadOptions, report: Callable[[str, float], None]) -> Path:
-    """The directory of Parquet files; made if it is not there yet, all of it or nothing."""
-    name = f"payload-{options.events}-{options.keys}-{options.payload_bytes}-seed-{SEED}"
-    directory = options.data_root / name
-    if directory.exists():
-        return directory
-    options.data_root.mkdir(parents=True, exist_ok=True)
-    fresh = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=options.data_root))
-    rng = np.random.default_rng(SEED)
-    try:
-        for part, first in enumerate(range(0, options.events, _PART_ROWS)):
-            rows = min(_PART_ROWS, options.events - first)
-            # Letters that do not repeat within what a compressor looks at.
-            letters = rng.integers(97, 123, rows * options.payload_bytes, dtype=np.uint8)
-            payload = letters.view(f"S{options.payload_bytes}").astype(f"U{options.payload_bytes}")
-            keys = "server-" + pl.Series(rng.integers(1, options.keys + 1, rows)).cast(pl.String)
-            frame = pl.DataFrame(
-                {"id": np.arange(first, first + rows), "server_name": keys, "payload": payload}
-            )
-            path = fresh / f"part-{part:05d}.parquet"
-            frame.write_parquet(path, compression="snappy", row_group_size=_ROW_GROUP_ROWS, use_pyarrow=True)
-            report("generating the input", (first + rows) / options.events)
-        os.replace(fresh, directory)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-    return directory
+    config = {
+        "job": "benchmarks.payload_job",
+        "input": "parquet",
+        "payload_bytes": PAYLOAD_BYTES,
+        "texts": options.texts,
+        "compression": options.compression,
+    }
+    is_usual = (options.texts, options.compression) == (LETTERS, SNAPPY)
+    name = "" if is_usual else f"_{options.texts}_{options.compression}"
+    return BenchmarkResult(f"throughput_parquet{name}", config, runs, BARS)
 
 
 def _one_run(

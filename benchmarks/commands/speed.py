@@ -13,6 +13,8 @@ from benchmarks.command_line import (
     Json,
     Keys,
     Parallelism,
+    PayloadCompression,
+    PayloadTexts,
     Repeat,
     Report,
     SinkName,
@@ -41,10 +43,12 @@ def throughput(
         int | None,
         typer.Option(min=1, help="Run with so many events too: do larger files run slower per event?"),
     ] = None,
+    texts: Annotated[PayloadTexts, typer.Option(help="Parquet: what the payload is.")] = "letters",
+    compression: Annotated[PayloadCompression, typer.Option(help="Parquet: of the files.")] = "snappy",
 ) -> None:
     """Events per second of the whole engine with durable state, beside batch queries on the same input."""
     if input == "parquet":
-        _payload_throughput(json, events or 12_000_000, repeat)
+        _payload_throughput(json, events or 12_000_000, repeat, texts, compression)
         return
     if input != "flat":
         _corpus_throughput(json, input, events or (8_000_000 if input == "csv" else 1_000_000), repeat)
@@ -70,11 +74,13 @@ def _corpus_throughput(json: Path | None, corpus: str, events: int, repeat: int)
     execute(measure, json)
 
 
-def _payload_throughput(json: Path | None, events: int, repeat: int) -> None:
+def _payload_throughput(
+    json: Path | None, events: int, repeat: int, texts: str, compression: PayloadCompression
+) -> None:
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import payload_throughput as benchmark
 
-        return benchmark.run(benchmark.PayloadOptions(events, repeat=repeat), report).as_json()
+        return benchmark.run(benchmark.PayloadOptions(events, repeat, texts, compression), report).as_json()
 
     execute(measure, json)
 
