@@ -27,8 +27,9 @@ import pyarrow as pa
 
 from weir.errors import HandshakeError
 
-#: Of one link in one direction. Only what was used once takes memory.
-SHARED_BYTES = 32 << 20
+#: Of one link in one direction. Only what was used once takes memory. A subtask may divide 20 MiB for a link while as
+#: much is in flight; without room its rows are copied.
+SHARED_BYTES = 64 << 20
 #: Parts begin at multiples of this: what Arrow recommends for buffers.
 _ALIGNMENT_BYTES = 64
 
