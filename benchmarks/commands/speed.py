@@ -30,7 +30,7 @@ def throughput(
     input: Annotated[CorpusName, typer.Option(help="What the lines look like.")] = "flat",
     events: Annotated[
         int | None,
-        typer.Option(min=1, help="Events of one run (millions: flat 10, csv 8, parquet 12, others 1)."),
+        typer.Option(min=1, help="Events of one run (millions: flat 10, csv 8, parquet 24, others 1)."),
     ] = None,
     keys: Keys = 100_000,
     repeat: Repeat = 3,
@@ -48,7 +48,7 @@ def throughput(
 ) -> None:
     """Events per second of the whole engine with durable state, beside batch queries on the same input."""
     if input == "parquet":
-        _payload_throughput(json, events or 12_000_000, repeat, texts, compression)
+        _payload_throughput(json, events or 24_000_000, repeat, texts, compression)
         return
     if input != "flat":
         _corpus_throughput(json, input, events or (8_000_000 if input == "csv" else 1_000_000), repeat)
