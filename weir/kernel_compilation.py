@@ -41,6 +41,7 @@ KERNEL_MODULES = (
     "weir.operators.joins.join_kernels",
     "weir.operators.joins.change_kernels",
     "weir.operators.sources.parquet_packed",
+    "weir.operators.sources.parquet_window",
     "weir.key_kernels",
     "weir.kernel_bytes",
     "weir.kernels",
