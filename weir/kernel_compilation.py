@@ -80,6 +80,7 @@ _ONLY_INLINED = frozenset(
         "weir.operators.sources.csv_tokens",
         "weir.operators.sources.float_digits",
         "weir.operators.sources.json_tokens",
+        "weir.operators.sources.parquet_window",
         "weir.state.tables.slot_layout",
     }
 )
