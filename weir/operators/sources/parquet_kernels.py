@@ -12,6 +12,21 @@ from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, INT, INTS, OFFSETS, TYPES
 
 _COPIED_BYTES = 32
+_HEADER_BITS_MAX = 35
+
+
+@byte_kernel_part
+def _header_at(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
+    """What a run or a group of packed numbers begins with, and the position after it; -1: it does not end."""
+    header = shift = 0
+    while at < stop and shift <= _HEADER_BITS_MAX:
+        byte = byte_at(data, at)
+        at += 1
+        header |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return header, at
+    return -1, at
 
 
 @byte_kernel(INT(BYTES, INT, INT, INT, OFFSETS, INT))
@@ -33,17 +48,9 @@ def decode_hybrid(data: np.ndarray, at: int, stop: int, width: int, out: np.ndar
     value_bytes = (width + 7) >> 3
     mask = (1 << width) - 1
     while filled < count:
-        header = 0
-        shift = 0
-        while True:
-            if at >= stop or shift > 35:
-                return -1
-            byte = byte_at(data, at)
-            at += 1
-            header |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        header, at = _header_at(data, at, stop)
+        if header < 0:
+            return -1
         if header & 1 == 0:
             run = header >> 1
             if run == 0 or at + value_bytes > stop:
@@ -144,17 +151,9 @@ def look_up_texts(
 def all_present(data: np.ndarray, at: int, stop: int, count: int) -> bool:
     """Whether definition levels of one bit are runs of 1 only, of ``count`` together: the usual form without nulls."""
     while count > 0:
-        header = 0
-        shift = 0
-        while True:
-            if at >= stop or shift > 35:
-                return False
-            byte = byte_at(data, at)
-            at += 1
-            header |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
+        header, at = _header_at(data, at, stop)
+        if header < 0:
+            return False
         if header & 1 == 1 or header == 0 or at >= stop or byte_at(data, at) != 1:
             return False
         at += 1

@@ -7,9 +7,6 @@ a block of another form is damaged.
 
 While enough bytes are left on both sides, a sequence is taken in one step with few branches: a processor cannot
 foretell those that depend on lengths. The end of a block, and what is rare, is taken with care.
-
-Where a match begins with bytes that were written a moment ago, by more than one store, the processor waits for them to
-reach its cache. So the last eight bytes are kept in a register for numbers.
 """
 
 from __future__ import annotations
@@ -21,6 +18,7 @@ import numpy as np
 from weir.kernel_bytes import byte_at, copy_block, copy_half_block, load4, load8, store8
 from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, INT
+from weir.operators.sources.parquet_numbers import followed, take_numbers
 
 #: What is copied at a time.
 _BLOCK_BYTES = 32
@@ -53,50 +51,6 @@ def _repeat(out: np.ndarray, filled: int, offset: int, length: int) -> None:
     while done < length:
         copy_block(out, filled + done, out, filled + done - offset)
         done += _BLOCK_BYTES
-
-
-@byte_kernel_part
-def _followed(last: np.uint64, word: np.uint64, length: int) -> np.uint64:
-    """The last eight bytes, after the first ``length`` of another word, 0 to 8."""
-    if length == _WORD_BYTES:
-        return word
-    bits = np.uint64(8 * length)
-    # Twice, because no word can be shifted by all of its bits.
-    return (last >> bits) | (word << np.uint64(1) << (np.uint64(63) - bits))
-
-
-@byte_kernel_part
-def _take_numbers(
-    data: np.ndarray,
-    at: int,
-    at_max: int,
-    out: np.ndarray,
-    filled: int,
-    filled_max: int,
-    last: np.uint64,
-    literal: int,
-) -> tuple[int, int, np.uint64]:
-    """Take a number whose first bytes are a literal, the others those of the ``last`` one, and all that follow so.
-
-    Of a literal of 1 to 4 bytes: token, literal and distance are a word at most, and those but the literal the same.
-    """
-    all_bits = np.uint64(0xFFFFFFFFFFFFFFFF)
-    own = ~(all_bits << np.uint64(8 * literal))
-    step = 1 + literal + 2
-    same = (all_bits >> np.uint64(64 - 8 * step)) ^ (own << np.uint64(8))
-    word = load8(data, at)
-    expected = word & same
-    while True:
-        last = (last & ~own) | ((word >> np.uint64(8)) & own)
-        store8(out, filled, last)
-        filled += _WORD_BYTES
-        at += step
-        if at > at_max or filled > filled_max:
-            break
-        word = load8(data, at)
-        if word & same != expected:
-            break
-    return at, filled, last
 
 
 @byte_kernel_part
@@ -146,14 +100,17 @@ def _take_short(
             if last_at != filled:
                 last = load8(out, filled - _WORD_BYTES)
             if literal + length == _WORD_BYTES and literal:
-                at, filled, last = _take_numbers(data, at, at_max, out, filled, filled_max, last, literal)
+                # With the token and the distance.
+                at, filled, last = take_numbers(
+                    data, at, at_max, out, filled, filled_max, last, literal, literal + 3
+                )
                 last_at = filled
                 continue
             word = load8(data, at + 1)
             store8(out, filled, word)
-            word = _followed(last, word, literal)
+            word = followed(last, word, literal)
             store8(out, to, word)
-            last, last_at = _followed(word, word, length), to + length
+            last, last_at = followed(word, word, length), to + length
         else:
             copy_half_block(out, filled, data, at + 1)
             _repeat(out, to, offset, length)

@@ -4,9 +4,7 @@ Such a page has two tags for each value: a literal of a few bytes, and a copy. W
 sides, both are taken in one step, without branches that depend on their form or length: a processor cannot foretell
 those, and each wrong guess takes longer than the step. The end of a page, and what is rare, is taken tag by tag.
 
-Where a copy begins with bytes that were written a moment ago, by more than one store, the processor waits for them to
-reach its cache. So the last eight bytes are kept in a register for numbers. A million numbers that follow each other
-take 0.7 ns each, names of 16 bytes 4.
+A million numbers that follow each other take 0.7 ns each, names of 16 bytes 4.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import numpy as np
 from weir.kernel_bytes import byte_at, copy_block, copy_half_block, load4, load8, store8
 from weir.kernels import byte_kernel, byte_kernel_part
 from weir.operators.kernel_types import BOOL, BYTES, INT
+from weir.operators.sources.parquet_numbers import followed, take_numbers
 from weir.operators.sources.parquet_snappy_tags import copy_within, tag_at
 
 #: What is copied at a time.
@@ -28,16 +27,6 @@ _SIZE_BITS_MAX = 35
 _STEP_BYTES, _MADE_BYTES = 40, 96
 #: A literal of so many bytes, its tag, and the first byte of the next tag are one word; and, of fewer, that whole tag.
 _SHORT_BYTES, _SHORTER_BYTES = 6, 4
-
-
-@byte_kernel_part
-def _followed(last: np.uint64, word: np.uint64, length: int) -> np.uint64:
-    """The last eight bytes, after the first ``length`` of another word, 0 to 8."""
-    if length == _WORD_BYTES:
-        return word
-    bits = np.uint64(8 * length)
-    # Twice, because no word can be shifted by all of its bits.
-    return (last >> bits) | (word << np.uint64(1) << (np.uint64(63) - bits))
 
 
 @byte_kernel_part
@@ -53,40 +42,6 @@ def _size_at(data: np.ndarray, at: int, stop: int) -> tuple[int, int]:
         size |= (byte & 0x7F) << shift
         shift += 7
     return size, at
-
-
-@byte_kernel_part
-def _take_numbers(
-    data: np.ndarray,
-    at: int,
-    at_max: int,
-    out: np.ndarray,
-    filled: int,
-    filled_max: int,
-    last: np.uint64,
-    literal: int,
-    step: int,
-) -> tuple[int, int, np.uint64]:
-    """Take a number whose first bytes are a literal, the others those of the ``last`` one, and all that follow so.
-
-    The tags of each are the same: ``step`` bytes, at most a word, with those of the literal.
-    """
-    all_bits = np.uint64(0xFFFFFFFFFFFFFFFF)
-    own = ~(all_bits << np.uint64(8 * literal))
-    tags = (all_bits >> np.uint64(64 - 8 * step)) ^ (own << np.uint64(8))
-    word = load8(data, at)
-    expected = word & tags
-    while True:
-        last = (last & ~own) | ((word >> np.uint64(8)) & own)
-        store8(out, filled, last)
-        filled += _WORD_BYTES
-        at += step
-        if at > at_max or filled > filled_max:
-            break
-        word = load8(data, at)
-        if word & tags != expected:
-            break
-    return at, filled, last
 
 
 @byte_kernel_part
@@ -134,15 +89,15 @@ def _take_pairs(
             if last_at != filled:
                 last = load8(out, filled - _WORD_BYTES)
             if offset == _WORD_BYTES and literal + length == offset and 0 < literal <= _SHORTER_BYTES:
-                at, filled, last = _take_numbers(
+                at, filled, last = take_numbers(
                     data, at, at_max, out, filled, filled_max, last, literal, after - at
                 )
                 last_at = filled
                 continue
-            last = _followed(last, word >> np.uint64(8), literal)
+            last = followed(last, word >> np.uint64(8), literal)
             word = last >> np.uint64(8 * (_WORD_BYTES - offset))
             store8(out, to, word)
-            last, last_at = _followed(last, word, length), to + length
+            last, last_at = followed(last, word, length), to + length
         else:
             copy_within(out, to, offset, length)
         at, filled = after, to + length

@@ -1,12 +1,8 @@
-"""Tags of Snappy as a writer may set them but none does, what they make, and memory at whose end nobody may read."""
+"""Tags of Snappy as a writer may set them but none does, and what they make."""
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import random
-
-import numpy as np
 
 from tests.weir.operators.sources.varints import varint
 
@@ -89,13 +85,3 @@ def damaged(packed: bytes, draw: random.Random) -> bytes:
         place = draw.choice([draw.randrange(min(12, len(data))), draw.randrange(len(data))])
         data[place] = draw.choice([0, 255, data[place] ^ 1 << draw.randrange(8), draw.randrange(256)])
     return bytes(data)
-
-
-def guarded(size: int) -> tuple[mmap.mmap, np.ndarray]:
-    """So many bytes, uint8, before a page of memory that nobody may read; the first keeps it."""
-    pages = -(-size // mmap.PAGESIZE)
-    memory = mmap.mmap(-1, (pages + 1) * mmap.PAGESIZE)
-    data = np.frombuffer(memory, dtype=np.uint8)
-    protect = ctypes.CDLL(None).mprotect
-    assert protect(ctypes.c_void_p(data.ctypes.data + pages * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-    return memory, data[pages * mmap.PAGESIZE - size : pages * mmap.PAGESIZE]

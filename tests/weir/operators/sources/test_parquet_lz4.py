@@ -5,15 +5,14 @@ What a block is, is told by :func:`as_specified` as well, which takes one sequen
 
 from __future__ import annotations
 
-import ctypes
 import json
-import mmap
 import random
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.test_parquet_snappy import damaged, pages
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_lz4 import decompress_lz4
@@ -126,18 +125,6 @@ def block(draw: random.Random, wanted: int = 3000) -> tuple[bytes, int]:
             size += max(4, match)
     last = draw.choice([8, 12, 14, 15, 300])
     return bytes(out) + sequence(draw.randbytes(last), 0, 0), size + last
-
-
-def guarded(size: int, *, is_at_begin: bool) -> tuple[mmap.mmap, np.ndarray]:
-    """So many bytes, uint8, after or before a page of memory that nobody may read; the first keeps it."""
-    size_pages = -(-size // mmap.PAGESIZE)
-    memory = mmap.mmap(-1, (size_pages + 2) * mmap.PAGESIZE)
-    data = np.frombuffer(memory, dtype=np.uint8)
-    protect = ctypes.CDLL(None).mprotect
-    for page in (0, size_pages + 1):
-        assert protect(ctypes.c_void_p(data.ctypes.data + page * mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
-    begin = mmap.PAGESIZE if is_at_begin else (size_pages + 1) * mmap.PAGESIZE - size
-    return memory, data[begin : begin + size]
 
 
 def texts(draw: random.Random, size: int) -> list[bytes]:

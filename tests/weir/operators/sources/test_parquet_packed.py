@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.weir.operators.sources.snappy_tags import as_specified, damaged, guarded, tags
+from tests.weir.operators.sources.guarded_memory import guarded
+from tests.weir.operators.sources.snappy_tags import as_specified, damaged, tags
 from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_groups import direct_batches
@@ -90,7 +91,7 @@ def guarded_windows(descriptor: int) -> tuple[Windows, list[tuple[np.ndarray, np
     for name in ("window", "packed"):
         kept, used = guarded(len(getattr(windows, name)))
         setattr(windows, name, used)
-        whole = np.frombuffer(kept, dtype=np.uint8)[: -mmap.PAGESIZE]
+        whole = np.frombuffer(kept, dtype=np.uint8)[mmap.PAGESIZE : -mmap.PAGESIZE]
         assert len(whole) > len(used)
         memory.append((whole, used))
     return windows, memory

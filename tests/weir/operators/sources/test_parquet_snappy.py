@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.weir.operators.sources.snappy_tags import as_specified, damaged, guarded, made_by, stream
+from tests.weir.operators.sources.guarded_memory import guarded
+from tests.weir.operators.sources.snappy_tags import as_specified, damaged, made_by, stream
 from tests.weir.operators.sources.varints import varint
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources.parquet_snappy import decompress_snappy
