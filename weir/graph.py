@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.projection import project
+from weir.row_watermarks import RowWatermarks
 from weir.side_outputs import output_id
 from weir.specs import KeyedSpec, OperatorSpec, SideOutput, SinkSpec, SourceSpec
 from weir.spelling import did_you_mean
@@ -277,6 +278,11 @@ class PhysicalGraph:
     def waits_for_event_time(self) -> bool:
         """Whether a step does something when a watermark comes."""
         return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)
+
+    @cached_property
+    def row_watermarks(self) -> RowWatermarks:
+        """Which batches say what the watermark is as of each row: what the step needs that needs most."""
+        return max((node.spec.row_watermarks for node in self.logical.nodes), default=RowWatermarks.NONE)
 
     def sides_read(self, step: str) -> frozenset[str]:
         """Names of a step's side outputs that somebody reads."""

@@ -6,9 +6,10 @@ A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are
 ``_event_time_ms``     int64    event time, ms since the epoch
 ``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
 ``_key_hash``          uint64   only after a HASH exchange: the stable hash of the key columns
+``_watermark_ms``      int64    the watermark as of the row, where it matters (``weir.row_watermarks``)
 =====================  =======  ====================================================================
 
-Functions, operators and sinks of job authors see the time columns, but never ``_key_hash``.
+Functions, operators and sinks of job authors see the time columns, but never the last two.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import pyarrow as pa
 EVENT_TIME_COLUMN = "_event_time_ms"
 INGEST_TIME_COLUMN = "_ingest_time_us"
 KEY_HASH_COLUMN = "_key_hash"
-SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN)
+WATERMARK_COLUMN = "_watermark_ms"
+SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN, WATERMARK_COLUMN)
+_HIDDEN_COLUMNS = (KEY_HASH_COLUMN, WATERMARK_COLUMN)
 #: No column of a job has this name: it is of columns that are added for a moment.
 UNNAMED_COLUMN = ""
 
@@ -104,10 +107,10 @@ def system_schema(schema: pa.Schema) -> pa.Schema:
     return schema
 
 
-def without_key_hash(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as job authors see it: its columns and both time columns; the very batch if it has no hash."""
-    index = batch.schema.get_field_index(KEY_HASH_COLUMN)
-    return batch if index < 0 else batch.remove_column(index)
+def as_authors_see(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch as job authors see it: its columns and both time columns; the very batch if nothing is hidden."""
+    hidden = [name for name in _HIDDEN_COLUMNS if batch.schema.get_field_index(name) >= 0]
+    return batch.drop_columns(hidden) if hidden else batch
 
 
 def user_columns(schema: pa.Schema) -> list[str]:

@@ -102,6 +102,7 @@ class StepParts:
             schema=node.schema,
             durable_uri=self._state.durable_uri(node.name) if node.is_sink else "",
             sides_read=topology.graph.sides_read(node.name),
+            row_watermarks=topology.graph.row_watermarks,
         )
 
     def _idle_timeout_ms(self, node: Node) -> float:

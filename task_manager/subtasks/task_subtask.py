@@ -16,6 +16,7 @@ from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleR
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
+from weir import row_watermarks
 from weir.errors import StateError
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
@@ -75,6 +76,8 @@ class TaskSubtask(Subtask):
         self._told = 0
         #: The last row is behind it: no event is taken any more.
         self._is_leaving = False
+        #: Rows that are being taken in have made the combined watermark rise.
+        self._rows_raise = False
 
     def own_groups(
         self,
@@ -141,7 +144,12 @@ class TaskSubtask(Subtask):
 
     def _loop(self) -> None:
         while self._restored_rows:
-            self._process_input(self._restored_rows.popleft())
+            rows = self._restored_rows.popleft()
+            if row_watermarks.column_of(rows.batch) is not None:
+                # What other inputs had come to is not known here.
+                batch, _ = row_watermarks.combined(rows.batch, WATERMARK_MIN_MS, self._watermarks.combined_ms)
+                rows = InputRows(rows.input_index, batch)
+            self._process_input(rows)
             self.mailbox.run_commands()
         while self._watermarks.has_open_inputs or not self._may_finish or not self._may_leave():
             delivery = self._next()
@@ -235,6 +243,7 @@ class TaskSubtask(Subtask):
         ownership = self._ownership
         may_park = ownership is not None and ownership.may_park
         assert isinstance(delivery.element, pa.RecordBatch)
+        self._rows_raise = False
         taken, rises = self._gather_rows(delivery, delivery.element, may_park)
         batches, size_bytes = [], 0
         for item in taken:
@@ -260,7 +269,7 @@ class TaskSubtask(Subtask):
         else:
             for item in taken:
                 item.release()
-        if rises:
+        if rises or self._rows_raise:
             self._show_watermark()
 
     def _gather_rows(
@@ -276,6 +285,9 @@ class TaskSubtask(Subtask):
         taken = [delivery]
         inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
         self._note_rows(delivery, is_calm)
+        # As they are now: joined batches have the same columns.
+        assert isinstance(delivery.element, pa.RecordBatch)
+        first = delivery.element
         rises, heard = False, set[ChannelId]()
         # Large batches are not joined: that would only copy them.
         wanted = RowsWanted(self._pace.rows_max - first.num_rows, JOINED_BYTES - delivery.size_bytes)
@@ -306,6 +318,21 @@ class TaskSubtask(Subtask):
             assert isinstance(delivery.element, pa.RecordBatch)
             self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
         self._watermarks.mark_active(delivery.channel)
+        if row_watermarks.column_of(delivery.element) is not None:
+            self._note_times(delivery)
+
+    def _note_times(self, delivery: Delivery) -> None:
+        """Rows say what the watermark of their channel is as of each: it becomes that of all inputs."""
+        watermarks, channel = self._watermarks, delivery.channel
+        is_held = self._ownership is not None and self._ownership.holds_watermark
+        delivery.element, channel_ms = row_watermarks.combined(
+            delivery.element,
+            watermarks.others_ms(channel),
+            watermarks.combined_ms,
+            self._shown_ms if is_held else WATERMARK_MAX_MS,
+        )
+        if watermarks.is_open(channel) and watermarks.advance(channel, channel_ms) is not None:
+            self._rows_raise = True
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weir.clock import Clock
@@ -241,15 +241,17 @@ class Deployment:
             inputs = self._parts.graph.input_channels(subtask)
             return LocalTask(subtask, chain, output, self._on_barrier, inputs)
         is_moved = first.name in self._parts.hand_moved
-        grace_ms = _strategy(first).out_of_orderness_ms
+        known_ms = _strategy(first).out_of_orderness_ms
+        grace_ms = 0 if is_moved else self._parts.settings.grace_period_ms if known_ms is None else known_ms
+        context = self._context(stage, first, subtask, tables, dead_letters)
         return LocalSource(
             subtask,
             chain,
             output,
             self._on_barrier,
             self._reader(first, subtask.subtask_index),
-            self._context(stage, first, subtask, tables, dead_letters),
-            0 if is_moved else self._parts.settings.grace_period_ms if grace_ms is None else grace_ms,
+            replace(context, grace_period_ms=grace_ms),
+            grace_ms,
             None if is_moved else self._idle_timeout_ms(first),
             None if is_moved else _strategy(first).alignment,
         )
@@ -318,6 +320,7 @@ class Deployment:
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
             sides_read=self._parts.graph.sides_read(node.name),
+            row_watermarks=self._parts.graph.row_watermarks,
         )
 
     def _idle_timeout_ms(self, node: Node) -> int:

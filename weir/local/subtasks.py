@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from weir import row_watermarks
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceReader
@@ -153,10 +154,16 @@ class LocalTask(LocalSubtask):
         else:
             self._watermarks.mark_active(channel)
             self._rows_in += element.num_rows
+            rises = False
+            if row_watermarks.column_of(element) is not None:
+                others_ms, known_ms = self._watermarks.others_ms(channel), self._watermarks.combined_ms
+                element, channel_ms = row_watermarks.combined(element, others_ms, known_ms)
+                rises = self._watermarks.advance(channel, channel_ms) is not None
             self.chain.process(element, input_index=channel.edge_index)
             if self.chain.assigns_times:
                 self._show_assigned()
-            return
+            if not rises:
+                return
         self._show_inputs(channel.edge_index)
         self._show_watermark(self._watermarks.combined_ms)
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.clock import Clock, SystemClock
 from weir.errors import InputError
 from weir.records import WATERMARK_MIN_MS
+from weir.row_watermarks import RowWatermarks, TimeCuts
 
 if TYPE_CHECKING:
     from weir.exchange import LateColumn
@@ -107,6 +108,8 @@ class OperatorContext:
     durable_uri: str = ""
     #: Names of the step's side outputs that somebody reads; what it yields for others is dropped.
     sides_read: frozenset[str] = frozenset()
+    #: Which batches of the job say what the watermark is as of each row.
+    row_watermarks: RowWatermarks = RowWatermarks.NONE
 
 
 class Operator(ABC):
@@ -208,6 +211,19 @@ class TimedOperator(Operator):
     @abstractmethod
     def on_time(self) -> Iterable[pa.RecordBatch]:
         """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
+
+
+class InTimeOperator(Operator):
+    """An operator that is told of the watermark between rows, where it matters which of them come before it."""
+
+    @property
+    @abstractmethod
+    def time_cuts(self) -> TimeCuts:
+        """Before which rows of a batch :meth:`on_watermark` is called; asked once, when the operator is open."""
+
+    @abstractmethod
+    def due_ms(self) -> int:
+        """The lowest watermark at which something happens that rows may tell; the lowest time: any may be."""
 
 
 class LateDelivery(Operator):

@@ -12,11 +12,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.errors import UserFunctionError
 from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     AheadFilter,
+    InTimeOperator,
     Json,
     LateDelivery,
     LateSync,
@@ -28,6 +30,7 @@ from weir.operators.base import (
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
 from weir.operators.step_errors import check_is_json, name_step, naming_step
 from weir.records import WATERMARK_MIN_MS
+from weir.row_watermarks import RowWatermarks, TimeCuts
 from weir.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
@@ -81,6 +84,17 @@ class OperatorChain(Generic[OutputT]):
             for _, context in self._operators[: min(self._assigners, default=0)]
             for output in context.sides_read
         )
+        #: The watermark that each operator was told of.
+        self._told_ms = [WATERMARK_MIN_MS] * len(self._operators)
+        #: What it is as of the last row that each was given.
+        self._reached_ms = [WATERMARK_MIN_MS] * len(self._operators)
+        #: Before which rows each is to be told of it; known when they are open.
+        self._cuts = [TimeCuts.NONE] * len(self._operators)
+        wanted = self._operators[0][1].row_watermarks if self._operators else RowWatermarks.NONE
+        self._has_row_watermarks, self._has_all = (
+            wanted is not RowWatermarks.NONE,
+            wanted is RowWatermarks.ALL,
+        )
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
         self._check_cancelled = check_cancelled
@@ -110,6 +124,11 @@ class OperatorChain(Generic[OutputT]):
             self._opened.append(operator)
             with self._naming(context):
                 operator.open(context)
+        if self._has_row_watermarks:
+            self._cuts = [
+                operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
+                for operator, _ in self._operators
+            ]
 
     @property
     def tells_inputs_apart(self) -> bool:
@@ -124,6 +143,46 @@ class OperatorChain(Generic[OutputT]):
         if start == len(self._operators):
             self.output.emit(batch)
             return
+        if self._cuts[start] and (column := row_watermarks.column_of(batch)) is not None:
+            self._process_in_time(batch, column, start, input_index)
+        else:
+            self._process(batch, start, input_index)
+
+    def _process_in_time(
+        self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int
+    ) -> None:
+        """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due."""
+        operator, cuts = self._operators[start][0], self._cuts[start]
+        assert isinstance(operator, InTimeOperator)
+        late, as_of_ms = row_watermarks.as_of(batch, column)
+        rows = len(late)
+        late_rows = late.nonzero()[0]
+        minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
+        first = 0
+        while first < rows:
+            if (cuts & TimeCuts.DUE or late[first]) and as_of_ms[first] >= operator.due_ms():
+                self._tell_one(start, int(as_of_ms[first]))
+            # Both ascend.
+            after = minded[np.searchsorted(minded, first, side="right") :]
+            due_ms = max(operator.due_ms(), self._told_ms[start] + 1)
+            due_at = np.searchsorted(as_of_ms[after], due_ms, side="left")
+            stop = int(after[due_at]) if due_at < len(after) else rows
+            if cuts & TimeCuts.EACH_LATE:
+                late_at = np.searchsorted(late_rows, first, side="right")
+                stop = min(stop, int(late_rows[late_at])) if late_at < len(late_rows) else stop
+            self._process(batch.slice(first, stop - first), start, input_index)
+            self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
+            first = stop
+
+    def _tell_one(self, index: int, time_ms: int) -> None:
+        """Tell one operator of the watermark, if it has risen."""
+        if time_ms > self._told_ms[index]:
+            before_ms = max(self._told_ms[index], self._reached_ms[index])
+            self._told_ms[index] = time_ms
+            self._isolate_timers()
+            self._send_on(index, None, self._operators[index][0].on_watermark, time_ms, before_ms=before_ms)
+
+    def _process(self, batch: pa.RecordBatch, start: int, input_index: int) -> None:
         operator, context = self._operators[start]
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
@@ -197,7 +256,7 @@ class OperatorChain(Generic[OutputT]):
 
     def _tell(self, start: int, time_ms: int) -> None:
         for index in range(start, len(self._operators)):
-            self._send_on(index, None, self._operators[index][0].on_watermark, time_ms)
+            self._tell_one(index, time_ms)
             if index in self._assigners:
                 return
 
@@ -272,11 +331,15 @@ class OperatorChain(Generic[OutputT]):
         batch: pa.RecordBatch | None,
         call: Callable[..., Iterable[pa.RecordBatch]],
         *given: object,
+        before_ms: int | None = None,
     ) -> None:
         """What an operator yields goes through those after it; only what it raises itself gets its name.
 
-        ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that.
+        ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that. ``before_ms``: what the
+        operator was told of before this call, if it is another watermark.
         """
+        if before_ms is None:
+            before_ms = max(self._told_ms[index], self._reached_ms[index])
         outputs: Iterator[Any] | None = None
         while True:
             # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
@@ -297,10 +360,26 @@ class OperatorChain(Generic[OutputT]):
             if out is _END:
                 return
             self._check_cancelled()
+            if self._has_row_watermarks:
+                out = self._in_time(index, batch, out, before_ms)
             if isinstance(out, SideRows):
                 self._emit_side(self._operators[index][1], out)
             elif out.num_rows:
                 self.process(out, index + 1)
+
+    def _in_time(
+        self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows, before_ms: int
+    ) -> pa.RecordBatch | SideRows:
+        """What an operator yielded, with what the watermark is as of its rows, where the job needs that."""
+        if isinstance(out, SideRows):
+            return SideRows(out.output, self._in_time(index, batch, out.rows, before_ms))
+        if index in self._assigners:
+            return out
+        if batch is not None:
+            return row_watermarks.carried(batch, out)
+        if not self._has_all:
+            return out
+        return row_watermarks.fired(out, before_ms)
 
     def _emit_side(self, context: OperatorContext, out: SideRows) -> None:
         """What nobody reads is dropped."""

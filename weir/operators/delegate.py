@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.records import without_key_hash
+from weir.records import as_authors_see
 
 
 class UserStep(Operator):
@@ -37,11 +37,11 @@ class UserOperator(UserStep):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
-        return self._user.process(without_key_hash(batch))
+        return self._user.process(as_authors_see(batch))
 
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch of one of its inputs."""
-        return self._user.process_input(input_index, without_key_hash(batch))
+        return self._user.process_input(input_index, as_authors_see(batch))
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a watermark."""

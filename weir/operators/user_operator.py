@@ -14,7 +14,7 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.side_rows import unknown_output
 from weir.operators.stateless.functions import MapBatchesOperator
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, without_key_hash
+from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, as_authors_see
 from weir.side_outputs import SideRows
 from weir.specs import MapBatchesSpec, SideOutput, UserOperatorSpec
 
@@ -119,7 +119,7 @@ class CheckedUserOperator(UserOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """What the user's operator makes of a batch."""
-        shown = without_key_hash(batch)
+        shown = as_authors_see(batch)
         return self._checker.each("process", self._user.process(shown), shown)
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:

@@ -77,6 +77,14 @@ class WatermarkTracker:
         del self._watermarks_ms[name]
         return self._raise()
 
+    def others_ms(self, name: Hashable) -> int:
+        """The lowest watermark of the inputs but this one that are not idle; the highest time if there is none."""
+        if len(self._watermarks_ms) == 1:
+            return _MAX_MS
+        idle = self._idle
+        known = (at for other, at in self._watermarks_ms.items() if other != name and other not in idle)
+        return min(known, default=_MAX_MS)
+
     def lowest_ms(self, names: Iterable[Hashable]) -> int:
         """The lowest watermark of these inputs, also of those that are idle; the highest time if they have ended."""
         known = self._watermarks_ms

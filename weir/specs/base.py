@@ -14,6 +14,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.row_watermarks import RowWatermarks
 from weir.schemas import schema_difference
 
 
@@ -50,6 +51,11 @@ class OperatorSpec:
     def waits_for_event_time(self) -> bool:
         """Whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""
         return False
+
+    @property
+    def row_watermarks(self) -> RowWatermarks:
+        """Which batches of the job must say what the watermark is as of each row, for this step."""
+        return RowWatermarks.LATE if self.waits_for_event_time else RowWatermarks.NONE
 
     def describe(self) -> dict[str, object]:
         """JSON-able, deterministic: the kind and every field."""

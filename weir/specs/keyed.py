@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -11,6 +12,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
     AggregateFunction,
     aggregate_parts,
@@ -19,6 +21,7 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
+from weir.states import State
 
 if TYPE_CHECKING:
     from weir.keyed_process import KeyedProcess
@@ -134,6 +137,12 @@ class KeyedProcessSpec(KeyedSpec):
         return self.key_schema is not None
 
     @property
+    def row_watermarks(self) -> RowWatermarks:
+        """See :class:`OperatorSpec`: timers fire, and values expire, between any two rows."""
+        minds_time = self.has_timers or _expires(self.factory, self.states)
+        return RowWatermarks.ALL if minds_time else RowWatermarks.NONE
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """Those that the author declared, and those of timers."""
         return tuple(state.name for state in self.states)
@@ -145,6 +154,18 @@ class KeyedProcessSpec(KeyedSpec):
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """What the author declared; see :class:`OperatorSpec`."""
         return self.side_outputs
+
+
+def _expires(factory: Callable[[], object], states: tuple[DeclaredState, ...]) -> bool:
+    """Whether a process may have a state with a TTL by event time: of a class it is known, of a function it is not."""
+    made: object = factory
+    while isinstance(made, functools.partial):
+        made = made.func
+    if not isinstance(made, type):
+        return bool(states)
+    declared = (value for base in made.__mro__ for value in vars(base).values())
+    ttls = (value.ttl for value in declared if isinstance(value, State))
+    return any(ttl is not None and ttl.time == "event" for ttl in ttls)
 
 
 def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> pa.Schema:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from weir.changes import CHANGE_COLUMN, check_keeps_changes
 from weir.errors import GraphError
+from weir.row_watermarks import RowWatermarks
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
     check_predicate,
@@ -261,3 +262,8 @@ class UserOperatorSpec(OperatorSpec):
     def waits_for_event_time(self) -> bool:
         """Perhaps: its author says what happens then; see :class:`OperatorSpec`."""
         return True
+
+    @property
+    def row_watermarks(self) -> RowWatermarks:
+        """None: its author is told of watermarks between batches; see :class:`OperatorSpec`."""
+        return RowWatermarks.NONE

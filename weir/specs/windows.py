@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.changes import changelog_schema
 from weir.errors import GraphError
 from weir.records import SYSTEM_COLUMNS
+from weir.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
     AggregateFunction,
     aggregate_parts,
@@ -73,6 +74,16 @@ class WindowAggregateSpec(KeyedSpec):
     is_keyless: bool = field(default=False, metadata={"came_later": True})
     #: Rows may be added up before they are sent here, where that changes no result: ``weir.pre_aggregation``.
     adds_up: bool = field(default=True, metadata={"came_later": True})
+
+    @property
+    def row_watermarks(self) -> RowWatermarks:
+        """See :class:`OperatorSpec`: a trigger by event time counts rows before a time."""
+        if self.window.time == "processing":
+            return RowWatermarks.NONE
+        early = self.updates.early
+        is_timed = early is not None and early.interval_ms is not None and early.time == "event"
+        return RowWatermarks.ALL if is_timed else RowWatermarks.LATE
+
     #: Of windows over all keys: the rows as they come to the step before, and so those that are late.
     late_schema: pa.Schema | None = field(default=None, metadata={"derived": True})
 

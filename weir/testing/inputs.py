@@ -12,12 +12,20 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.clock import SystemClock
 from weir.errors import GraphError
 from weir.graph import Node
 from weir.operators.base import DeadLetters, Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, generated
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, Watermark, int64_column, with_system_columns
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    Watermark,
+    int64_column,
+    with_system_columns,
+)
 from weir.schemas import schema_difference, small_type
 from weir.specs import SourceSpec
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
@@ -88,6 +96,7 @@ class PushedReader(SourceReader):
     def open(self, context: OperatorContext) -> None:
         """Go on where a checkpoint of this very test is; rows that another job read are not here."""
         self._name, self._letters = context.operator_name, context.dead_letters
+        self._bound_ms, self._wanted = context.grace_period_ms, context.row_watermarks
         known_bytes = 0
         position = context.restored.get(context.subtask_index)
         if isinstance(position, dict) and position.get("input") == self._given.number:
@@ -117,12 +126,23 @@ class PushedReader(SourceReader):
         if self._offset == element.num_rows:
             self._index, self._offset = self._index + 1, 0
         if self._generator is not None:
+            before_ms = WATERMARK_MIN_MS if self._watermark_ms is None else self._watermark_ms
             self._watermark_ms = generated(self._generator, batch, self._watermark_ms)
+            batch = self._in_time(batch, np.full(batch.num_rows, before_ms), 0)
             return Poll(batch=batch, watermark_ms=self._watermark_ms)
+        highest_ms = np.full(batch.num_rows, self._event_time_ms_max)
         if self._given.follows_rows:
-            latest = int(int64_column(batch, EVENT_TIME_COLUMN).max())
-            self._event_time_ms_max = max(self._event_time_ms_max, latest)
+            times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+            highest_ms = np.maximum(np.maximum.accumulate(times_ms), self._event_time_ms_max)
+            self._event_time_ms_max = int(highest_ms[-1])
+        batch = self._in_time(batch, highest_ms, self._bound_ms)
         return Poll(batch=batch, event_time_ms_max=self._event_time_ms_max)
+
+    def _in_time(self, batch: pa.RecordBatch, highest_ms: np.ndarray, bound_ms: int) -> pa.RecordBatch:
+        """With the watermark as of each row, where the job needs it."""
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        column = row_watermarks.of_split(times_ms, highest_ms, bound_ms, WATERMARK_MAX_MS, self._wanted)
+        return batch if column is None else row_watermarks.with_column(batch, column)
 
     def _is_old(self, element: pa.RecordBatch | Watermark) -> bool:
         return isinstance(element, Watermark) and element.time_ms <= self._event_time_ms_max

@@ -30,8 +30,8 @@ from weir.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
+    as_authors_see,
     int64_column,
-    without_key_hash,
 )
 from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
@@ -130,7 +130,7 @@ class JoinOperator(Operator):
             if not in_time.all():
                 late = batch.filter(pa.array(~in_time))
                 self.late_rows += late.num_rows
-                yield SideRows(self._spec.late_outputs[input_index], without_key_hash(late))
+                yield SideRows(self._spec.late_outputs[input_index], as_authors_see(late))
                 batch = batch.filter(pa.array(in_time))
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
         if has_key is not None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.python_rows import rows_batch
-from weir.records import system_schema, user_columns, without_key_hash
+from weir.records import as_authors_see, system_schema, user_columns
 from weir.specs.lookups import LookupSpec
 
 _Key = tuple[Any, ...]
@@ -45,7 +45,7 @@ class LookupOperator(Operator):
         Raises:
             UserFunctionError: the function raised, took too long, or returned another row than declared.
         """
-        batch = without_key_hash(batch)
+        batch = as_authors_see(batch)
         keys = list(zip(*(batch.column(name).to_pylist() for name in self._spec.on), strict=True))
         positions: dict[_Key, int] = {}
         rows = [positions.setdefault(key, len(positions)) for key in keys]

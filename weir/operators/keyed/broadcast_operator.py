@@ -18,7 +18,7 @@ from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import user_columns, without_key_hash
+from weir.records import as_authors_see, user_columns
 from weir.specs import FlatMapSpec
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
@@ -82,7 +82,7 @@ class BroadcastOperator(UserStep):
         if input_index == 1:
             self._change(batch)
             return
-        shown = without_key_hash(batch)
+        shown = as_authors_see(batch)
         if self._form == "records":
             yield from self._rows.process(shown)
             return

@@ -25,7 +25,7 @@ from weir.operators.keyed.state_codec import (
     keyed_snapshot,
 )
 from weir.operators.user_operator import OutputChecker
-from weir.records import KEY_HASH_COLUMN, without_key_hash
+from weir.records import KEY_HASH_COLUMN, as_authors_see
 from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.opening import open_handle
@@ -110,7 +110,7 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         context, runner = self._context, self._runner
         assert context is not None
         assert runner is not None
-        shown = without_key_hash(batch)
+        shown = as_authors_see(batch)
         hashes: np.ndarray | None = known_hashes(batch, KEY_HASH_COLUMN)
         context.begin(shown, hashes)
         try:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from weir.errors import GraphError, StateError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.delegate import UserOperator
-from weir.records import without_key_hash
+from weir.records import as_authors_see
 from weir.specs import UserSinkSpec
 
 VERSION = 1
@@ -144,7 +144,7 @@ class TwoPhaseSink(Operator):
             transaction = TransactionId(self._context.subtask_index, self._context.generation, self._sequence)
             self.begin(transaction)
             self._open_transaction = transaction
-        self.write(without_key_hash(batch))
+        self.write(as_authors_see(batch))
         return ()
 
     def snapshot(self, checkpoint_id: int) -> Json:

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.errors import GraphError, InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead, RowsAhead
@@ -27,8 +28,10 @@ from weir.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
+    WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     batch_bytes,
+    int64_column,
     plain_array,
     system_schema,
     user_columns,
@@ -96,6 +99,8 @@ class BatchSource(SourceReader):
         self._old_schedule: SchedulePlace | None = None
         #: The largest event time of rows that were passed over.
         self._passed_event_time_ms = WATERMARK_MIN_MS
+        #: Of rows that were given out, or passed over.
+        self._highest_event_time_ms = WATERMARK_MIN_MS
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
         #: The last rows of a block were given out, and the next one was not looked for yet.
@@ -375,12 +380,47 @@ class BatchSource(SourceReader):
         is_later = bool(rows.num_rows) and latest_ms[0] >= self._passed_event_time_ms
         passed_ms = self._passed_event_time_ms
         self._event_times_ms_max = latest_ms if is_later else np.maximum(latest_ms, passed_ms)
+        if self._context.row_watermarks and self._generator is None:
+            self._add_row_watermarks(times_ms, latest_ms)
         self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
         self._batch_offset = 0
         self._due_us = ingest_us.tolist() if self.is_trickle else []
         self._ahead = None
         if self._looked_at_by is not None and self._may_look():
             self._ahead = self._looked_at_by(self._batch)
+
+    def _add_row_watermarks(self, times_ms: np.ndarray, latest_ms: np.ndarray) -> None:
+        """Give decoded rows, which are of one split, the watermark as of each, if the job needs it.
+
+        Args:
+            times_ms: event times; int64, shape (rows,).
+            latest_ms: the largest one up to each row; int64, shape (rows,).
+        """
+        assert self._batch is not None
+        column = row_watermarks.of_split(
+            times_ms,
+            np.maximum(latest_ms, self._split_event_time_ms()),
+            self._bound_ms,
+            self._others_watermark_ms(),
+            self._context.row_watermarks,
+        )
+        if column is not None:
+            self._batch = row_watermarks.with_column(self._batch, column)
+
+    @property
+    def _bound_ms(self) -> int:
+        """How far watermarks stay behind the highest event time."""
+        known_ms = self._strategy.out_of_orderness_ms
+        return self._context.grace_period_ms if known_ms is None else known_ms
+
+    def _split_event_time_ms(self) -> int:
+        """The highest event time of the split before the rows that were decoded last."""
+        # Rows that were decoded before have been given out.
+        return self._highest_event_time_ms
+
+    def _others_watermark_ms(self) -> int:
+        """The lowest watermark of the other splits that are read, or will be; the highest time if there is none."""
+        return WATERMARK_MAX_MS
 
     def _may_look(self) -> bool:
         """Whether the rows wait for their time, and nobody must see them one poll after the other."""
@@ -418,11 +458,15 @@ class BatchSource(SourceReader):
         given = batch if rows == batch.num_rows else batch.slice(start, rows)
         if self._times is not None and self._times.bad is not None:
             given = self._without_bad_times(given, start, self._times.bad[start:stop])
+        self._highest_event_time_ms = max(
+            self._highest_event_time_ms, int(self._event_times_ms_max[stop - 1])
+        )
         if stop == batch.num_rows:
             self._batch, self._block_ended = None, True
         self._batch_offset = stop
         self._emitted += rows
-        self._note_watermark(given)
+        if self._generator is not None and given.num_rows:
+            given = self._generated(given, self._generator)
         return Poll(
             batch=given if given.num_rows else None,
             size_bytes=self._batch_bytes * rows // batch.num_rows,
@@ -436,6 +480,9 @@ class BatchSource(SourceReader):
         """As :meth:`_take`, of rows that were looked at."""
         assert self._batch is not None
         rows, rows_in_all = part.stop - part.start, self._batch.num_rows
+        self._highest_event_time_ms = max(
+            self._highest_event_time_ms, int(self._event_times_ms_max[part.stop - 1])
+        )
         if part.stop == rows_in_all:
             self._batch = self._ahead = None
             self._block_ended = True
@@ -452,10 +499,18 @@ class BatchSource(SourceReader):
         """The largest event time up to a row; the smallest time there is where a generator makes the watermarks."""
         return WATERMARK_MIN_MS if self._strategy.generator else int(self._event_times_ms_max[row])
 
-    def _note_watermark(self, given: pa.RecordBatch) -> None:
-        """Ask the author's generator, if there is one, for the watermark after these rows."""
-        if self._generator is not None and given.num_rows:
-            self._watermark_ms = generated(self._generator, given, self._watermark_ms)
+    def _generated(self, given: pa.RecordBatch, generator: WatermarkGenerator) -> pa.RecordBatch:
+        """Ask the author's generator for the watermark after these rows, of which each is as of the one before."""
+        before_ms = WATERMARK_MIN_MS if self._watermark_ms is None else self._watermark_ms
+        self._watermark_ms = generated(generator, given, self._watermark_ms)
+        column = row_watermarks.of_split(
+            int64_column(given, EVENT_TIME_COLUMN),
+            np.full(given.num_rows, before_ms),
+            0,
+            self._others_watermark_ms(),
+            self._context.row_watermarks,
+        )
+        return given if column is None else row_watermarks.with_column(given, column)
 
     def _without_bad_times(self, given: pa.RecordBatch, start: int, bad: np.ndarray) -> pa.RecordBatch:
         """Put rows aside whose event time is bad; not before they are given out, so that each is told of once.

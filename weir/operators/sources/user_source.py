@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
-from weir.operators.event_times import generated
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import SourceCounts
@@ -21,8 +20,9 @@ from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
 from weir.operators.sources.user_splits import OpenSplit, position_from_json, position_to_json, split_key
-from weir.records import WATERMARK_MIN_MS
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs import UserSourceSpec
+from weir.watermarks import WatermarkGenerator
 
 #: How soon, and how late, a split that has nothing is asked again.
 _WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
@@ -221,11 +221,28 @@ class UserSourceReader(BatchSource):
             self._settle()
         return self._with_times_of_all(polled)
 
-    def _note_watermark(self, given: pa.RecordBatch) -> None:
+    def _generated(self, given: pa.RecordBatch, generator: WatermarkGenerator) -> pa.RecordBatch:
         assert self._given is not None
         split = self._given.split
-        if split.generator is not None and given.num_rows:
-            split.watermark_ms = generated(split.generator, given, split.watermark_ms)
+        assert split.generator is not None
+        self._watermark_ms = split.watermark_ms
+        given = super()._generated(given, split.generator)
+        split.watermark_ms = self._watermark_ms
+        return given
+
+    def _split_event_time_ms(self) -> int:
+        assert self._given is not None
+        return self._given.split.event_time_ms_max
+
+    def _others_watermark_ms(self) -> int:
+        assert self._given is not None
+        others = [split for split in self._active() if split is not self._given.split]
+        if self._strategy.generator is not None:
+            made = [split.watermark_ms for split in others]
+            return min((WATERMARK_MIN_MS if at is None else at for at in made), default=WATERMARK_MAX_MS)
+        latest_ms = min((split.event_time_ms_max for split in others), default=WATERMARK_MAX_MS)
+        is_known = WATERMARK_MIN_MS < latest_ms < WATERMARK_MAX_MS
+        return latest_ms - self._bound_ms if is_known else latest_ms
 
     def _place_of_row(self, row: int) -> tuple[str, int, str]:
         assert self._given is not None
@@ -234,13 +251,7 @@ class UserSourceReader(BatchSource):
 
     def _with_times_of_all(self, polled: Poll) -> Poll:
         """With the times of the split that is furthest behind, of those that are not idle; with none if all are."""
-        idle_s = self._context.idle_timeout_ms / 1e3
-        now_s = self._clock.monotonic_s()
-        active = [
-            split
-            for split in self._open_splits
-            if split.empty_since_s is None or now_s - split.empty_since_s < idle_s
-        ]
+        active = self._active()
         if self._strategy.generator is None:
             latest_ms = min((split.event_time_ms_max for split in active), default=WATERMARK_MIN_MS)
             return dataclasses.replace(polled, event_time_ms_max=latest_ms)
@@ -249,6 +260,16 @@ class UserSourceReader(BatchSource):
         known = [time_ms for time_ms in made if time_ms is not None]
         time_ms = min(known, default=None) if len(known) == len(made) else None
         return dataclasses.replace(polled, event_time_ms_max=WATERMARK_MIN_MS, watermark_ms=time_ms)
+
+    def _active(self) -> list[OpenSplit]:
+        """Open splits that are not idle."""
+        idle_s = self._context.idle_timeout_ms / 1e3
+        now_s = self._clock.monotonic_s()
+        return [
+            split
+            for split in self._open_splits
+            if split.empty_since_s is None or now_s - split.empty_since_s < idle_s
+        ]
 
     # --- snapshots ---
 

@@ -8,11 +8,19 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.operators.base import OperatorContext, TimeAssigner
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.protocol.source_watermark import SourceWatermark
-from weir.records import EVENT_TIME_COLUMN, user_columns, without_key_hash
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    as_authors_see,
+    int64_column,
+    user_columns,
+)
 from weir.specs import AssignEventTimeSpec
 from weir.watermarks import DEFAULT_STRATEGY
 
@@ -59,11 +67,32 @@ class AssignEventTimeOperator(TimeAssigner):
         if not out.num_rows:
             return ()
         if self._generator is None:
-            self._watermark.follow(int(times.running_max()[-1]))
+            latest_ms = times.running_max()
+            out = self._in_time(out, latest_ms if times.bad is None else latest_ms[~times.bad])
+            self._watermark.follow(int(latest_ms[-1]))
         else:
-            self._generated_ms = generated(self._generator, without_key_hash(out), self._generated_ms)
+            out = self._in_time(out, np.full(out.num_rows, self._watermark.time_ms), bound_ms=0)
+            self._generated_ms = generated(self._generator, as_authors_see(out), self._generated_ms)
             self._watermark.raise_to(self._generated_ms)
         return (out,)
+
+    def _in_time(
+        self, batch: pa.RecordBatch, latest_ms: np.ndarray, bound_ms: int | None = None
+    ) -> pa.RecordBatch:
+        """The rows with the watermark as of each, where the job needs that: all that come here are as one split."""
+        bound_ms = self._watermark.behind_ms if bound_ms is None else bound_ms
+        before_ms = self._watermark.time_ms
+        if before_ms != WATERMARK_MIN_MS:
+            latest_ms = np.maximum(latest_ms, before_ms + bound_ms)
+        column = row_watermarks.of_split(
+            int64_column(batch, EVENT_TIME_COLUMN),
+            latest_ms,
+            bound_ms,
+            WATERMARK_MAX_MS,
+            self._context.row_watermarks,
+        )
+        batch = row_watermarks.without_column(batch)
+        return batch if column is None else row_watermarks.with_column(batch, column)
 
     def _put_aside(self, batch: pa.RecordBatch, times: TimesOfRows) -> None:
         letters = self._context.dead_letters

@@ -25,10 +25,10 @@ from weir.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
+    as_authors_see,
     rough_bytes,
     system_schema,
     user_columns,
-    without_key_hash,
 )
 from weir.schemas import schema_difference, small_type
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
@@ -120,7 +120,7 @@ class MapBatchesOperator(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; none if the function returns no rows."""
-        batch = without_key_hash(batch)
+        batch = as_authors_see(batch)
         return self.checked(self._call(batch), batch)
 
     def checked(self, result: object, batch: pa.RecordBatch | None) -> tuple[pa.RecordBatch, ...]:

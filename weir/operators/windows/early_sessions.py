@@ -38,6 +38,10 @@ class EarlySessionOperator(SessionAggregateOperator):
         self._discards = spec.updates.results == "discarding"
         self._ownership = 0
 
+    def due_ms(self) -> int:
+        """See :class:`SessionAggregateOperator`; also when to tell what is not complete."""
+        return min(super().due_ms(), self._times_told.due_ms(self._watermark_ms))
+
     def _make_folds(self) -> Folds:
         self._told = ToldCells(self._spec)
         return self._told.folds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger
 
 
@@ -29,6 +30,15 @@ class EarlyTimes:
             return False
         self._next_ms = None
         return True
+
+    def due_ms(self, watermark_ms: int) -> int:
+        """The first watermark after this one at which to tell."""
+        interval_ms = self._interval_ms if self._by_events else None
+        if interval_ms is None:
+            return WATERMARK_MAX_MS
+        if watermark_ms == WATERMARK_MIN_MS:
+            return watermark_ms
+        return (watermark_ms // interval_ms + 1) * interval_ms
 
     def passed(self, before_ms: int, watermark_ms: int) -> bool:
         """Whether to tell because the watermark has come from one time to another."""

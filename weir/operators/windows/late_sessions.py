@@ -26,6 +26,7 @@ from weir.operators.windows.session_aggregates import Sessions
 from weir.operators.windows.session_entries import SessionEntries
 from weir.operators.windows.told_windows import ToldWindows
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
@@ -38,7 +39,6 @@ class LateSessionOperator(EarlySessionOperator):
 
     def __init__(self, spec: WindowAggregateSpec) -> None:
         super().__init__(spec)
-        self._lateness_ms = spec.updates.lateness_ms
         self._is_changelog = spec.updates.results == "changelog"
         #: Of the rows that are being taken, which are late, each by itself; bool.
         self._is_closed = np.empty(0, dtype=np.bool_)
@@ -60,6 +60,12 @@ class LateSessionOperator(EarlySessionOperator):
             DueSessions(self.table, self._folds, self._gap_ms, ahead_ms)
             for ahead_ms in (self._lateness_ms, 0)
         )
+
+    _cuts_when_late = TimeCuts.DUE_LATE | TimeCuts.EACH_LATE
+
+    def due_ms(self) -> int:
+        """See the base class: at any watermark sessions may be told, or put together."""
+        return WATERMARK_MIN_MS
 
     # --- rows come in ---
 

@@ -25,6 +25,7 @@ from weir.operators.windows.session_entries import live_entries
 from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
@@ -74,6 +75,14 @@ class SessionAggregateOperator(WindowAggregateOperator):
             self.table.mark_places()
         self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
 
+    #: A late row may belong to a session that was due before.
+    _cuts_when_late = TimeCuts.DUE_LATE
+
+    def due_ms(self) -> int:
+        """See :class:`WindowAggregateOperator`: the first end of a session."""
+        is_new = self.table.has_new_groups or self.table.ownership != self._fired_ownership
+        return WATERMARK_MIN_MS if is_new else self._due_ms
+
     def _make_folds(self) -> Folds:
         return session_folds(self._spec.aggregates, self._spec.input_schema)
 
@@ -93,6 +102,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         places_ms = self.table.places_ms
         groups = weir_keys.key_groups(hashes, len(places_ms))
         late = times_ms + gap_ms < places_ms[groups]
+        if self._late_ms is not None:
+            late |= times_ms + (gap_ms + self._lateness_ms) < self._late_ms
         ends_ms[late] = NOTHING_MS
         #: Of the rows that are taken next, which belong to the pane that is listed; bool.
         self._is_listed = self._closing.is_listed(ends_ms if not late.any() else ends_ms[~late])

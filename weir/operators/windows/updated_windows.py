@@ -18,6 +18,7 @@ from weir.operators.windows.told import ToldCells, interleaved
 from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import WATERMARK_MAX_MS
+from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
@@ -35,7 +36,6 @@ class UpdatedWindowOperator(WindowAggregateOperator):
     def __init__(self, spec: WindowAggregateSpec) -> None:
         super().__init__(spec)
         self._updates = spec.updates
-        self._lateness_ms = spec.updates.lateness_ms
         early = spec.updates.early
         self._rows_max = None if early is None else early.rows
         self._times_told = EarlyTimes(early)
@@ -46,6 +46,13 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._changed_groups: list[np.ndarray] = []
         #: Entries that were told, to be written when all have been.
         self._rewritten: list[WindowEntries] = []
+
+    #: What a late row changes is told again, after windows that were due before it.
+    _cuts_when_late = TimeCuts.DUE_LATE | TimeCuts.EACH_LATE
+
+    def due_ms(self) -> int:
+        """See :class:`WindowAggregateOperator`; also when to tell what is not complete."""
+        return min(super().due_ms(), self._times_told.due_ms(self._watermark_ms))
 
     def _make_folds(self) -> Folds:
         self._told = ToldCells(self._spec)

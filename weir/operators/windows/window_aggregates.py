@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.errors import StateError, WeirError
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
+from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.windows.folds import Folds
@@ -24,10 +25,11 @@ from weir.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
+    as_authors_see,
     int64_column,
     with_times,
-    without_key_hash,
 )
+from weir.row_watermarks import RowWatermarks, TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WINDOW_PART, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
@@ -40,7 +42,7 @@ _TIME_MS_MAX = 1 << 61
 _TOTALS_SHARE = 4
 
 
-class WindowAggregateOperator(TimedOperator):
+class WindowAggregateOperator(InTimeOperator, TimedOperator):
     """Aggregates per key and window, kept in :class:`WindowTable`.
 
     Input: any columns, the key columns among them. Output: key columns, ``window_start`` and ``window_end``, one column
@@ -53,6 +55,9 @@ class WindowAggregateOperator(TimedOperator):
         self._panes = panes_of(spec.window)
         self._by_clock = spec.window.time == "processing"
         self._watermark_ms = WATERMARK_MIN_MS
+        self._lateness_ms = spec.updates.lateness_ms
+        #: Of the rows that are looked at: see ``weir.row_watermarks.late_ms``.
+        self._late_ms: np.ndarray | None = None
         self._table: WindowTable | None = None
         self._rolling: RollingWindows | None = None
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
@@ -70,6 +75,11 @@ class WindowAggregateOperator(TimedOperator):
             context.clock,
             context.batch_size,
         )
+        self._cuts = TimeCuts.NONE
+        if not self._by_clock:
+            self._cuts = self._cuts_when_late
+            if context.row_watermarks is RowWatermarks.ALL:
+                self._cuts |= TimeCuts.DUE
         kept = kept_snapshots(context, spec.kind)
         self._codec = window_codec(spec)
         check_window_codecs(self._step, kept.values(), self._codec)
@@ -94,6 +104,18 @@ class WindowAggregateOperator(TimedOperator):
     def _make_folds(self) -> Folds:
         """What entries keep."""
         return Folds(self._spec.aggregates, self._spec.input_schema)
+
+    #: A window that is not over takes late rows as others, whatever was due before.
+    _cuts_when_late = TimeCuts.NONE
+
+    @property
+    def time_cuts(self) -> TimeCuts:
+        """See the base class."""
+        return self._cuts
+
+    def due_ms(self) -> int:
+        """See the base class: the first end of a window."""
+        return WATERMARK_MIN_MS if self.table.has_new_groups else self._next_end_ms()
 
     @property
     def table(self) -> WindowTable:
@@ -161,7 +183,7 @@ class WindowAggregateOperator(TimedOperator):
 
     def _as_given(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows without what was added to them on their way here."""
-        batch = without_key_hash(batch)
+        batch = as_authors_see(batch)
         if not self._spec.is_keyless:
             return batch
         added = {*self._spec.key_columns, WINDOW_PART}
@@ -189,6 +211,8 @@ class WindowAggregateOperator(TimedOperator):
             yield from self._taken(start, stop, slots)
 
     def _times(self, batch: pa.RecordBatch) -> np.ndarray:
+        """The times that rows are put into windows by; notes which of them are late."""
+        self._late_ms = None
         if self._by_clock:
             # A clock that goes back must not bring rows into windows that have fired.
             now_ms = max(self._clock.now_us() // 1000, int(self.table.places_ms.max()))
@@ -200,6 +224,7 @@ class WindowAggregateOperator(TimedOperator):
                 f"the event time {int(wrong)} ms is beyond the {_TIME_MS_MAX} ms before and after 1970 that windows "
                 "take; drop such rows with a filter before key_by"
             )
+        self._late_ms = row_watermarks.late_ms(batch, times_ms)
         return times_ms
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
@@ -210,7 +235,7 @@ class WindowAggregateOperator(TimedOperator):
         self, times_ms: np.ndarray, hashes: np.ndarray, closed_ms: np.ndarray, ends_ms: np.ndarray
     ) -> int:
         panes = self._panes
-        return kernels.pane_ends(
+        late = kernels.pane_ends(
             times_ms,
             hashes,
             panes.pane_ms,
@@ -221,6 +246,17 @@ class WindowAggregateOperator(TimedOperator):
             closed_ms,
             ends_ms,
         )
+        return late if self._late_ms is None else late + self._put_late(ends_ms, self._late_ms)
+
+    def _put_late(self, ends_ms: np.ndarray, late_ms: np.ndarray) -> int:
+        """Mark rows as late whose last window is over by the watermark of their own split; returns how many."""
+        rows = np.flatnonzero((late_ms != WATERMARK_MIN_MS) & (ends_ms != NOTHING_MS))
+        panes = self._panes
+        last_ms = ends_ms[rows] + panes.shift_ms
+        last_ms -= (last_ms - panes.offset_ms) % panes.grid_ms
+        over = rows[last_ms + self._lateness_ms <= late_ms[rows]]
+        ends_ms[over] = NOTHING_MS
+        return len(over)
 
     # --- windows fire ---
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.errors import WeirError
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import Operator
@@ -16,7 +17,7 @@ from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import packed
 from weir.operators.windows.session_aggregates import session_folds
 from weir.operators.windows.told import ToldCells
-from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, int64_column, system_schema, without_key_hash
+from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, as_authors_see, int64_column, system_schema
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
 
@@ -49,11 +50,13 @@ class WindowPartOperator(Operator):
         """One batch, with as many rows or fewer."""
         if not batch.num_rows:
             return ()
-        batch = without_key_hash(batch)
+        # Rows of one pane are not late together.
+        tells_late = row_watermarks.column_of(batch) is not None
+        batch = as_authors_see(batch)
         if not self._spec.key_columns:
             keys = pa.array(np.zeros(batch.num_rows, dtype=np.int8))
             batch = batch.append_column(pa.field(ALL_ROWS_KEY, pa.int8(), nullable=False), keys)
-        if not self._spec.can_combine or batch.num_rows < self._spec.rows_min:
+        if tells_late or not self._spec.can_combine or batch.num_rows < self._spec.rows_min:
             return (self._as_they_came(batch),)
         if self._passed > 0:
             self._passed -= 1

@@ -1,0 +1,172 @@
+"""The watermark as of each row: how it travels with rows, so that what a job says does not depend on batches.
+
+The hidden column ``_watermark_ms`` (int64) says of each row
+
+- that it is *late*, if it is above the row's event time: it is then the watermark of the row's split as of it;
+- else the watermark of all that comes to the step, as of the row, the row itself included. It never falls from row to
+  row, except that late rows do not count.
+
+Batches have the column where the job needs it (:class:`RowWatermarks`). See docs/event-time.md and docs/design/0009.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+import numpy as np
+import pyarrow as pa
+
+from weir.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    int64_column,
+    plain_array,
+)
+
+_FIELD = pa.field(WATERMARK_COLUMN, pa.int64(), nullable=False)
+
+
+class RowWatermarks(IntEnum):
+    """Which batches of a job have the column."""
+
+    #: No step goes by event time.
+    NONE = 0
+    #: Those with late rows: windows and joins need to know of no others.
+    LATE = 1
+    #: All: timers, TTLs and triggers by event time count between any two rows.
+    ALL = 2
+
+
+class TimeCuts(IntFlag):
+    """Before which rows a batch is cut, so that an operator is told of the watermark: see ``Operator.time_cuts``."""
+
+    NONE = 0
+    #: Late rows as of which something is due: they find it done.
+    DUE_LATE = 1
+    #: Any rows as of which something is due.
+    DUE = 2
+    #: Each late row: each has an effect of its own.
+    EACH_LATE = 4
+
+
+def column_of(batch: pa.RecordBatch) -> np.ndarray | None:
+    """The column, int64, shape (rows,); None: the batch has none."""
+    index = batch.schema.get_field_index(WATERMARK_COLUMN)
+    return None if index < 0 else batch.column(index).to_numpy(zero_copy_only=True)
+
+
+def with_column(batch: pa.RecordBatch, watermarks_ms: np.ndarray) -> pa.RecordBatch:
+    """The batch with this column, in place of the one that it has."""
+    index = batch.schema.get_field_index(WATERMARK_COLUMN)
+    column = plain_array(np.ascontiguousarray(watermarks_ms))
+    if index < 0:
+        return batch.append_column(_FIELD, column)
+    return batch.set_column(index, _FIELD, column)
+
+
+def without_column(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch without it; the very batch if it has none."""
+    index = batch.schema.get_field_index(WATERMARK_COLUMN)
+    return batch if index < 0 else batch.remove_column(index)
+
+
+def of_split(
+    times_ms: np.ndarray, highest_ms: np.ndarray, bound_ms: int, others_ms: int, wanted: RowWatermarks
+) -> np.ndarray | None:
+    """The column for rows of one split; called by sources, and by steps that assign event times.
+
+    Args:
+        times_ms: event times; int64, shape (rows,).
+        highest_ms: the highest event time of the split up to each row; int64, shape (rows,).
+        bound_ms: how far the watermark stays behind that.
+        others_ms: the lowest watermark of the other splits that the subtask reads or will read.
+        wanted: of the job.
+
+    Returns:
+        None: the batch needs no column.
+    """
+    if wanted is RowWatermarks.NONE or not len(times_ms):
+        return None
+    own_ms = highest_ms - bound_ms
+    # Before the first row there is no time that could be subtracted from.
+    own_ms = (
+        np.where(highest_ms < WATERMARK_MIN_MS + bound_ms, WATERMARK_MIN_MS, own_ms) if bound_ms else own_ms
+    )
+    late = own_ms > times_ms
+    if wanted is RowWatermarks.LATE and not late.any():
+        return None
+    return np.where(late, own_ms, np.minimum(own_ms, others_ms))
+
+
+def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.ndarray | None:
+    """Of late rows the watermark of their split, of others the lowest time; None: no row is late.
+
+    int64, shape (rows,). ``times_ms``: event times, if they are at hand.
+    """
+    column = column_of(batch)
+    if column is None:
+        return None
+    times_ms = int64_column(batch, EVENT_TIME_COLUMN) if times_ms is None else times_ms
+    late = column > times_ms
+    return np.where(late, column, WATERMARK_MIN_MS) if late.any() else None
+
+
+def as_of(batch: pa.RecordBatch, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are late (bool), and the watermark as of each row (int64), late ones as of the row before."""
+    late = column > int64_column(batch, EVENT_TIME_COLUMN)
+    return late, np.maximum.accumulate(np.where(late, WATERMARK_MIN_MS, column))
+
+
+def combined(
+    batch: pa.RecordBatch, others_ms: int, known_ms: int, cap_ms: int = WATERMARK_MAX_MS
+) -> tuple[pa.RecordBatch, int]:
+    """Rows of one channel as they come to a subtask: the column is of all its inputs then.
+
+    Args:
+        batch: has the column.
+        others_ms: the lowest watermark of the other inputs that count.
+        known_ms: the combined watermark before.
+        cap_ms: it stands still here, because rows are parked.
+
+    Returns:
+        The rows, and the watermark of the channel after them.
+    """
+    column = column_of(batch)
+    assert column is not None
+    late, own_ms = as_of(batch, column)
+    last_ms = int(own_ms[-1])
+    here_ms = np.minimum(np.maximum(np.minimum(own_ms, others_ms), known_ms), cap_ms)
+    return with_column(batch, np.where(late, np.maximum(column, here_ms), here_ms)), last_ms
+
+
+def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
+    """What a step made of rows that have the column, with it: each row has that of the rows of its event time.
+
+    A row with another time is as of the last row, and not late.
+    """
+    column = column_of(given)
+    if column is None or column_of(made) is not None or not made.num_rows:
+        return made
+    before, after = int64_column(given, EVENT_TIME_COLUMN), int64_column(made, EVENT_TIME_COLUMN)
+    if len(before) == len(after) and np.array_equal(before, after):
+        return with_column(made, column)
+    order = np.argsort(before, kind="stable")
+    at = np.minimum(np.searchsorted(before[order], after), len(before) - 1)
+    found = order[at]
+    _, own_ms = as_of(given, column)
+    same = before[found] == after
+    return with_column(made, np.where(same, column[found], np.minimum(own_ms[-1], after)))
+
+
+def fired(made: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
+    """What left because a watermark came, with the column: as of the row before, and not late.
+
+    Args:
+        made: the rows.
+        before_ms: the watermark as of the row before.
+    """
+    if not made.num_rows or column_of(made) is not None:
+        return made
+    return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), before_ms))
