@@ -128,11 +128,12 @@ class TimerCalls:
             if isinstance(error, WeirError):
                 raise
             raise self._failed(tuples[position], time_ms, error) from error
-        built = rows.built(results, times, self._clock.now_us()) if results else None
+        # Before states are written: what was returned may be wrong, and then nothing of the timers is to stay.
+        built = [rows.built(results, times, self._clock.now_us())] if results else []
+        sides = list(self._built_sides())
         self._end()
-        if built is not None:
-            yield built
-        yield from self._built_sides()
+        yield from built
+        yield from sides
 
     def _built_sides(self) -> Iterator[SideRows]:
         now_us = self._clock.now_us()
@@ -281,7 +282,9 @@ class TimerFirer:
                 return
             firing = side.begin(due, one_by_one=self._calls.is_one_by_one)
             try:
-                yield from self._calls.run(firing)
+                made = self._calls.run(firing)
+                # Of a timer that is put aside nothing may have left.
+                yield from made if set_aside is None else list(made)
             except BaseException as error:
                 self._context.abandon()
                 if isinstance(error, UserFunctionError) and error.rows is None:

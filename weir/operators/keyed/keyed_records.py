@@ -97,10 +97,12 @@ class Records(FlatMapOperator):
             self._row_index = index
             raise self._error(f"process raised {type(error).__name__}: {error}") from error
         cursor.index = None
+        # Before states are written: what was returned may be wrong, and then nothing of the row is to stay.
+        made = [self._built(batch, results, origins)] if results else []
+        sides = list(self._built_sides(batch))
         context.end()
-        if results:
-            yield self._built(batch, results, origins)
-        yield from self._built_sides(batch)
+        yield from made
+        yield from sides
 
     def _built_sides(self, batch: pa.RecordBatch) -> Iterator[SideRows]:
         return self._sides.built(
