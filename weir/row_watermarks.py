@@ -2,7 +2,8 @@
 
 The hidden column ``_watermark_ms`` (int64) says of each row
 
-- that it is *late*, if it is above the row's event time: it is then the watermark of the row's split as of it;
+- that it is *late*, if it is above the row's event time: it is then the watermark of the row's split as of it, and that
+  of all that comes to the step, unless 2^62 is added to it: then other splits or inputs are behind;
 - else the watermark of all that comes to the step, as of the row, the row itself included. It never falls from row to
   row, except that late rows do not count.
 
@@ -24,7 +25,11 @@ from weir.records import (
     int64_column,
     plain_array,
 )
+from weir.side_outputs import SideRows
 
+#: Added to the watermark of a late row's split where that is not the watermark of all. Times are below 2^61.
+_BEHIND = 1 << 62
+_HIGHEST_TIME = 1 << 61
 _FIELD = pa.field(WATERMARK_COLUMN, pa.int64(), nullable=False)
 
 
@@ -97,7 +102,12 @@ def of_split(
     late = own_ms > times_ms
     if wanted is RowWatermarks.LATE and not late.any():
         return None
-    return np.where(late, own_ms, np.minimum(own_ms, others_ms))
+    return _column(late, own_ms, np.minimum(own_ms, others_ms))
+
+
+def _column(late: np.ndarray, split_ms: np.ndarray, all_ms: np.ndarray) -> np.ndarray:
+    """The column, from which rows are late, the watermark of each one's split, and that of all."""
+    return np.where(late, np.where(all_ms < split_ms, split_ms + _BEHIND, split_ms), all_ms)
 
 
 def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.ndarray | None:
@@ -110,13 +120,21 @@ def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.nda
         return None
     times_ms = int64_column(batch, EVENT_TIME_COLUMN) if times_ms is None else times_ms
     late = column > times_ms
-    return np.where(late, column, WATERMARK_MIN_MS) if late.any() else None
+    return np.where(late, _of_splits(column), WATERMARK_MIN_MS) if late.any() else None
 
 
-def as_of(batch: pa.RecordBatch, column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are late (bool), and the watermark as of each row (int64), late ones as of the row before."""
+def _of_splits(column: np.ndarray) -> np.ndarray:
+    """The watermarks of the splits of late rows; of other rows nothing."""
+    return np.where(column > _HIGHEST_TIME, column - _BEHIND, column)
+
+
+def as_of(
+    batch: pa.RecordBatch, column: np.ndarray, known_ms: int = WATERMARK_MIN_MS
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are late (bool), and the watermark as of each row (int64); ``known_ms``: what it was before."""
     late = column > int64_column(batch, EVENT_TIME_COLUMN)
-    return late, np.maximum.accumulate(np.where(late, WATERMARK_MIN_MS, column))
+    told_ms = np.where(column > _HIGHEST_TIME, WATERMARK_MIN_MS, column)
+    return late, np.maximum(np.maximum.accumulate(told_ms), known_ms)
 
 
 def combined(
@@ -138,7 +156,7 @@ def combined(
     late, own_ms = as_of(batch, column)
     last_ms = int(own_ms[-1])
     here_ms = np.minimum(np.maximum(np.minimum(own_ms, others_ms), known_ms), cap_ms)
-    return with_column(batch, np.where(late, np.maximum(column, here_ms), here_ms)), last_ms
+    return with_column(batch, _column(late, np.maximum(_of_splits(column), here_ms), here_ms)), last_ms
 
 
 def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
@@ -170,3 +188,19 @@ def fired(made: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
     if not made.num_rows or column_of(made) is not None:
         return made
     return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), before_ms))
+
+
+def carried_out(given: pa.RecordBatch, made: pa.RecordBatch | SideRows) -> pa.RecordBatch | SideRows:
+    """As :func:`carried`, of what an operator yields."""
+    if isinstance(made, SideRows):
+        return SideRows(made.output, carried(given, made.rows))
+    return carried(given, made)
+
+
+def fired_out(made: pa.RecordBatch | SideRows, before_ms: int) -> pa.RecordBatch | SideRows:
+    """As :func:`fired`, of what an operator yields."""
+    return (
+        SideRows(made.output, fired(made.rows, before_ms))
+        if isinstance(made, SideRows)
+        else fired(made, before_ms)
+    )

@@ -154,7 +154,7 @@ class OperatorChain(Generic[OutputT]):
         """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due."""
         operator, cuts = self._operators[start][0], self._cuts[start]
         assert isinstance(operator, InTimeOperator)
-        late, as_of_ms = row_watermarks.as_of(batch, column)
+        late, as_of_ms = row_watermarks.as_of(batch, column, self._reached_ms[start])
         rows = len(late)
         late_rows = late.nonzero()[0]
         minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
@@ -167,12 +167,22 @@ class OperatorChain(Generic[OutputT]):
             due_ms = max(operator.due_ms(), self._told_ms[start] + 1)
             due_at = np.searchsorted(as_of_ms[after], due_ms, side="left")
             stop = int(after[due_at]) if due_at < len(after) else rows
-            if cuts & TimeCuts.EACH_LATE:
+            if self.isolation is not None and self.isolation.concerns(
+                operator, self._operators[start][1].operator_name
+            ):
+                # What is due fires before a row that may be put aside, and not with it.
+                stop = first + 1
+            elif cuts & TimeCuts.EACH_LATE:
                 late_at = np.searchsorted(late_rows, first, side="right")
                 stop = min(stop, int(late_rows[late_at])) if late_at < len(late_rows) else stop
             self._process(batch.slice(first, stop - first), start, input_index)
             self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
             first = stop
+
+    def _is_isolated(self, index: int) -> bool:
+        """Whether rows of an operator may be put aside."""
+        operator, context = self._operators[index]
+        return self.isolation is not None and self.isolation.concerns(operator, context.operator_name)
 
     def _tell_one(self, index: int, time_ms: int) -> None:
         """Tell one operator of the watermark, if it has risen."""
@@ -189,6 +199,7 @@ class OperatorChain(Generic[OutputT]):
         if operator is self._last_filter and isolation is None and self._send_picked(batch):
             return
         if isolation is not None and isolation.concerns(operator, context.operator_name):
+            self._isolate_timers()
             self._send_on(start, batch, isolation.process, operator, context, batch, input_index)
         elif operator.tells_inputs_apart:
             self._send_on(start, batch, operator.process_input, input_index, batch)
@@ -371,15 +382,11 @@ class OperatorChain(Generic[OutputT]):
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows, before_ms: int
     ) -> pa.RecordBatch | SideRows:
         """What an operator yielded, with what the watermark is as of its rows, where the job needs that."""
-        if isinstance(out, SideRows):
-            return SideRows(out.output, self._in_time(index, batch, out.rows, before_ms))
         if index in self._assigners:
             return out
         if batch is not None:
-            return row_watermarks.carried(batch, out)
-        if not self._has_all:
-            return out
-        return row_watermarks.fired(out, before_ms)
+            return row_watermarks.carried_out(batch, out)
+        return row_watermarks.fired_out(out, before_ms) if self._has_all else out
 
     def _emit_side(self, context: OperatorContext, out: SideRows) -> None:
         """What nobody reads is dropped."""

@@ -100,6 +100,7 @@ class TimerCalls:
         assert function is not None
         tuples = self._tuples(keys.distinct)
         context.begin_block(keys.distinct)
+        context.begin_timers(times_of(firing.keys))
         self._sides.forget()
         results: list[dict[str, Any]] = []
         times: list[int] = []
@@ -162,6 +163,7 @@ class TimerCalls:
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
         batch = with_times(plain, times_of(firing.keys), self._clock.now_us())
         self._context.begin(batch, keys.hashes)
+        self._context.begin_timers(times_of(firing.keys), keys.hashes)
         try:
             made = function(batch, self._context)
             yield from self._checker.each("on_timers", () if made is None else made, batch)
@@ -236,6 +238,16 @@ class TimerFirer:
         """Take the step's name."""
         self._step = context.operator_name
         self._calls.open(context)
+
+    @property
+    def next_ms(self) -> int:
+        """The lowest watermark at which a timer is due, as of the end of the last batch."""
+        return self._event.table.next_ms()
+
+    @property
+    def lowest_new_ms(self) -> int:
+        """The lowest time by event time that was registered in this batch."""
+        return self._event.lowest_ms
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which a timer is due, 0: now; ``NEVER_US``."""

@@ -13,6 +13,7 @@ from weir.operators.keyed.timer_sides import TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers
 from weir.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
+from weir.state.tables.expiry import StateTimes
 
 
 class KeyContext:
@@ -37,6 +38,8 @@ class KeyContext:
         self._times: list[int] | None = None
         #: Position in its batch of the row that is processed; set by the runtime.
         self.row_index = 0
+        #: States with a TTL go by the times of rows; None: there are none, or the watermark is all that is known.
+        self.state_times: StateTimes | None = None
 
     @property
     def event_time_ms(self) -> int:
@@ -72,8 +75,11 @@ class KeyContext:
         distinct = keys.distinct
         self._cursor.block = distinct
         try:
+            hashes = distinct.hashes if self.state_times is not None else None
             for index in range(len(distinct)):
                 self._cursor.index = index
+                if hashes is not None and self.state_times is not None:
+                    self.state_times.move_to(int(hashes[index]))
                 yield index
         finally:
             self._cursor.index = None
@@ -90,6 +96,16 @@ class KeyContext:
         self.timers = timers
         self._timer_sides = tuple(sides)
 
+    def begin_timers(self, times_ms: np.ndarray, hashes: np.ndarray | None = None) -> None:
+        """Timers are about to fire, at these times (int64); ``hashes`` (uint64) of their keys if all at once."""
+        times = self.state_times
+        if times is None:
+            return
+        if hashes is None:
+            times.enter_rows(int(times_ms.min()) - 1)
+        else:
+            times.enter_keys(hashes, times_ms - 1)
+
     def begin_block(self, keys: Keys) -> None:
         """Timers of these distinct keys are about to fire, one by one."""
         self._batch = self._hashes = self._keys = None
@@ -99,6 +115,9 @@ class KeyContext:
         """The timer of a key of the block fires."""
         self._cursor.index = position
         self._times, self.row_index = [time_ms], 0
+        if self.state_times is not None:
+            # It still finds what expires when it is due.
+            self.state_times.move(time_ms - 1, max(time_ms, self.state_times.arriving_ms))
 
     def end(self) -> None:
         """Write back what the batch changed.
@@ -121,5 +140,7 @@ class KeyContext:
         self._forget()
 
     def _forget(self) -> None:
+        if self.state_times is not None:
+            self.state_times.leave_rows()
         self._batch = self._hashes = self._keys = self._times = None
         self._cursor.block = self._cursor.index = None

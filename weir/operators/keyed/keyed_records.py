@@ -12,6 +12,7 @@ from weir.errors import WeirError
 from weir.frames import frame_of
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.key_context import KeyContext
+from weir.operators.keyed.row_times import RowTimes
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
@@ -45,19 +46,26 @@ class Records(FlatMapOperator):
         self._cursor = cursor
         self._context = context
         self._sides = SideDicts(sides)
+        #: Rows of the last batch that were processed.
+        self.taken = 0
 
     def open(self, context: OperatorContext) -> None:
         """See the base class."""
         super().open(context)
         self._sides.open(context)
 
-    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+    def run(
+        self, batch: pa.RecordBatch, times: RowTimes | None = None
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """What the function makes of a batch as users see it; :meth:`KeyContext.begin` was called.
+
+        With ``times`` it ends after a row with which a timer has become due; :attr:`taken` says after how many.
 
         Raises:
             UserFunctionError: the function raised, or returned something else than rows as declared.
         """
         rows = _rows(batch)
+        self.taken = len(rows)
         keys = self._context.keys(batch)
         self._cursor.block = keys.distinct
         columns = [[row[name] for row in rows] for name in self._key_columns]
@@ -74,10 +82,10 @@ class Records(FlatMapOperator):
             ):
                 cursor.index = position
                 context.row_index = index
+                if times is not None:
+                    times.move(index)
                 made = function(key, row, context)
-                if made is None:
-                    continue
-                for result in made:
+                for result in made if made is not None else ():
                     if isinstance(result, SideRows):
                         if self._sides.add(result, index):
                             yield from self._built_sides(batch)
@@ -90,6 +98,9 @@ class Records(FlatMapOperator):
                 if len(results) >= self._batch_size or size_bytes >= BATCH_BYTES_MAX:
                     yield self._built(batch, results, origins)
                     results, origins, size_bytes = [], [], 0
+                if times is not None and times.is_due_after(index):
+                    self.taken = index + 1
+                    break
         except Exception as error:
             # What our own code says is about the store, not about the row.
             if isinstance(error, WeirError):
@@ -97,11 +108,12 @@ class Records(FlatMapOperator):
             self._row_index = index
             raise self._error(f"process raised {type(error).__name__}: {error}") from error
         cursor.index = None
-        # Before states are written: what was returned may be wrong, and then nothing of the row is to stay.
-        made = [self._built(batch, results, origins)] if results else []
+        # Before states are written: a row that is put aside for what it returned changes nothing.
+        built = self._built(batch, results, origins) if results else None
         sides = list(self._built_sides(batch))
         context.end()
-        yield from made
+        if built is not None:
+            yield built
         yield from sides
 
     def _built_sides(self, batch: pa.RecordBatch) -> Iterator[SideRows]:
@@ -131,13 +143,26 @@ class Batches:
         self._checker = checker
         self._function = function
         self._context = context
+        #: Rows of the last batch that were processed.
+        self.taken = 0
 
-    def run(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+    def run(
+        self, batch: pa.RecordBatch, times: RowTimes | None = None
+    ) -> Iterator[pa.RecordBatch | SideRows]:
         """What the function makes of a batch as users see it; :meth:`KeyContext.begin` was called.
+
+        With ``times`` it ends before a row at which it may not be as it was for an earlier row of the same key;
+        :attr:`taken` says after how many.
 
         Raises:
             UserFunctionError: it returned something else than batches as declared.
         """
+        self.taken = batch.num_rows
+        if times is not None:
+            self.taken = times.begin_together(self._context.keys(batch))
+            if self.taken < batch.num_rows:
+                batch, hashes = batch.slice(0, self.taken), self._context.keys(batch).hashes[: self.taken]
+                self._context.begin(batch, hashes)
         made = self._function(batch, self._context)
         yield from self._checker.each("process_batch", () if made is None else made, batch)
         self._context.end()

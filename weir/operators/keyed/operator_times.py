@@ -62,6 +62,11 @@ class OperatorTimes:
                 context.clock, [_of_states(part["times"], names) for part in listed if "times" in part]
             )
 
+    @property
+    def of_rows(self) -> StateTimes | None:
+        """The times, if a state that is open minds those of rows; None: none does."""
+        return self._times if self._times is not None and self._times.go_by_rows else None
+
     def announce(self, watermark_ms: int) -> None:
         """The operator's watermark is about to rise; called before timers fire."""
         if self._times is not None:

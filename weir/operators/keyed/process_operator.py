@@ -8,15 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.errors import GraphError
 from weir.keyed_process import KeyedProcess, process_form
-from weir.operators.base import NEVER_US, Json, OperatorContext, TimedOperator
+from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.operators.delegate import UserStep
 from weir.operators.keyed.firing import TimerFirer, open_timers
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.operator_times import OperatorTimes
+from weir.operators.keyed.row_times import RowTimes
 from weir.operators.keyed.state_codec import (
     check_declared,
     check_key_columns,
@@ -25,15 +27,18 @@ from weir.operators.keyed.state_codec import (
     keyed_snapshot,
 )
 from weir.operators.user_operator import OutputChecker
-from weir.records import KEY_HASH_COLUMN, as_authors_see
+from weir.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
+from weir.row_watermarks import RowWatermarks, TimeCuts
+from weir.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.opening import open_handle
+from weir.state.tables.expiry import StateTimes
 from weir.states import bind_handles, declared_states
 from weir.timer_hooks import TIMERS_FORM
 
 
-class KeyedProcessOperator(UserStep, TimedOperator):
+class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
     """Opens the declared states, calls the user's process, and checks what it yields as that of ``apply`` is."""
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
@@ -52,6 +57,12 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         self._runner: Records | Batches | None = None
         self._firer: TimerFirer | None = None
         self._is_open = False
+        self._watermark_ms = WATERMARK_MIN_MS
+        #: As of the last row.
+        self._reached_ms = WATERMARK_MIN_MS
+        #: Something may happen between any two rows.
+        self._minds_rows = False
+        self._state_times: StateTimes | None = None
 
     @property
     def user(self) -> KeyedProcess:
@@ -83,6 +94,10 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         self._checker.open(context)
         self._firer = open_timers(self._user, self._spec, context, self._context, cursor, self._checker)
         self._runner = self._make_runner(context, cursor, self._context)
+        if context.row_watermarks is RowWatermarks.ALL:
+            self._state_times = self._times.of_rows
+            self._context.state_times = self._state_times
+            self._minds_rows = self._firer is not None or self._state_times is not None
         self._is_open = True
         self._user.open(replace(context, tables=None, restored={}))
 
@@ -105,8 +120,41 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         }
         return codec | {"timers": TIMERS_FORM} if self._spec.has_timers else codec
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    @property
+    def time_cuts(self) -> TimeCuts:
+        """See the base class: timers that are there when a batch comes fire between its rows."""
+        return TimeCuts.NONE if self._firer is None else TimeCuts.DUE
+
+    def due_ms(self) -> int:
+        """See the base class."""
+        return WATERMARK_MAX_MS if self._firer is None else self._firer.next_ms
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """What the user's operator makes of a batch."""
+        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        if column is None:
+            yield from self._run(batch, None)
+            return
+        known_ms = max(self._watermark_ms, self._reached_ms)
+        times = RowTimes(batch, column, known_ms, self._firer, self._state_times)
+        self._reached_ms = times.as_of_ms(len(times) - 1)
+        first = 0
+        while True:
+            times.begin(first)
+            piece = batch.slice(first)
+            for made in self._run(piece, times):
+                yield row_watermarks.carried_out(piece, made)
+            assert self._runner is not None
+            first += self._runner.taken
+            for due_ms in times.turns_ms(first):
+                if self.due_ms() <= due_ms:
+                    for made in self.on_watermark(due_ms):
+                        yield row_watermarks.fired_out(made, times.as_of_ms(first - 1))
+            if first == len(times):
+                return
+
+    def _run(self, batch: pa.RecordBatch, times: RowTimes | None) -> Iterator[pa.RecordBatch | SideRows]:
+        """What the user's operator makes of the rows up to the first before which something is due."""
         context, runner = self._context, self._runner
         assert context is not None
         assert runner is not None
@@ -114,7 +162,7 @@ class KeyedProcessOperator(UserStep, TimedOperator):
         hashes: np.ndarray | None = known_hashes(batch, KEY_HASH_COLUMN)
         context.begin(shown, hashes)
         try:
-            yield from runner.run(shown)
+            yield from runner.run(shown, times)
         except BaseException:
             context.abandon()
             raise
@@ -130,6 +178,9 @@ class KeyedProcessOperator(UserStep, TimedOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of timers that are due, then of the watermark."""
+        if time_ms < self._watermark_ms:
+            return
+        self._watermark_ms = time_ms
         self._times.announce(time_ms)
         if self._firer is not None:
             yield from self._firer.on_watermark(time_ms, self.set_aside)

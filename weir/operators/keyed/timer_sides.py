@@ -10,6 +10,7 @@ import numpy as np
 from weir.state import layout
 from weir.state.handles.block import Keys
 from weir.state.tables.time_first import order_of, time_bytes, time_of
+from weir.state.tables.timer_group import NEVER_MS
 from weir.state.tables.timers import Due, TimerTable
 
 
@@ -71,6 +72,8 @@ class TimerSide:
         self._due: Due | None = None
         self._firing: Firing | None = None
         self._prefixes: dict[int, bytes] = {}
+        #: The lowest time that was registered in the batch.
+        self.lowest_ms = NEVER_MS
 
     def change(self, keys: Keys, position: int, time_ms: int, *, is_live: bool) -> None:
         """Register or delete a timer of the key at a position of distinct keys."""
@@ -82,6 +85,8 @@ class TimerSide:
         firing = self._firing
         if firing is None or not firing.covers(key):
             self._changes[key] = is_live
+            if is_live and time_ms < self.lowest_ms:
+                self.lowest_ms = time_ms
         elif is_live:
             firing.register(key, position)
         else:
@@ -91,6 +96,8 @@ class TimerSide:
         """Register or delete timers; ``times_ms`` (int64) has one for each of ``keys``."""
         stored = self.table.keys(keys.groups, times_ms, keys.user_keys)
         self._changes.update(dict.fromkeys(stored, is_live))
+        if is_live and len(times_ms):
+            self.lowest_ms = min(self.lowest_ms, int(times_ms.min()))
 
     # --- called by the runtime ---
 
@@ -107,6 +114,7 @@ class TimerSide:
             StateError: the store cannot be written.
         """
         changes, due, firing = self._changes, self._due, self._firing
+        self.lowest_ms = NEVER_MS
         self._changes, self._due, self._firing = {}, None, None
         if due is not None:
             gone = dict.fromkeys(due.keys, False) if firing is None else firing.gone
@@ -117,6 +125,7 @@ class TimerSide:
     def abandon(self) -> None:
         """The batch failed: forget what it changed; what was to be fired is due as before."""
         due = self._due
+        self.lowest_ms = NEVER_MS
         self._changes, self._due, self._firing = {}, None, None
         if due is not None:
             self.table.give_back(due)

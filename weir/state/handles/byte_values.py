@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from weir.states import SingleState
 
 #: A value that was not decoded yet, and one that is not there.
-_UNREAD: Any = object()
-_ABSENT: Any = object()
+UNREAD: Any = object()
+ABSENT: Any = object()
 
 
 class BytesHandle(ValueHandle):
@@ -44,15 +44,15 @@ class BytesHandle(ValueHandle):
         except TypeError:
             self._load()
             value = self._values[index]
-        if value is _UNREAD:
+        if value is UNREAD:
             assert index is not None
             data = self._stored[index]
-            value = _ABSENT if data is None else self._type.decode(data)
-            if value is _ABSENT and self._default_bytes is not None and not self._type.is_immutable:
+            value = ABSENT if data is None else self._type.decode(data)
+            if value is ABSENT and self._default_bytes is not None and not self._type.is_immutable:
                 # A copy for this key alone.
                 value = self._type.decode(self._default_bytes)
             self._values[index] = value
-        return self._default if value is _ABSENT else value
+        return self._default if value is ABSENT else value
 
     @value.setter
     def value(self, value: Any) -> None:
@@ -70,14 +70,14 @@ class BytesHandle(ValueHandle):
         _, index = self._current()
         self._load()
         self._stored[index] = None
-        self._values[index] = _UNREAD
+        self._values[index] = UNREAD
         self._changed[index] = None
 
     def _load(self) -> None:
         block, _ = self._current()
         if self._values is None:
             self._stored = self._table.get_stored(block.state_keys(self._table))
-            self._values = [_UNREAD] * len(block)
+            self._values = [UNREAD] * len(block)
             self._changed = {}
 
     def prepare(self) -> None:
@@ -85,7 +85,7 @@ class BytesHandle(ValueHandle):
         if self._values is None or self._type.is_immutable:
             return
         for index, value in enumerate(self._values):
-            if value is _UNREAD or value is _ABSENT:
+            if value is UNREAD or value is ABSENT:
                 continue
             data = self._type.encode(value)
             stored = self._stored[index]

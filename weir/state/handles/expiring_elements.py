@@ -40,12 +40,12 @@ _NEVER = 2**63 - 1
 class _Bounds:
     """What is known of the times of the elements of one key."""
 
-    __slots__ = ("in_order", "is_good", "newest", "oldest")
+    __slots__ = ("good_ms", "in_order", "newest", "oldest")
 
     def __init__(self, oldest: int = _NEVER, newest: int = UNDATED, in_order: bool = True) -> None:
         self.oldest, self.newest, self.in_order = oldest, newest, in_order
-        #: Nothing among the elements has expired, as the time is in this batch.
-        self.is_good = False
+        #: Nothing among the elements has expired at this time; None: that was not looked at.
+        self.good_ms: int | None = None
 
 
 class ExpiringElements(ElementHandle):
@@ -72,7 +72,7 @@ class ExpiringElements(ElementHandle):
             self._bounds_of.append(bounds)
 
     def _read_timed(self, data: bytes | None) -> tuple[tuple[int, ...], _Bounds]:
-        plain = self._expiry.live(data)
+        plain = self._expiry.loaded(data)
         if data is None or plain is None:
             # If its newest element has expired, all have.
             return self._read_meta(None), _Bounds()
@@ -92,6 +92,11 @@ class ExpiringElements(ElementHandle):
         """What to store: undated elements are as old as the state's knowledge of the time."""
         oldest = self._bounds_of[at].oldest
         return self._expiry.since_ms if oldest == UNDATED else oldest
+
+    def _meta_prefix(self, at: int) -> bytes:
+        """The time of the newest element, which rows after the one that wrote it must not make later."""
+        newest = self._bounds_of[at].newest
+        return self._expiry.stamped(newest, b"") if self._expiry.is_in_rows else self._expiry.prefix
 
     def _set_meta(self, at: int, *numbers: int) -> None:
         super()._set_meta(at, *numbers)
@@ -134,11 +139,18 @@ class ExpiringElements(ElementHandle):
             found = [self._get(at, [key])[0] for at, key in elements]
         else:
             stored = self._table.get_stored([key for _, key in elements])
-            found = [self._expiry.live(data) for data in stored]
+            found = [self._live_of(at, data) for (at, _), data in zip(elements, stored, strict=True)]
         if self._is_refreshed_by_access:
             for at, key in elements:
                 self._refresh(at, [key])
         return found
+
+    def _live_of(self, at: int, data: bytes | None) -> bytes | None:
+        """An element as of the time of the key at this position."""
+        block = self._cursor.block
+        if block is not None and self._expiry.is_in_rows:
+            self._expiry.turn_to(int(block.hashes[at]))
+        return self._expiry.live(data)
 
     def _note_written(self, at: int) -> None:
         """An element has the time of now: the entry 00 has to say so."""
@@ -186,12 +198,12 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
 
     def _pack_meta(self, at: int) -> bytes:
         numbers = (*self._metas[at], self._oldest(at), self._bounds_of[at].in_order)
-        return self._expiry.prefix + self._timed_format.pack(_VERSION, *numbers)
+        return self._meta_prefix(at) + self._timed_format.pack(_VERSION, *numbers)
 
     def _at(self) -> int:
         at = super()._at()
-        if not self._bounds_of[at].is_good:
-            self._bounds_of[at].is_good = True
+        if self._bounds_of[at].good_ms != self._expiry.now_ms:
+            self._bounds_of[at].good_ms = self._expiry.now_ms
             if self._may_have_expired(at):
                 self._make_good(at)
         return at
@@ -201,7 +213,7 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
             self._drop_first(at)
         else:
             self._drop_everywhere(at)
-        self._bounds_of[at].is_good = True
+        self._bounds_of[at].good_ms = self._expiry.now_ms
         self._changed_metas.add(at)
 
     def _drop_first(self, at: int) -> None:
@@ -275,7 +287,7 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
         return (count,), _Bounds(oldest, newest)
 
     def _pack_meta(self, at: int) -> bytes:
-        return self._expiry.prefix + self._timed_format.pack(_VERSION, *self._metas[at], self._oldest(at))
+        return self._meta_prefix(at) + self._timed_format.pack(_VERSION, *self._metas[at], self._oldest(at))
 
     def __len__(self) -> int:
         at = self._at()

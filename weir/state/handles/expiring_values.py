@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from weir.state.handles.block import Cursor, Keys, StoredValues
-from weir.state.handles.byte_values import BytesHandle
+from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
 from weir.state.handles.cell_values import CellHandle
 from weir.state.tables.expiry import UNDATED, Expiry
 from weir.state.tables.values import ValueTable
@@ -35,6 +36,8 @@ class ExpiringCellHandle(CellHandle):
         self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
         #: Of the keys that were read last: which have a value whose time is not now.
         self._stale = np.zeros(0, dtype=np.bool_)
+        #: Of the block, where each row has its own time: the times of its values; None: all have the same.
+        self._stamps: list[int] | None = None
 
     def _open_table(self, state: SingleState, tables: OperatorTables) -> CellTable:
         table = tables.cells(2, state.name, drops_empty=True, other_cell_count=1, ttl=state.ttl)
@@ -46,25 +49,57 @@ class ExpiringCellHandle(CellHandle):
     def value(self) -> Any:
         """See :class:`weir.state.handles.values.ValueHandle`."""
         value = super().value
-        if self._is_refreshed_by_access:
-            index: Any = self._cursor.index
-            if self._values[index] is not None and self._stale[index]:
-                # It is written back as it is, with the time of now.
-                self._changed[index] = 1
+        index: Any = self._cursor.index
+        if self._stamps is not None:
+            return self._value_in_row(index, value)
+        if self._is_refreshed_by_access and self._values[index] is not None and self._stale[index]:
+            # It is written back as it is, with the time of now.
+            self._changed[index] = 1
         return value
 
     @value.setter
     def value(self, value: Any) -> None:
         self._set(value)
+        if self._stamps is not None:
+            index: Any = self._cursor.index
+            self._stamps[index] = self._expiry.stamp
+
+    def _value_in_row(self, index: int, value: Any) -> Any:
+        """The value that is known of the current key, as of the time of its row."""
+        assert self._stamps is not None
+        expiry = self._expiry
+        if self._values[index] is None:
+            return value
+        if expiry.is_expired(self._stamps[index]):
+            return self._default
+        if self._is_refreshed_by_access and self._stamps[index] < expiry.stamp:
+            self._stamps[index] = expiry.stamp
+            self._changed[index] = 1
+        return value
+
+    def _load(self) -> Any:
+        if self._values is None:
+            self._stamps = None
+        return super()._load()
 
     def _read(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
         expiry = self._expiry
         expiry.begin(keys.hashes)
         cells, presence = self._table.read(keys.hashes, keys.column.data, keys.column.offsets)
         stamps = np.where(presence[:, 0] & _TIME, cells[:, 1], UNDATED)
-        present = ((presence[:, 0] & _VALUE) != 0) & ~expiry.expired(stamps)
-        if self._is_refreshed_by_access:
-            self._stale = present & (stamps < expiry.stamp)
+        present = (presence[:, 0] & _VALUE) != 0
+        if not expiry.is_in_rows:
+            present &= ~expiry.expired(stamps)
+            if self._is_refreshed_by_access:
+                self._stale = present & (stamps < expiry.stamp)
+        elif keys is self._cursor.block and self._cursor.index is not None:
+            self._stamps = stamps.tolist()
+            present &= ~expiry.expired(stamps, expiry.lowest_cut_ms)
+        else:
+            times_ms = expiry.of_keys(keys.hashes)
+            present &= ~expiry.expired(stamps, times_ms - expiry.ttl.duration_ms)
+            if self._is_refreshed_by_access:
+                self._stale = present & (stamps < times_ms)
         return np.ascontiguousarray(cells[:, 0]).view(self._view), present
 
     def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
@@ -72,9 +107,15 @@ class ExpiringCellHandle(CellHandle):
         expiry.begin(keys.hashes)
         both = np.empty((len(rows), 2), dtype=np.int64)
         both[:, 0] = cells.view(np.int64)
-        both[:, 1] = 0 if expiry.stamp == UNDATED else expiry.stamp
-        bits = _VALUE if expiry.stamp == UNDATED else _VALUE | _TIME
-        presence = present.astype(np.uint8).reshape(-1, 1) * np.uint8(bits)
+        if not expiry.is_in_rows:
+            stamps = np.full(len(rows), expiry.stamp)
+        elif self._stamps is not None:
+            stamps = np.array(self._stamps, dtype=np.int64)[rows]
+        else:
+            stamps = expiry.of_keys(keys.hashes[rows])
+        both[:, 1] = np.where(stamps == UNDATED, 0, stamps)
+        bits = np.where(stamps == UNDATED, _VALUE, _VALUE | _TIME).astype(np.uint8)
+        presence = (present.astype(np.uint8) * bits).reshape(-1, 1)
         column = keys.column
         self._table.write(keys.hashes, column.data, column.offsets, rows, both, presence)
 
@@ -91,6 +132,7 @@ class ExpiringCellHandle(CellHandle):
     def discard(self) -> None:
         """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
+        self._stamps = None
         self._expiry.end()
 
 
@@ -103,8 +145,10 @@ class ExpiringBytesHandle(BytesHandle):
         super().__init__(state, tables, cursor)
         assert state.ttl is not None
         self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
-        #: Positions in the block whose values were read.
-        self._accessed: set[int] = set()
+        #: Positions in the block whose values were read, and the time at which they were last.
+        self._accessed: dict[int, int] = {}
+        #: Of the block, where each row has its own time: the times of its values; None: all have the same.
+        self._stamps: list[int] | None = None
 
     def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
         return StampedValues(tables.values(state.name, ttl=state.ttl))
@@ -112,51 +156,115 @@ class ExpiringBytesHandle(BytesHandle):
     @property
     def value(self) -> Any:
         """See :class:`weir.state.handles.values.ValueHandle`; changing a list or a dict in place counts, too."""
+        index = self._cursor.index
+        if index is None or self._values is None:
+            self._load()
+        assert index is not None
+        if self._stamps is not None and self._is_over(index):
+            self._stored[index], self._values[index] = None, UNREAD
+            self._changed.pop(index, None)
+            self._stamps[index] = self._table.expiry.stamp
         value = super().value
-        if self._is_refreshed_by_access:
-            assert self._cursor.index is not None
-            self._accessed.add(self._cursor.index)
+        if self._is_refreshed_by_access or not self._type.is_immutable:
+            self._accessed[index] = self._table.expiry.stamp
+        if self._is_refreshed_by_access and self._stamps is not None:
+            self._stamps[index] = max(self._stamps[index], self._table.expiry.stamp)
         return value
 
     @value.setter
     def value(self, value: Any) -> None:
         self._set(value)
+        if self._stamps is not None:
+            assert self._cursor.index is not None
+            self._stamps[self._cursor.index] = self._table.expiry.stamp
+            self._accessed.pop(self._cursor.index, None)
+
+    def _is_over(self, index: int) -> bool:
+        """Whether the value of a key has expired as of the current row."""
+        assert self._stamps is not None
+        stored, value, expiry = self._stored[index], self._values[index], self._table.expiry
+        is_there = stored is not None or index in self._changed or value is not UNREAD
+        if not is_there or not expiry.is_expired(self._stamps[index]):
+            return False
+        is_read = index in self._accessed and value is not UNREAD and value is not ABSENT
+        if is_read and self._type.encode(value) != (
+            self._changed.get(index) or stored or self._default_bytes
+        ):
+            # It was changed in place when it was read.
+            self._stamps[index] = self._accessed[index]
+        return expiry.is_expired(self._stamps[index])
 
     def _load(self) -> None:
-        if self._values is None:
-            self._table.expiry.begin(self._current()[0].hashes)
-        super()._load()
+        if self._values is not None:
+            return
+        block, expiry = self._current()[0], self._table.expiry
+        expiry.begin(block.hashes)
+        if not expiry.is_in_rows:
+            super()._load()
+            return
+        found = self._table.get_raw(block.state_keys(self._table))
+        self._stamps = [expiry.stamp if data is None else expiry.stamp_of(data) for data in found]
+        self._stored = [expiry.loaded(data) for data in found]
+        self._values = [UNREAD] * len(block)
+        self._changed = {}
 
     def prepare(self) -> None:
         """See :class:`weir.state.handles.block.Handle`."""
+        explicit = set(self._changed)
         super().prepare()
+        if self._stamps is not None:
+            for index in self._changed.keys() - explicit:
+                # It was changed in place, by the row that read it last.
+                self._stamps[index] = self._accessed.get(index, self._stamps[index])
+        if not self._is_refreshed_by_access:
+            return
         for index in self._accessed:
             stored = self._stored[index]
             if stored is not None and index not in self._changed:
                 # It is written back as it is, with the time of now.
                 self._changed[index] = stored
 
+    def apply(self) -> None:
+        """See :class:`weir.state.handles.block.Handle`."""
+        if self._stamps is not None and self._changed:
+            assert self._cursor.block is not None
+            keys, stamps = self._cursor.block.state_keys(self._table), self._stamps
+            self._table.write_raw(
+                [
+                    (keys[index], Expiry.stamped(stamps[index], data))
+                    for index, data in self._changed.items()
+                    if data is not None
+                ],
+                [keys[index] for index, data in self._changed.items() if data is None],
+            )
+            self._changed = {}
+        super().apply()
+
     def discard(self) -> None:
         """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
-        self._accessed = set()
+        self._accessed, self._stamps = {}, None
         self._table.expiry.end()
 
     def get(self, keys: Keys) -> Any:
         """See :class:`weir.state.handles.values.ValueHandle`."""
-        self._table.expiry.begin(keys.hashes)
-        found = super().get(keys)
+        table = self._table
+        table.expiry.begin(keys.hashes)
+        with table.of(keys):
+            found = super().get(keys)
         if self._is_refreshed_by_access:
-            self._table.expiry.begin(keys.hashes)
-            distinct = keys.distinct.state_keys(self._table)
-            pairs = zip(distinct, self._table.get_stored(distinct), strict=True)
-            self._table.write_stored([(key, data) for key, data in pairs if data is not None], ())
+            table.expiry.begin(keys.hashes)
+            with table.of(keys.distinct):
+                distinct = keys.distinct.state_keys(table)
+                pairs = zip(distinct, table.get_stored(distinct), strict=True)
+                table.write_stored([(key, data) for key, data in pairs if data is not None], ())
         return found
 
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
         """See :class:`weir.state.handles.values.ValueHandle`."""
         self._table.expiry.begin(keys.hashes)
-        super().put(keys, values, last=last)
+        with self._table.of(keys.distinct):
+            super().put(keys, values, last=last)
 
 
 class StampedValues:
@@ -166,17 +274,47 @@ class StampedValues:
         assert table.expiry is not None
         self._table = table
         self.expiry: Expiry = table.expiry
+        #: By state key the time of its row; empty: it is the same for all.
+        self._times_of: dict[bytes, int] = {}
 
     def key_prefix(self, group: int) -> bytes:
         """See :class:`StoredValues`."""
         return self._table.key_prefix(group)
 
+    @contextmanager
+    def of(self, keys: Keys) -> Iterator[None]:
+        """Go by the times of the rows of these keys, where each has its own, for as long as this lasts."""
+        if self.expiry.is_in_rows:
+            times_ms = self.expiry.of_keys(keys.hashes).tolist()
+            self._times_of = dict(zip(keys.state_keys(self), times_ms, strict=True))
+        try:
+            yield
+        finally:
+            self._times_of = {}
+
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """See :class:`StoredValues`."""
-        live = self.expiry.live
-        return [live(data) for data in self._table.get_stored(keys)]
+        expiry, found = self.expiry, self._table.get_stored(keys)
+        if not self._times_of:
+            return [expiry.live(data) for data in found]
+        live = []
+        for key, data in zip(keys, found, strict=True):
+            expiry.set_now(self._times_of[key], self._times_of[key])
+            live.append(expiry.live(data))
+        return live
+
+    def get_raw(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Values with their times, also those that have expired."""
+        return self._table.get_stored(keys)
 
     def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         """See :class:`StoredValues`; what is written is of now."""
-        prefix = self.expiry.prefix
-        self._table.write_stored([(key, prefix + data) for key, data in puts], deletes)
+        prefix, times, stamped = self.expiry.prefix, self._times_of, Expiry.stamped
+        self._table.write_stored(
+            [(key, stamped(times[key], data) if key in times else prefix + data) for key, data in puts],
+            deletes,
+        )
+
+    def write_raw(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
+        """Write values with their times."""
+        self._table.write_stored(puts, deletes)

@@ -53,6 +53,14 @@ class StateTimes:
         self._since_ms: dict[str, int] = {}
         #: States that go by event time.
         self._event_states: set[str] = set()
+        self._expiries: list[Expiry] = []
+        #: Rows, or timers, are processed, each at its own time.
+        self.is_in_rows = False
+        #: The lowest time of these; what expires after it may be there for some of them.
+        self.lowest_ms = WATERMARK_MIN_MS
+        #: Of rows that are processed together: hashes of their keys, ascending, and the time of each; uint64 and int64.
+        self._hashes = np.empty(0, dtype=np.uint64)
+        self._times_ms = np.empty(0, dtype=np.int64)
 
     def begin(self, clock: Clock, restored: Iterable[Mapping[str, Any]]) -> None:
         """Take the clock, and go on where checkpoints end, before states are opened.
@@ -73,10 +81,11 @@ class StateTimes:
         known = None if self.watermark_ms == WATERMARK_MIN_MS else self.watermark_ms
         return {"watermark_ms": known, "since_ms": dict(sorted(self._since_ms.items()))}
 
-    def add(self, name: str, time: TtlTime) -> None:
+    def add(self, name: str, time: TtlTime, expiry: Expiry) -> None:
         """A state with a TTL is opened."""
         if time == "event":
             self._event_states.add(name)
+            self._expiries.append(expiry)
         now_ms = self.now_ms(time)
         if now_ms is not None and name not in self._since_ms:
             self._since_ms[name] = now_ms
@@ -92,6 +101,52 @@ class StateTimes:
             self.watermark_ms = watermark_ms
             for name in self._event_states - self._since_ms.keys():
                 self._since_ms[name] = watermark_ms
+
+    # --- each row at its own time ---
+
+    @property
+    def go_by_rows(self) -> bool:
+        """Whether a state minds the times of rows."""
+        return bool(self._expiries)
+
+    def enter_rows(self, lowest_ms: int) -> None:
+        """Rows, or timers, are about to be processed one after the other, the earliest of them at this time."""
+        self.is_in_rows, self.lowest_ms = True, lowest_ms
+
+    def enter_keys(self, hashes: np.ndarray, times_ms: np.ndarray) -> None:
+        """Rows of distinct keys are about to be processed together.
+
+        Args:
+            hashes: of their keys; uint64.
+            times_ms: the time of each; int64.
+        """
+        order = np.argsort(hashes, kind="stable")
+        self._hashes, self._times_ms = hashes[order], times_ms[order]
+        self.enter_rows(int(times_ms.min()))
+
+    def move(self, now_ms: int, write_ms: int | None = None) -> None:
+        """The next of them has this time; what it writes is of ``write_ms``, if that is another."""
+        for expiry in self._expiries:
+            expiry.set_now(now_ms, now_ms if write_ms is None else write_ms)
+
+    def move_to(self, key_hash: int) -> None:
+        """As :meth:`move`, to the time of a key's rows; see :meth:`enter_keys`."""
+        if len(self._hashes):
+            self.move(int(self.of_keys(np.array([key_hash], dtype=np.uint64), self.watermark_ms)[0]))
+
+    def of_keys(self, hashes: np.ndarray, otherwise_ms: int) -> np.ndarray:
+        """The time of each key (int64); ``otherwise_ms`` of those that have no rows; see :meth:`enter_keys`."""
+        if not len(self._hashes):
+            return np.full(len(hashes), otherwise_ms)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return np.where(self._hashes[at] == hashes, self._times_ms[at], otherwise_ms)
+
+    def leave_rows(self) -> None:
+        """It is the time of the watermark again."""
+        self.is_in_rows = False
+        self._hashes = self._hashes[:0]
+        for expiry in self._expiries:
+            expiry.forget_rows()
 
     def since_ms(self, name: str) -> int:
         """When a state first knew the time; UNDATED: it does not yet."""
@@ -145,7 +200,7 @@ class Expiry:
         #: Key groups whose clock in the store was not read since they came.
         self._unread = np.ones(max_parallelism, dtype=np.bool_)
         self._has_unread = True
-        times.add(name, ttl.time)
+        times.add(name, ttl.time, self)
         self._is_frozen = False
         #: The time; UNDATED: it is not known yet.
         self.now_ms = UNDATED
@@ -156,6 +211,43 @@ class Expiry:
         #: Entries of this time and of earlier ones have expired, and whether undated ones have.
         self.cut_ms = UNDATED
         self.is_undated_expired = False
+        #: The time of the watermark, while rows have others.
+        self._watermark_now_ms = UNDATED
+
+    @property
+    def is_in_rows(self) -> bool:
+        """Whether each row that is processed has its own time here."""
+        return self._times.is_in_rows and self.ttl.time == "event"
+
+    def set_now(self, now_ms: int, stamp: int) -> None:
+        """It is the turn of a row of this time, which may be earlier than that of the row before."""
+        self.now_ms, self.stamp = now_ms, stamp
+        self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1) if now_ms != UNDATED else UNDATED
+        self.prefix = STAMPED + _STAMP.pack(stamp)
+        self.is_undated_expired = UNDATED < self.since_ms <= self.cut_ms
+
+    def forget_rows(self) -> None:
+        """It is the time of the watermark again."""
+        self.now_ms = self._watermark_now_ms
+        self.stamp = UNDATED
+        self.cut_ms = (
+            max(self.now_ms - self.ttl.duration_ms, UNDATED + 1) if self.now_ms != UNDATED else UNDATED
+        )
+        self._is_frozen = False
+
+    @property
+    def lowest_cut_ms(self) -> int:
+        """Entries of this time and of earlier ones have expired for every row that is processed."""
+        lowest_ms = self._times.lowest_ms
+        return UNDATED if lowest_ms == UNDATED else max(lowest_ms - self.ttl.duration_ms, UNDATED + 1)
+
+    def turn_to(self, key_hash: int) -> None:
+        """It is the turn of a key, where rows of several keys are processed together."""
+        self._times.move_to(key_hash)
+
+    def of_keys(self, hashes: np.ndarray) -> np.ndarray:
+        """The time of the rows of each key; int64."""
+        return self._times.of_keys(hashes, self.now_ms)
 
     def begin(self, hashes: np.ndarray | None = None) -> None:
         """Set the time, unless it stands still; ``hashes``: of the keys (uint64) that are looked at next."""
@@ -164,7 +256,7 @@ class Expiry:
             found = groups[self._unread[groups]]
             if len(found):
                 self._read_clocks(np.unique(found).tolist())
-        if not self._is_frozen:
+        if not self._is_frozen and not self.is_in_rows:
             self.look()
             self._is_frozen = True
 
@@ -176,7 +268,7 @@ class Expiry:
         """Set the time; it never goes back."""
         now_ms = self._times.now_ms(self.ttl.time)
         if now_ms is not None and now_ms > self.now_ms:
-            self.now_ms = now_ms
+            self.now_ms = self._watermark_now_ms = now_ms
             self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1)
         stamp = self.now_ms if self.ttl.time == "processing" else max(self.now_ms, self._times.arriving_ms)
         if stamp != self.stamp:
@@ -194,7 +286,7 @@ class Expiry:
 
     def is_expired(self, stamp: int) -> bool:
         """Whether an entry of this time has expired."""
-        return self.is_undated_expired if stamp == UNDATED else stamp <= self.cut_ms
+        return self.is_undated_expired if stamp == UNDATED else bool(stamp <= self.cut_ms)
 
     def stamp_of(self, data: bytes) -> int:
         """The time of a stored entry."""
@@ -213,11 +305,23 @@ class Expiry:
         expired = self.is_undated_expired if stamp == UNDATED else stamp <= self.cut_ms
         return None if expired else data[STAMP_BYTES:]
 
+    def loaded(self, data: bytes | None) -> bytes | None:
+        """As :meth:`live`, of an entry that any of the rows that are processed may look at."""
+        if data is None or not self.is_in_rows or data[:1] != STAMPED:
+            return self.live(data)
+        stamp: int = _STAMP.unpack_from(data, 1)[0]
+        return None if UNDATED < stamp <= self.lowest_cut_ms else data[STAMP_BYTES:]
+
+    @staticmethod
+    def stamped(stamp: int, data: bytes) -> bytes:
+        """A value as it is stored that is of this time."""
+        return STAMPED + _STAMP.pack(stamp) + data
+
     # --- arrays ---
 
-    def expired(self, stamps: np.ndarray) -> np.ndarray:
-        """Which of these times (int64) are past, bool."""
-        past: np.ndarray = stamps <= self.cut_ms
+    def expired(self, stamps: np.ndarray, cut_ms: int | np.ndarray | None = None) -> np.ndarray:
+        """Which of these times (int64) are past, bool; ``cut_ms``: up to which times they are, if that is not now."""
+        past: np.ndarray = stamps <= (self.cut_ms if cut_ms is None else cut_ms)
         if not self.is_undated_expired:
             past &= stamps != UNDATED
         return past
@@ -233,6 +337,7 @@ class Expiry:
     def release_groups(self, groups: Iterable[int]) -> None:
         """Leave the clock to the new owners of these key groups, before the store lets go of them."""
         groups = list(groups)
+        assert not self.is_in_rows, "key groups leave between batches"
         # What a former owner knew must not be lost.
         unread = [group for group in groups if self._unread[group]]
         if unread:

@@ -1,0 +1,101 @@
+"""The times of the rows of a batch, while a keyed process takes one row after the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from weir import row_watermarks
+from weir.operators.keyed.firing import TimerFirer
+from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.state.handles.block import Keys
+from weir.state.tables.expiry import StateTimes
+from weir.state.tables.timer_group import NEVER_MS
+
+
+class RowTimes:
+    """What is known of the rows of one batch; pieces of it are taken with :meth:`begin`."""
+
+    def __init__(
+        self,
+        batch: pa.RecordBatch,
+        column: np.ndarray,
+        known_ms: int,
+        firer: TimerFirer | None,
+        states: StateTimes | None,
+    ) -> None:
+        """``column`` is that of ``weir.row_watermarks``, ``states`` is of states that go by the times of rows.
+
+        ``known_ms``: the watermark before.
+        """
+        _, self._as_of_ms = row_watermarks.as_of(batch, column, known_ms)
+        self._times_ms = np.maximum(int64_column(batch, EVENT_TIME_COLUMN), self._as_of_ms)
+        self._firer, self._states = firer, states
+        self._as_of: list[int] = self._as_of_ms.tolist()
+        self._times: list[int] = self._times_ms.tolist()
+        self._first = 0
+        #: The lowest time of a timer that was there when the piece began.
+        self._next_ms = NEVER_MS
+
+    def __len__(self) -> int:
+        return len(self._as_of)
+
+    def begin(self, first: int) -> None:
+        """The rows from this one on are taken next."""
+        self._first = first
+        self._next_ms = NEVER_MS if self._firer is None else self._firer.next_ms
+        if self._states is not None:
+            self._states.enter_rows(int(self._times_ms[first:].min()))
+
+    def as_of_ms(self, row: int) -> int:
+        """The watermark as of a row."""
+        return self._as_of[row]
+
+    def turns_ms(self, row: int) -> tuple[int, ...]:
+        """The watermarks at which timers may have become due between two rows: as of the one before, and of this one.
+
+        What was registered late is due as of the row before.
+        """
+        return tuple(self._as_of[row - 1 : row + 1])
+
+    # --- one after the other ---
+
+    def move(self, index: int) -> None:
+        """It is the turn of a row of the piece."""
+        if self._states is not None:
+            self._states.move(self._times[self._first + index])
+
+    def is_due_after(self, index: int) -> bool:
+        """Whether a timer that was registered is due before the next row."""
+        if self._firer is None:
+            return False
+        row = self._first + index
+        next_ms = min(self._firer.lowest_new_ms, self._next_ms)
+        return next_ms <= self._as_of[min(row + 1, len(self._as_of) - 1)]
+
+    # --- many at once ---
+
+    def begin_together(self, keys: Keys) -> int:
+        """Take so many rows of the piece at once that none comes after time has gone on for its key.
+
+        Args:
+            keys: of the rows of the piece.
+
+        Returns:
+            Their number.
+        """
+        times_ms = self._times_ms[self._first :]
+        moves = self._as_of_ms[self._first :] if self._states is None else times_ms
+        inverse = keys.inverse
+        order = np.argsort(inverse, kind="stable")
+        before = np.full(len(inverse), -1)
+        same = inverse[order][1:] == inverse[order][:-1]
+        before[order[1:][same]] = order[:-1][same]
+        later = (before >= 0) & (moves != moves[before])
+        # Timers that are there are due.
+        later[1:] |= self._as_of_ms[self._first + 1 :] >= self._next_ms
+        taken = int(later.argmax()) if later.any() else len(inverse)
+        if self._states is not None:
+            firsts = keys.first_rows[keys.first_rows < taken]
+            self._states.enter_keys(keys.hashes[firsts], times_ms[firsts])
+        return taken
