@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
@@ -104,8 +105,11 @@ class JobStores:
         return self._plan.images
 
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
-        """Returns the snapshots of a step's subtasks, by their index, for a subtask that was restored."""
-        return self._plan.operators.get(step, {}) if subtask in self._restored else {}
+        """Returns the snapshots of a step's subtasks, by their index, for a subtask that was restored.
+
+        They are its own: what a subtask makes of them is seen by no other one.
+        """
+        return copy.deepcopy(self._plan.operators.get(step, {})) if subtask in self._restored else {}
 
     def durable_uri(self, step: str) -> str:
         """The folder of a sink in the checkpoint store; empty: there is no store."""

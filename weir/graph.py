@@ -334,7 +334,7 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
 
     nodes = with_parts(logical.nodes)
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
-    chained = {node.name for node in nodes if _chains_to_producer(by_name, node, consumers)}
+    chained = {node.name for node in nodes if chains_to_producer(by_name, node, consumers)}
     projection = project(nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
     stage_of: dict[str, int] = {}
@@ -359,6 +359,12 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
                 Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed, output)
             )
         stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))
+        if stages[-1].is_keyed and not stages[-1].has_groups:
+            keyed = next(node.name for node in chain if node.is_keyed)
+            raise GraphError(
+                f"job {logical.name}: step {keyed!r} keeps state by key, but its rows do not come by key; "
+                "call key_by right before it"
+            )
     return PhysicalGraph(logical, tuple(stages))
 
 
@@ -367,7 +373,8 @@ def consumer_counts(nodes: Iterable[Node]) -> Counter[str]:
     return Counter(item.output_id for node in nodes for item in node.inputs)
 
 
-def _chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: Mapping[str, int]) -> bool:
+def chains_to_producer(by_name: Mapping[str, Node], node: Node, consumers: Mapping[str, int]) -> bool:
+    """Whether a node joins its producer's stage; ``consumers`` as of :func:`consumer_counts`."""
     if len(node.inputs) != 1:
         return False
     item = node.inputs[0]

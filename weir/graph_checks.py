@@ -13,7 +13,7 @@ import pyarrow as pa
 from weir.change_times import step_with_other_times
 from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
-from weir.graph import Exchange, Input, LogicalGraph, Node
+from weir.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
 from weir.partitioning import is_spread_by, partitionings, without_needless_exchanges
 from weir.schemas import schema_difference
 from weir.specs import KeyedSpec, SourceSpec
@@ -249,6 +249,7 @@ def _check_exchange(node: Node, item: Input, schema: pa.Schema) -> None:
 def _check_partitioning(nodes: Sequence[Node]) -> None:
     """A keyed step must see all rows of a key: they come by HASH over its columns, or are spread so already."""
     spread = partitionings(nodes)
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     for node in nodes:
         if not isinstance(node.spec, KeyedSpec):
             continue
@@ -258,7 +259,7 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
                 raise wrong_step(
                     node.name, f"every subtask must get all of input {position + 1}; call broadcast before it"
                 )
-            is_there = item.exchange is Exchange.FORWARD and not item.output
+            is_there = chains_to_producer(by_name, node, consumers)
             if (
                 keys
                 and item.key_columns != keys

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from weir.graph import Exchange, Input, Node, consumer_counts
+from weir.graph import Exchange, Input, Node, chains_to_producer, consumer_counts
 from weir.specs import KeyedSpec
 
 #: Of each key column by which rows were spread, the columns that hold its values now; None: rows are not spread by key.
@@ -57,14 +57,19 @@ def is_spread_by(partitioning: Partitioning, columns: Sequence[str]) -> bool:
 
 def partitionings(nodes: Sequence[Node]) -> dict[str, Partitioning]:
     """How the rows that leave each step are spread, by its name; ``nodes`` in topological order."""
-    by_name = {node.name: node for node in nodes}
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: dict[str, Partitioning] = {}
     for node in nodes:
-        found[node.name] = _after(node, by_name, found)
+        found[node.name] = _after(node, by_name, consumers, found)
     return found
 
 
-def _after(node: Node, by_name: Mapping[str, Node], known: Mapping[str, Partitioning]) -> Partitioning:
+def _after(
+    node: Node,
+    by_name: Mapping[str, Node],
+    consumers: Mapping[str, int],
+    known: Mapping[str, Partitioning],
+) -> Partitioning:
     if not node.inputs:
         return None
     if len(node.inputs) > 1:
@@ -76,7 +81,8 @@ def _after(node: Node, by_name: Mapping[str, Node], known: Mapping[str, Partitio
     came: Partitioning = None
     if item.exchange is Exchange.HASH:
         came = tuple(frozenset([name]) for name in item.key_columns)
-    elif item.exchange is Exchange.FORWARD and not item.output:
+    elif chains_to_producer(by_name, node, consumers):
+        # The first step of another stage has its rows as they came, but its subtasks own no key groups.
         came = known[item.producer]
     if came is None:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -316,7 +317,8 @@ class Deployment:
             idle_timeout_ms=self._idle_timeout_ms(node),
             grace_period_ms=self._parts.settings.grace_period_ms,
             generation=self._generation,
-            restored=self._restored(node.name),
+            # Its own: what a subtask makes of it is seen by no other one.
+            restored=copy.deepcopy(self._restored(node.name)),
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
             sides_read=self._parts.graph.sides_read(node.name),

@@ -114,6 +114,10 @@ class ArrowIpcReader(ColumnarReader):
                 )
         return rests
 
+    def _path_at_hand(self) -> str:
+        assert self._range is not None
+        return self._range.path
+
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 

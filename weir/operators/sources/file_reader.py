@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -36,6 +36,7 @@ from weir.operators.sources.positions import (
     restored_positions,
 )
 from weir.operators.sources.splits import assign, assign_files, share_evenly
+from weir.records import WATERMARK_MIN_MS
 from weir.redaction import redacted_text
 from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
@@ -73,6 +74,20 @@ class FileReader(BatchSource):
         self._may_grow = False
         self._discovery: Discovery | None = None
         self._next_look_us = 0
+        #: The file of the rows at hand.
+        self._current = ""
+        #: Of files that were begun: the highest event time that was given out.
+        self._file_times_ms: dict[str, int] = {}
+        #: Following: files that were there at the start. Others come in the order in which they appear.
+        self._first_files: frozenset[str] | None = None
+        #: A file that was not begun holds the watermark: its rows may have any time.
+        self._is_held = False
+        #: The file of the rows that were passed over last.
+        self._passed_file = ""
+
+    @abstractmethod
+    def _path_at_hand(self) -> str:
+        """The file of the batch that was decoded last."""
 
     @abstractmethod
     def _open_files(self, paths: Sequence[str]) -> None:
@@ -123,6 +138,7 @@ class FileReader(BatchSource):
             log.warning("source %s: input %s: %s", context.operator_name, self._path, hint)
         self._discovery = Discovery(self._rank, self._subtasks)
         self._look()
+        self._first_files = frozenset(rest.path for rest in self._rests())
 
     def _has_input(self) -> list[bool]:
         return [True] * self._subtasks if self._follows else self._chosen()
@@ -146,7 +162,43 @@ class FileReader(BatchSource):
         batch = self._read_batch()
         if batch is None and self._follows and self._look():
             batch = self._read_batch()
+        if batch is not None and self._path_at_hand() != self._current:
+            self._begin_file(self._path_at_hand())
         return batch
+
+    # --- each file has a watermark of its own ---
+
+    def _begin_file(self, path: str) -> None:
+        """The rows at hand are of another file: the watermark is that of files which have been begun, if all have.
+
+        Where the source follows, files that appear later are as one that goes on: they come in order.
+        """
+        goes_on = self._first_files is not None and path not in self._first_files
+        if self._current:
+            self._file_times_ms[self._current] = self._highest_event_time_ms
+        self._current = path
+        if not goes_on:
+            self._highest_event_time_ms = self._file_times_ms.get(path, WATERMARK_MIN_MS)
+            if self._passed_file != path:
+                self._passed_event_time_ms = WATERMARK_MIN_MS
+        left = {rest.path for rest in self._rests()} - {path}
+        self._is_held = bool(left if self._first_files is None else left & self._first_files)
+
+    def _event_time_ms(self, row: int) -> int:
+        # Without event times of their own rows have the time of reading, which is in order.
+        is_held = self._is_held and self._event_times is not None
+        return WATERMARK_MIN_MS if is_held else super()._event_time_ms(row)
+
+    def _others_watermark_ms(self) -> int:
+        is_held = self._is_held and self._event_times is not None
+        return WATERMARK_MIN_MS if is_held else super()._others_watermark_ms()
+
+    def _times_of_files(self, paths: Iterable[str]) -> dict[str, int]:
+        """The highest event time of each of these files that was given out, if it has one of its own."""
+        if self._event_times is None:
+            return {}
+        known = self._file_times_ms | {self._current: self._highest_event_time_ms}
+        return {path: known[path] for path in paths if known.get(path, WATERMARK_MIN_MS) != WATERMARK_MIN_MS}
 
     def _nothing_now(self) -> Poll:
         return Poll(next_poll_us=self._next_look_us) if self._follows else Poll(finished=True)
@@ -197,6 +249,9 @@ class FileReader(BatchSource):
         mine = shares[self._rank]
         check_files(mine, marks, self._position_unit, self._files, may_grow=self._may_grow)
         self._marks = {rest.path: marks[rest.path] for rest in mine}
+        for position in positions.values():
+            for path, time_ms in position.times_ms.items():
+                self._file_times_ms[path] = max(time_ms, self._file_times_ms.get(path, time_ms))
         self._resume_input(shares)
         if self._follows:
             self._resume_following(same, {rest.path for rest in mine})
@@ -212,6 +267,7 @@ class FileReader(BatchSource):
             known |= {*position.done, *(rest.path for rest in position.rests)}
         done = self._restored[self._context.subtask_index].done if same else known if self._rank == 0 else ()
         self._discovery = Discovery(self._rank, self._subtasks, known, {*(done or ()), *begun})
+        self._first_files = frozenset(begun)
 
     def _position(self, counts: SourceCounts) -> Json:
         rests = self._rests()
@@ -221,6 +277,7 @@ class FileReader(BatchSource):
             input=self._path,
             rests=tuple(rests),
             files=self._marks_of(rests),
+            times_ms=self._times_of_files(paths),
             done=None if self._discovery is None else tuple(self._discovery.done(paths)),
             **vars(counts),
         ).to_json()

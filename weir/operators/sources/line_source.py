@@ -164,6 +164,10 @@ class LineSource(FileReader):
         assert self._reader is not None
         return self._reader.path, self._reader.line_offset(self._line_of_row(self._reader, row)), ""
 
+    def _path_at_hand(self) -> str:
+        assert self._reader is not None
+        return self._reader.path
+
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 

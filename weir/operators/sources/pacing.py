@@ -491,7 +491,7 @@ class BatchSource(SourceReader):
         return Poll(
             ahead=part,
             size_bytes=self._batch_bytes * rows // rows_in_all,
-            event_time_ms_max=int(self._event_times_ms_max[part.stop - 1]),
+            event_time_ms_max=self._event_time_ms(part.stop - 1),
             next_poll_us=next_poll_us,
         )
 

@@ -28,7 +28,7 @@ from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
-from weir.records import BATCH_BYTES_MAX
+from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS
 from weir.specs import ParquetSpec
 
 
@@ -141,6 +141,10 @@ class ParquetReader(ColumnarReader):
         edges = np.cumsum([0, *counts]).tolist()
         return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
+    def _path_at_hand(self) -> str:
+        assert self._row_group is not None
+        return self._row_group.path
+
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
@@ -204,7 +208,8 @@ class ParquetReader(ColumnarReader):
                 return False
             if self._event_times is not None and not self._event_times.are_good(times[0], times[1]):
                 return False
-            self._passed_event_time_ms = max(self._passed_event_time_ms, times[1])
+            before_ms = self._passed_event_time_ms if self._passed_file == group.path else WATERMARK_MIN_MS
+            self._passed_event_time_ms, self._passed_file = max(before_ms, times[1]), group.path
         return True
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:

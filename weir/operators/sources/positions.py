@@ -13,14 +13,15 @@ A snapshot of one subtask::
 
 Positions are bytes (decompressed, except for the stop of a compressed file) in JSON lines, row numbers in Parquet.
 What was read to its end is in no list, except in "done", which is there if the source follows its directory: files that
-were read to their end. Golden files in ``tests/golden`` keep this form readable.
+were read to their end. "times_ms" is there if rows have event times of their own: of each file that was begun its index
+and the highest event time that was given out. Golden files in ``tests/golden`` keep this form readable.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from weir.errors import FailureKind, InputError
@@ -91,6 +92,8 @@ class SourcePosition(SourceCounts):
     files: Mapping[str, FileMark]
     #: Files that were read to their end; None: the source does not follow.
     done: tuple[str, ...] | None = None
+    #: Of files that were begun: the highest event time of the rows that were given out; ms since 1970.
+    times_ms: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> Json:
         """The form above."""
@@ -103,6 +106,9 @@ class SourcePosition(SourceCounts):
             "rests": [[numbers[r.path], r.start, r.stop, r.rejected_to, int(r.begun)] for r in self.rests],
             "files": [[path, self.files[path].size_bytes, self.files[path].checksum] for path in paths],
             **({} if self.done is None else {"done": list(self.done)}),
+            **(
+                {} if not self.times_ms else {"times_ms": [[numbers[p], t] for p, t in self.times_ms.items()]}
+            ),
             **counts_to_json(self),
         }
 
@@ -170,6 +176,7 @@ def _from_json(value: dict[str, Any]) -> SourcePosition:
         ),
         files={str(path): FileMark(int(size), int(check)) for path, size, check in value["files"]},
         done=None if done is None else tuple(str(path) for path in done),
+        times_ms={paths[number]: int(time_ms) for number, time_ms in value.get("times_ms", ())},
         **vars(counts_from_json(value)),
     )
 

@@ -236,6 +236,8 @@ class UserSourceReader(BatchSource):
 
     def _others_watermark_ms(self) -> int:
         assert self._given is not None
+        if self._waiting:
+            return WATERMARK_MIN_MS
         others = [split for split in self._active() if split is not self._given.split]
         if self._strategy.generator is not None:
             made = [split.watermark_ms for split in others]
@@ -252,6 +254,9 @@ class UserSourceReader(BatchSource):
     def _with_times_of_all(self, polled: Poll) -> Poll:
         """With the times of the split that is furthest behind, of those that are not idle; with none if all are."""
         active = self._active()
+        if self._waiting:
+            # Splits that have not been begun may have rows of any time.
+            return dataclasses.replace(polled, event_time_ms_max=WATERMARK_MIN_MS, watermark_ms=None)
         if self._strategy.generator is None:
             latest_ms = min((split.event_time_ms_max for split in active), default=WATERMARK_MIN_MS)
             return dataclasses.replace(polled, event_time_ms_max=latest_ms)
