@@ -278,12 +278,12 @@ def test_a_timer_finds_what_its_watermark_lets_expire_and_what_it_writes_is_of_t
     counted.sink("out", weir.Blackhole())
     with weir.testing.start(flow, collect_sinks=True) as job:
         job.advance_watermark("rows", 1_000)
-        job.push("rows", [{"k": "a", "at": 1_000}])
+        job.push("rows", [{"k": "a", "at": 1_000, "_event_time_ms": 1_000}])
         job.advance_watermark("rows", 5_000)
-        job.push("rows", [{"k": "a", "at": 9_000}])
+        job.push("rows", [{"k": "a", "at": 9_000, "_event_time_ms": 5_000}])
         job.advance_watermark("rows", 5_099)
-        job.push("rows", [{"k": "a", "at": 9_000}])
+        job.push("rows", [{"k": "a", "at": 9_000, "_event_time_ms": 5_099}])
         assert [row["n"] for row in job.rows("count").to_dicts()] == [1, -1, 51, 52]
         job.advance_watermark("rows", 5_199)
-        job.push("rows", [{"k": "a", "at": 9_000}])
+        job.push("rows", [{"k": "a", "at": 9_000, "_event_time_ms": 5_199}])
         assert job.rows("count").to_dicts()[-1]["n"] == 1

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.errors import StateError, StateMismatchError
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows
 from weir.operators.joins.join_times import row_bounds, shared_windows
@@ -33,6 +34,7 @@ from weir.records import (
     as_authors_see,
     int64_column,
 )
+from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs import JoinSpec
 from weir.specs.joins import RECENT_STATE, WINDOW_COLUMNS
@@ -53,7 +55,7 @@ _MOVE_OUT_REST = 9
 _NO_COLUMNS = (np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64))
 
 
-class JoinOperator(Operator):
+class JoinOperator(InTimeOperator):
     """Keeps the rows of both sides by key as long as they may match, and yields a pair when its later row comes.
 
     Input: rows of either side by HASH over its key columns. Output: the columns of ``JoinSpec.output_schema``, then
@@ -126,7 +128,7 @@ class JoinOperator(Operator):
         # Key groups that have just come may have rows that were complete here before.
         yield from self._fire(self._watermark_ms)
         if self._can_be_late(input_index):
-            in_time = int64_column(batch, EVENT_TIME_COLUMN) >= self._watermark_ms
+            in_time = self._in_time(batch)
             if not in_time.all():
                 late = batch.filter(pa.array(~in_time))
                 self.late_rows += late.num_rows
@@ -143,6 +145,24 @@ class JoinOperator(Operator):
 
     def _can_be_late(self, side: int) -> bool:
         return self._spec.is_bounded
+
+    def _in_time(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which rows are not late, bool: by the watermark of their own split, and by what has been told here."""
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        in_time: np.ndarray = times_ms >= self._watermark_ms
+        late_ms = row_watermarks.late_ms(batch, times_ms)
+        if late_ms is not None:
+            in_time &= late_ms == WATERMARK_MIN_MS
+        return in_time
+
+    @property
+    def time_cuts(self) -> TimeCuts:
+        """See the base class: what late rows find is what was there before them."""
+        return TimeCuts.DUE_LATE
+
+    def due_ms(self) -> int:
+        """See the base class: any watermark may complete rows."""
+        return WATERMARK_MIN_MS
 
     def _keys(self, side: int, batch: pa.RecordBatch) -> Keys:
         column = weir_keys.key_bytes(batch, self._spec.keys_of_input(side))

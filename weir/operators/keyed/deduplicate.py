@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.operator_times import OperatorTimes
@@ -20,7 +20,8 @@ from weir.operators.keyed.state_codec import (
     kept_snapshots,
     keyed_snapshot,
 )
-from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
+from weir.row_watermarks import TimeCuts
 from weir.specs import DeduplicateSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle
@@ -51,7 +52,7 @@ def deduplicated_state(spec: DeduplicateSpec) -> ValueState:
     return state
 
 
-class DeduplicateOperator(Operator):
+class DeduplicateOperator(InTimeOperator):
     """The state of a key is one number: the event time of the row that was passed on last."""
 
     def __init__(self, spec: DeduplicateSpec) -> None:
@@ -76,6 +77,15 @@ class DeduplicateOperator(Operator):
         handle = CellHandle if self._state.ttl is None else _DatedByValue
         self._handle = handle(self._state, declared_tables(context), Cursor())
         self._max_parallelism = context.max_parallelism
+
+    @property
+    def time_cuts(self) -> TimeCuts:
+        """See the base class: whether a late row finds what expired before it must not depend on batches."""
+        return TimeCuts.NONE if self._state.ttl is None else TimeCuts.DUE_LATE
+
+    def due_ms(self) -> int:
+        """See the base class: any watermark may let keys expire."""
+        return WATERMARK_MIN_MS
 
     def _codec(self) -> dict[str, Json]:
         return {"keys": list(self._spec.key_columns), "states": self._times.forms()}

@@ -81,7 +81,7 @@ class FileReader(BatchSource):
         #: Following: files that were there at the start. Others come in the order in which they appear.
         self._first_files: frozenset[str] | None = None
         #: A file that was not begun holds the watermark: its rows may have any time.
-        self._is_held = False
+        self._holds_watermark = False
         #: The file of the rows that were passed over last.
         self._passed_file = ""
 
@@ -182,15 +182,15 @@ class FileReader(BatchSource):
             if self._passed_file != path:
                 self._passed_event_time_ms = WATERMARK_MIN_MS
         left = {rest.path for rest in self._rests()} - {path}
-        self._is_held = bool(left if self._first_files is None else left & self._first_files)
+        self._holds_watermark = bool(left if self._first_files is None else left & self._first_files)
 
     def _event_time_ms(self, row: int) -> int:
         # Without event times of their own rows have the time of reading, which is in order.
-        is_held = self._is_held and self._event_times is not None
+        is_held = self._holds_watermark and self._event_times is not None
         return WATERMARK_MIN_MS if is_held else super()._event_time_ms(row)
 
     def _others_watermark_ms(self) -> int:
-        is_held = self._is_held and self._event_times is not None
+        is_held = self._holds_watermark and self._event_times is not None
         return WATERMARK_MIN_MS if is_held else super()._others_watermark_ms()
 
     def _times_of_files(self, paths: Iterable[str]) -> dict[str, int]:
