@@ -77,6 +77,7 @@ class _Run:
     def count(self, users: np.ndarray, expected: int | None) -> None:
         """Process a batch; each of its counts is to be this one."""
         for out in self.operator.process(with_times(pa.record_batch({"user": users}), 0, 0)):
+            assert isinstance(out, pa.RecordBatch)
             if expected is not None and (out.column("n").to_numpy() != expected).any():
                 raise BenchmarkError(
                     f"a count is not {expected}: a value outlived its TTL, or died before it"
