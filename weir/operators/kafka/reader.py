@@ -112,7 +112,7 @@ class KafkaReader(UserSourceReader):
         polled = super()._nothing_now()
         if polled.finished:
             return polled
-        return self._with_times_of_all(Poll(next_poll_us=self._clock.now_us() + self._wait_us))
+        return dataclasses.replace(polled, next_poll_us=self._clock.now_us() + self._wait_us)
 
 
 class _KafkaSource(Source):

@@ -79,7 +79,9 @@ class ArrowIpcReader(ColumnarReader):
             self._read_shares(assign(sizes, parts, self._subtasks))
 
     def _add_file(self, path: str, size_bytes: int) -> None:
-        self._pending[:0] = self._parts(path)[::-1]
+        parts = self._parts(path)
+        self._pending[:0] = parts[::-1]
+        self._hold(parts)
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         self._read_shares(
@@ -92,6 +94,7 @@ class ArrowIpcReader(ColumnarReader):
     def _read_shares(self, shares: list[list[BatchRange]]) -> None:
         self._assigned = [_joined(share) for share in shares]
         self._pending = self._assigned[self._rank][::-1]
+        self._hold(self._assigned[self._rank])
 
     def _parts(self, path: str) -> list[BatchRange]:
         """A file's record batches, each a part of its own; a stream is one part."""
@@ -113,10 +116,6 @@ class ArrowIpcReader(ColumnarReader):
                     0, Rest(part.path, start, part.stop, max(self._next, part.rejected_to), begun=True)
                 )
         return rests
-
-    def _path_at_hand(self) -> str:
-        assert self._range is not None
-        return self._range.path
 
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
@@ -161,8 +160,10 @@ class ArrowIpcReader(ColumnarReader):
         if part is None or self._next >= part.stop:
             if not self._pending:
                 self._range = None
+                self._goes_on_to(None)
                 return False
             self._range = part = self._pending.pop()
+            self._goes_on_to(part.path)
             self._next = part.start
         if self._file is None or self._file.path != part.path:
             self.close()

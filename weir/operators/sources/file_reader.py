@@ -10,11 +10,13 @@ from __future__ import annotations
 import logging
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
-from weir.errors import InputError
+from weir.errors import InputError, WeirError
 from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.input_files import InputFiles
@@ -46,7 +48,22 @@ LOOK_US = 500_000
 #: directory the wait for answers counts, too, once: rows are not read meanwhile.
 _REST_FACTOR = 20
 
+#: Files, and remote ones, whose first rows are looked at before they are begun; more hold the watermark back.
+PEEKS_MAX = 1_000
+REMOTE_PEEKS_MAX = 32
+_PEEKED_ROWS = 64
+
+_FileSpec: TypeAlias = ArrowIpcSpec | CsvSpec | JsonLinesSpec | ParquetSpec
+
 log = logging.getLogger(__name__)
+
+
+class Piece(Protocol):
+    """A part of a file, of whatever unit the reader cuts files into."""
+
+    @property
+    def path(self) -> str:
+        """The file."""
 
 
 class FileReader(BatchSource):
@@ -59,7 +76,7 @@ class FileReader(BatchSource):
     #: What positions count: "byte" or "row".
     _position_unit = "byte"
 
-    def __init__(self, spec: ArrowIpcSpec | CsvSpec | JsonLinesSpec | ParquetSpec) -> None:
+    def __init__(self, spec: _FileSpec) -> None:
         super().__init__(spec)
         #: As it is told: a URI may have credentials in it.
         self._path = redacted_text(spec.path)
@@ -74,20 +91,12 @@ class FileReader(BatchSource):
         self._may_grow = False
         self._discovery: Discovery | None = None
         self._next_look_us = 0
-        #: The file of the rows at hand.
-        self._current = ""
-        #: Of files that were begun: the highest event time that was given out.
-        self._file_times_ms: dict[str, int] = {}
-        #: Following: files that were there at the start. Others come in the order in which they appear.
-        self._first_files: frozenset[str] | None = None
-        #: A file that was not begun holds the watermark: its rows may have any time.
-        self._holds_watermark = False
-        #: The file of the rows that were passed over last.
-        self._passed_file = ""
-
-    @abstractmethod
-    def _path_at_hand(self) -> str:
-        """The file of the batch that was decoded last."""
+        #: The file that is read; None: none yet.
+        self._reading: str | None = None
+        #: Of files that may grow and were read to their end: since when, on the monotonic clock.
+        self._quiet_since_s: dict[str, float] = {}
+        #: How far by event time the files had come at the checkpoint.
+        self._restored_times: dict[str, int] = {}
 
     @abstractmethod
     def _open_files(self, paths: Sequence[str]) -> None:
@@ -96,6 +105,10 @@ class FileReader(BatchSource):
     @abstractmethod
     def _add_file(self, path: str, size_bytes: int) -> None:
         """Read this file too, after everything else; called where the source follows."""
+
+    @abstractmethod
+    def _read_shares(self, shares: list[list[Any]]) -> None:
+        """Read this subtask's share, given for every subtask, by rank; the pieces are those of the subclass."""
 
     @abstractmethod
     def _read_batch(self) -> pa.RecordBatch | None:
@@ -138,7 +151,6 @@ class FileReader(BatchSource):
             log.warning("source %s: input %s: %s", context.operator_name, self._path, hint)
         self._discovery = Discovery(self._rank, self._subtasks)
         self._look()
-        self._first_files = frozenset(rest.path for rest in self._rests())
 
     def _has_input(self) -> list[bool]:
         return [True] * self._subtasks if self._follows else self._chosen()
@@ -162,46 +174,11 @@ class FileReader(BatchSource):
         batch = self._read_batch()
         if batch is None and self._follows and self._look():
             batch = self._read_batch()
-        if batch is not None and self._path_at_hand() != self._current:
-            self._begin_file(self._path_at_hand())
+        self._note_quiet_files()
         return batch
 
-    # --- each file has a watermark of its own ---
-
-    def _begin_file(self, path: str) -> None:
-        """The rows at hand are of another file: the watermark is that of files which have been begun, if all have.
-
-        Where the source follows, files that appear later are as one that goes on: they come in order.
-        """
-        goes_on = self._first_files is not None and path not in self._first_files
-        if self._current:
-            self._file_times_ms[self._current] = self._highest_event_time_ms
-        self._current = path
-        if not goes_on:
-            self._highest_event_time_ms = self._file_times_ms.get(path, WATERMARK_MIN_MS)
-            if self._passed_file != path:
-                self._passed_event_time_ms = WATERMARK_MIN_MS
-        left = {rest.path for rest in self._rests()} - {path}
-        self._holds_watermark = bool(left if self._first_files is None else left & self._first_files)
-
-    def _event_time_ms(self, row: int) -> int:
-        # Without event times of their own rows have the time of reading, which is in order.
-        is_held = self._holds_watermark and self._event_times is not None
-        return WATERMARK_MIN_MS if is_held else super()._event_time_ms(row)
-
-    def _others_watermark_ms(self) -> int:
-        is_held = self._holds_watermark and self._event_times is not None
-        return WATERMARK_MIN_MS if is_held else super()._others_watermark_ms()
-
-    def _times_of_files(self, paths: Iterable[str]) -> dict[str, int]:
-        """The highest event time of each of these files that was given out, if it has one of its own."""
-        if self._event_times is None:
-            return {}
-        known = self._file_times_ms | {self._current: self._highest_event_time_ms}
-        return {path: known[path] for path in paths if known.get(path, WATERMARK_MIN_MS) != WATERMARK_MIN_MS}
-
     def _nothing_now(self) -> Poll:
-        return Poll(next_poll_us=self._next_look_us) if self._follows else Poll(finished=True)
+        return self._poll_of(None, 0, self._next_look_us) if self._follows else Poll(finished=True)
 
     def _look(self) -> bool:
         """Take in new files of this subtask, and what was added to those that grow; whether there is any."""
@@ -232,6 +209,96 @@ class FileReader(BatchSource):
         """
         return False
 
+    # --- event time: each file is a split ---
+
+    @property
+    def _has_file_times(self) -> bool:
+        """Whether rows say when they happened: the time at which they are read holds nothing back."""
+        return self._event_times is not None or self._strategy.generator is not None
+
+    def _split_name(self) -> Hashable:
+        return (self._reading or "") if self._has_file_times else ""
+
+    def _hold(self, pieces: Sequence[Piece]) -> None:
+        """These will be read: until then the watermark is not past the first row of each of their files.
+
+        A file that turns up while the source follows begins where the watermark is then.
+        """
+        if not self._has_file_times:
+            return
+        peeks_left = PEEKS_MAX if isinstance(self._files, LocalInput) else REMOTE_PEEKS_MAX
+        for piece in pieces:
+            path = piece.path
+            if path in self._source_times.splits:
+                if self._quiet_since_s.pop(path, None) is not None:
+                    self._source_times.splits.set_idle(path, False)
+                continue
+            time_ms = self._restored_times.get(path, WATERMARK_MIN_MS)
+            # The first one is begun at once.
+            if time_ms == WATERMARK_MIN_MS and self._source_times.splits.has_any and peeks_left:
+                peeks_left -= 1
+                time_ms = self._first_time_ms(piece)
+            self._source_times.splits.add(path, max(time_ms, self._source_times.splits.told_ms))
+
+    def _goes_on_to(self, path: str | None) -> None:
+        """A piece of this file is read next; None: nothing is left for now."""
+        before, self._reading = self._reading, path
+        if before is None or before == path or before not in self._source_times.splits:
+            return
+        if self._may_grow:
+            self._quiet_since_s[before] = self._clock.monotonic_s()
+        else:
+            self._source_times.end(before)
+
+    def _hold_quiet(self, paths: Sequence[str]) -> None:
+        """Files that may grow were read to their end before the checkpoint."""
+        for path in paths if self._has_file_times else ():
+            self._source_times.splits.add(path, self._restored_times[path])
+            self._quiet_since_s[path] = self._clock.monotonic_s()
+
+    def _forget(self, path: str) -> None:
+        """A file that could grow is gone."""
+        self._quiet_since_s.pop(path, None)
+        if path in self._source_times.splits:
+            self._source_times.end(path)
+
+    def _note_quiet_files(self) -> None:
+        """Files that may grow, and have not for a while, do not hold the watermark back."""
+        if self._quiet_since_s:
+            now_s, idle_s = self._clock.monotonic_s(), self._context.idle_timeout_ms / 1e3
+            for path, since_s in self._quiet_since_s.items():
+                self._source_times.splits.set_idle(path, now_s - since_s >= idle_s)
+
+    def first_rows(self, piece: Piece, files: InputFiles, context: OperatorContext) -> pa.RecordBatch | None:
+        """Instead of :meth:`open`: the first good rows of a piece, None: it has none; to be closed then.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        self._context, self._clock, self._files = context, context.clock, files
+        self._subtasks, self._rank, self.is_trickle = 1, 0, True
+        self._read_shares([[piece]])
+        return self._read_batch()
+
+    def _first_time_ms(self, piece: Piece) -> int:
+        """Event time of the first good row of a piece; the lowest time if that cannot be told."""
+        if self._event_times is None or self._strategy.generator is not None:
+            return WATERMARK_MIN_MS
+        reader = type(self)(_only_times(self._file_spec))
+        context = replace(self._context, dead_letters=None, batch_size=_PEEKED_ROWS)
+        try:
+            rows = reader.first_rows(piece, self._files, context)
+            times = None if rows is None else self._event_times.of(rows)
+        except (WeirError, OSError, pa.ArrowException):
+            # Whoever reads it says what is wrong.
+            return WATERMARK_MIN_MS
+        finally:
+            reader.close()
+        if times is None:
+            return WATERMARK_MIN_MS
+        good = times.times_ms if times.bad is None else times.times_ms[~times.bad]
+        return int(good[0]) if len(good) else WATERMARK_MIN_MS
+
     # --- snapshots ---
 
     def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
@@ -249,9 +316,9 @@ class FileReader(BatchSource):
         mine = shares[self._rank]
         check_files(mine, marks, self._position_unit, self._files, may_grow=self._may_grow)
         self._marks = {rest.path: marks[rest.path] for rest in mine}
-        for position in positions.values():
-            for path, time_ms in position.times_ms.items():
-                self._file_times_ms[path] = max(time_ms, self._file_times_ms.get(path, time_ms))
+        own = [positions[self._context.subtask_index]] if same else list(positions.values())
+        self._restored_times = {rest.path: _lowest_time_ms(rest.path, own) for rest in mine}
+        self._source_times.splits.told_ms = min(position.told_ms for position in own)
         self._resume_input(shares)
         if self._follows:
             self._resume_following(same, {rest.path for rest in mine})
@@ -267,7 +334,6 @@ class FileReader(BatchSource):
             known |= {*position.done, *(rest.path for rest in position.rests)}
         done = self._restored[self._context.subtask_index].done if same else known if self._rank == 0 else ()
         self._discovery = Discovery(self._rank, self._subtasks, known, {*(done or ()), *begun})
-        self._first_files = frozenset(begun)
 
     def _position(self, counts: SourceCounts) -> Json:
         rests = self._rests()
@@ -277,8 +343,13 @@ class FileReader(BatchSource):
             input=self._path,
             rests=tuple(rests),
             files=self._marks_of(rests),
-            times_ms=self._times_of_files(paths),
             done=None if self._discovery is None else tuple(self._discovery.done(paths)),
+            times_ms={
+                path: self._source_times.splits.time_ms(path)
+                for path in paths
+                if path in self._source_times.splits
+            },
+            told_ms=self._source_times.splits.told_ms if self._has_file_times else WATERMARK_MIN_MS,
             **vars(counts),
         ).to_json()
 
@@ -286,6 +357,19 @@ class FileReader(BatchSource):
         """Marks of the files that are left to read; each file is looked at once."""
         self._marks |= mark_files((rest.path for rest in rests if rest.path not in self._marks), self._files)
         return self._marks
+
+
+def _only_times(spec: _FileSpec) -> _FileSpec:
+    """The same source, as little of it as says when rows happened."""
+    least = cast(_FileSpec, spec.reading(frozenset()))
+    least = replace(least, rate=None, events_max=None, on_bad_record="dead_letter")
+    return replace(least, condition=None) if isinstance(least, ParquetSpec) else least
+
+
+def _lowest_time_ms(path: str, positions: Sequence[SourcePosition]) -> int:
+    """How far a file had come, of which several subtasks may have read."""
+    known = [p for p in positions if any(rest.path == path for rest in p.rests)]
+    return min((p.times_ms.get(path, WATERMARK_MIN_MS) for p in known), default=WATERMARK_MIN_MS)
 
 
 def _share_a_file(positions: Mapping[int, SourcePosition]) -> bool:

@@ -93,7 +93,9 @@ class LineSource(FileReader):
     def _look_for_growth(self, sizes: Mapping[str, int]) -> bool:
         if sizes:
             # Not while the directory looks empty: its disk may not be mounted.
-            self._read_to = {path: read_to for path, read_to in self._read_to.items() if path in sizes}
+            for path in [path for path in self._read_to if path not in sizes]:
+                del self._read_to[path]
+                self._forget(path)
         return any([self._read_on(path, sizes[path]) for path in list(self._read_to) if path in sizes])
 
     def _read_on(self, path: str, size_bytes: int) -> bool:
@@ -108,7 +110,9 @@ class LineSource(FileReader):
         if stop == read_to:
             return False
         del self._read_to[path]
-        self._pending.insert(0, Split(path, read_to, stop, resumed=read_to > 0))
+        split = Split(path, read_to, stop, resumed=read_to > 0)
+        self._pending.insert(0, split)
+        self._hold([split])
         return True
 
     def _add_file(self, path: str, size_bytes: int) -> None:
@@ -116,11 +120,14 @@ class LineSource(FileReader):
             self._read_to[path] = 0
             self._read_on(path, size_bytes)
             return
-        self._pending.insert(0, Split(path, 0, size_bytes, codec_of(path, self._line_spec.compression)))
+        split = Split(path, 0, size_bytes, codec_of(path, self._line_spec.compression))
+        self._pending.insert(0, split)
+        self._hold([split])
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         if self._may_grow:
             self._read_to = {rest.path: rest.stop for rest in shares[self._rank] if rest.start == rest.stop}
+            self._hold_quiet(list(self._read_to))
             shares = [[rest for rest in share if rest.start < rest.stop] for share in shares]
         self._read_shares([[self._split(rest) for rest in share] for share in shares])
 
@@ -140,6 +147,7 @@ class LineSource(FileReader):
         self._pending = shares[self._rank][::-1]
         # A source that gives out few rows reads little at a time, so that no poll takes long.
         self._buffer_bytes = PACED_BUFFER_BYTES if self.is_trickle else BUFFER_BYTES
+        self._hold(shares[self._rank])
 
     def _rests(self) -> list[Rest]:
         rests = [_rest(split) for split in reversed(self._pending)]
@@ -164,10 +172,6 @@ class LineSource(FileReader):
         assert self._reader is not None
         return self._reader.path, self._reader.line_offset(self._line_of_row(self._reader, row)), ""
 
-    def _path_at_hand(self) -> str:
-        assert self._reader is not None
-        return self._reader.path
-
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
@@ -182,8 +186,10 @@ class LineSource(FileReader):
         while True:
             if self._reader is None:
                 if not self._pending:
+                    self._goes_on_to(None)
                     return None
                 split = self._pending.pop()
+                self._goes_on_to(split.path)
                 self._reader = LineReader(
                     split, self._line_spec.line_bytes_max, self._buffer_bytes, self._files, self._buffer
                 )

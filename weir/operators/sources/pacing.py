@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
 import orjson
@@ -21,23 +21,21 @@ from weir.errors import GraphError, InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
-from weir.operators.event_times import EventTimes, TimesOfRows, generated
+from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.schedule import Schedule, is_trickle
+from weir.operators.sources.source_times import SourceTimes
 from weir.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
-    WATERMARK_MAX_MS,
-    WATERMARK_MIN_MS,
     batch_bytes,
-    int64_column,
     plain_array,
     system_schema,
     user_columns,
 )
 from weir.specs import SourceSpec
-from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
+from weir.watermarks import DEFAULT_STRATEGY
 
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
@@ -97,19 +95,12 @@ class BatchSource(SourceReader):
         self._schedule: Schedule | None = None
         self._place: SchedulePlace | None = None
         self._old_schedule: SchedulePlace | None = None
-        #: The largest event time of rows that were passed over.
-        self._passed_event_time_ms = WATERMARK_MIN_MS
-        #: Of rows that were given out, or passed over.
-        self._highest_event_time_ms = WATERMARK_MIN_MS
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
         #: The last rows of a block were given out, and the next one was not looked for yet.
         self._block_ended = False
         self._strategy = spec.watermark or DEFAULT_STRATEGY
         self._event_times: EventTimes | None = None
-        self._generator: WatermarkGenerator | None = None
-        #: What the generator said last.
-        self._watermark_ms: int | None = None
 
     def look_ahead(self, look: Callable[[pa.RecordBatch], RowsAhead | None]) -> None:
         """See the base class: rows that wait for their time are looked at."""
@@ -119,13 +110,13 @@ class BatchSource(SourceReader):
         """Choose splits, set the schedule and decode the first rows. See the base class."""
         self._context = context
         self._clock = context.clock
+        #: How far event time has come.
+        self._source_times = SourceTimes(self._strategy, int(context.grace_period_ms), context.row_watermarks)
         spec = self._source_spec
         if spec.event_time_column is not None or spec.event_time_expression is not None:
             self._event_times = EventTimes(
                 spec.event_time_column, spec.event_time_expression, spec.watermark, context.clock
             )
-        if self._strategy.generator is not None:
-            self._generator = self._strategy.generator()
         indices = context.subtask_indices or tuple(range(context.parallelism))
         #: Number of subtasks, and this one's place among them.
         self._subtasks, self._rank = len(indices), indices.index(context.subtask_index)
@@ -377,11 +368,11 @@ class BatchSource(SourceReader):
             [*rows.columns, plain_array(times_ms), plain_array(ingest_us)], schema=schema
         )
         # They never fall.
-        is_later = bool(rows.num_rows) and latest_ms[0] >= self._passed_event_time_ms
-        passed_ms = self._passed_event_time_ms
-        self._event_times_ms_max = latest_ms if is_later else np.maximum(latest_ms, passed_ms)
-        if self._context.row_watermarks and self._generator is None:
-            self._add_row_watermarks(times_ms, latest_ms)
+        self._event_times_ms_max = latest_ms
+        self._source_times.begin_rows(self._split_name())
+        column = self._source_times.column_of(times_ms, latest_ms)
+        if column is not None:
+            self._batch = row_watermarks.with_column(self._batch, column)
         self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
         self._batch_offset = 0
         self._due_us = ingest_us.tolist() if self.is_trickle else []
@@ -389,38 +380,29 @@ class BatchSource(SourceReader):
         if self._looked_at_by is not None and self._may_look():
             self._ahead = self._looked_at_by(self._batch)
 
-    def _add_row_watermarks(self, times_ms: np.ndarray, latest_ms: np.ndarray) -> None:
-        """Give decoded rows, which are of one split, the watermark as of each, if the job needs it.
+    def _split_name(self) -> Hashable:
+        """The split of the rows that were decoded last, for event time."""
+        return ""
 
-        Args:
-            times_ms: event times; int64, shape (rows,).
-            latest_ms: the largest one up to each row; int64, shape (rows,).
-        """
-        assert self._batch is not None
-        column = row_watermarks.of_split(
-            times_ms,
-            np.maximum(latest_ms, self._split_event_time_ms()),
-            self._bound_ms,
-            self._others_watermark_ms(),
-            self._context.row_watermarks,
+    def _poll_of(
+        self,
+        batch: pa.RecordBatch | None,
+        size_bytes: int,
+        next_poll_us: int,
+        late: LateColumn | None = None,
+        ahead: PartAhead | None = None,
+    ) -> Poll:
+        """With how far the subtask has come: of its splits, that which is furthest behind counts."""
+        event_time_ms, watermark_ms = self._source_times.of_poll
+        return Poll(
+            batch=batch,
+            size_bytes=size_bytes,
+            event_time_ms_max=event_time_ms,
+            watermark_ms=watermark_ms,
+            next_poll_us=next_poll_us,
+            ahead=ahead,
+            late=late,
         )
-        if column is not None:
-            self._batch = row_watermarks.with_column(self._batch, column)
-
-    @property
-    def _bound_ms(self) -> int:
-        """How far watermarks stay behind the highest event time."""
-        known_ms = self._strategy.out_of_orderness_ms
-        return self._context.grace_period_ms if known_ms is None else known_ms
-
-    def _split_event_time_ms(self) -> int:
-        """The highest event time of the split before the rows that were decoded last."""
-        # Rows that were decoded before have been given out.
-        return self._highest_event_time_ms
-
-    def _others_watermark_ms(self) -> int:
-        """The lowest watermark of the other splits that are read, or will be; the highest time if there is none."""
-        return WATERMARK_MAX_MS
 
     def _may_look(self) -> bool:
         """Whether the rows wait for their time, and nobody must see them one poll after the other."""
@@ -458,59 +440,26 @@ class BatchSource(SourceReader):
         given = batch if rows == batch.num_rows else batch.slice(start, rows)
         if self._times is not None and self._times.bad is not None:
             given = self._without_bad_times(given, start, self._times.bad[start:stop])
-        self._highest_event_time_ms = max(
-            self._highest_event_time_ms, int(self._event_times_ms_max[stop - 1])
-        )
+        given = self._source_times.given(given, int(self._event_times_ms_max[stop - 1]))
         if stop == batch.num_rows:
             self._batch, self._block_ended = None, True
         self._batch_offset = stop
         self._emitted += rows
-        if self._generator is not None and given.num_rows:
-            given = self._generated(given, self._generator)
-        return Poll(
-            batch=given if given.num_rows else None,
-            size_bytes=self._batch_bytes * rows // batch.num_rows,
-            event_time_ms_max=self._event_time_ms(stop - 1),
-            watermark_ms=self._watermark_ms,
-            next_poll_us=next_poll_us,
-            late=late,
-        )
+        size_bytes = self._batch_bytes * rows // batch.num_rows
+        return self._poll_of(given if given.num_rows else None, size_bytes, next_poll_us, late)
 
     def _take_ahead(self, part: PartAhead, next_poll_us: int) -> Poll:
         """As :meth:`_take`, of rows that were looked at."""
         assert self._batch is not None
         rows, rows_in_all = part.stop - part.start, self._batch.num_rows
-        self._highest_event_time_ms = max(
-            self._highest_event_time_ms, int(self._event_times_ms_max[part.stop - 1])
-        )
+        self._source_times.given_ahead(int(self._event_times_ms_max[part.stop - 1]))
         if part.stop == rows_in_all:
             self._batch = self._ahead = None
             self._block_ended = True
         self._batch_offset = part.stop
         self._emitted += rows
-        return Poll(
-            ahead=part,
-            size_bytes=self._batch_bytes * rows // rows_in_all,
-            event_time_ms_max=self._event_time_ms(part.stop - 1),
-            next_poll_us=next_poll_us,
-        )
-
-    def _event_time_ms(self, row: int) -> int:
-        """The largest event time up to a row; the smallest time there is where a generator makes the watermarks."""
-        return WATERMARK_MIN_MS if self._strategy.generator else int(self._event_times_ms_max[row])
-
-    def _generated(self, given: pa.RecordBatch, generator: WatermarkGenerator) -> pa.RecordBatch:
-        """Ask the author's generator for the watermark after these rows, of which each is as of the one before."""
-        before_ms = WATERMARK_MIN_MS if self._watermark_ms is None else self._watermark_ms
-        self._watermark_ms = generated(generator, given, self._watermark_ms)
-        column = row_watermarks.of_split(
-            int64_column(given, EVENT_TIME_COLUMN),
-            np.full(given.num_rows, before_ms),
-            0,
-            self._others_watermark_ms(),
-            self._context.row_watermarks,
-        )
-        return given if column is None else row_watermarks.with_column(given, column)
+        size_bytes = self._batch_bytes * rows // rows_in_all
+        return self._poll_of(None, size_bytes, next_poll_us, ahead=part)
 
     def _without_bad_times(self, given: pa.RecordBatch, start: int, bad: np.ndarray) -> pa.RecordBatch:
         """Put rows aside whose event time is bad; not before they are given out, so that each is told of once.

@@ -28,7 +28,7 @@ from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
-from weir.records import BATCH_BYTES_MAX, WATERMARK_MIN_MS
+from weir.records import BATCH_BYTES_MAX
 from weir.specs import ParquetSpec
 
 
@@ -106,7 +106,9 @@ class ParquetReader(ColumnarReader):
             self._read_shares(assign(sizes, groups, self._subtasks))
 
     def _add_file(self, path: str, size_bytes: int) -> None:
-        self._pending[:0] = self._row_groups(path)[::-1]
+        groups = self._row_groups(path)
+        self._pending[:0] = groups[::-1]
+        self._hold(groups)
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         for path in dict.fromkeys(rest.path for rest in shares[self._rank]):
@@ -118,6 +120,7 @@ class ParquetReader(ColumnarReader):
     def _read_shares(self, shares: list[list[RowGroup]]) -> None:
         self._assigned = shares
         self._pending = shares[self._rank][::-1]
+        self._hold(shares[self._rank])
 
     def _rests(self) -> list[Rest]:
         rests = [Rest(g.path, g.next_row, g.stop_row, g.rejected_to) for g in reversed(self._pending)]
@@ -141,10 +144,6 @@ class ParquetReader(ColumnarReader):
         edges = np.cumsum([0, *counts]).tolist()
         return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
-    def _path_at_hand(self) -> str:
-        assert self._row_group is not None
-        return self._row_group.path
-
     def _chosen(self) -> list[bool]:
         return [bool(assigned) for assigned in self._assigned]
 
@@ -157,8 +156,10 @@ class ParquetReader(ColumnarReader):
             batch = next(self._batches, None)
             if batch is None:
                 if not self._pending:
+                    self._goes_on_to(None)
                     return None
                 group = self._pending.pop()
+                self._goes_on_to(group.path)
                 if self._passes_over(group):
                     continue
                 self._row_group = group
@@ -190,7 +191,7 @@ class ParquetReader(ColumnarReader):
         file = self._open_file(group.path)
         names = columns_of(condition).union(self._required)
         time_column = self._spec.event_time_column
-        if self._spec.event_time_expression is not None or self._generator is not None:
+        if self._spec.event_time_expression is not None or self._strategy.generator is not None:
             # What these rows would say of event time is not known.
             return False
         ranges, null_counts = known_ranges(
@@ -208,8 +209,7 @@ class ParquetReader(ColumnarReader):
                 return False
             if self._event_times is not None and not self._event_times.are_good(times[0], times[1]):
                 return False
-            before_ms = self._passed_event_time_ms if self._passed_file == group.path else WATERMARK_MIN_MS
-            self._passed_event_time_ms, self._passed_file = max(before_ms, times[1]), group.path
+            self._source_times.splits.follow(self._split_name(), times[1])
         return True
 
     def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:

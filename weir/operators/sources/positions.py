@@ -6,6 +6,8 @@ A snapshot of one subtask::
      "input": "/data/events",            the spec's path
      "rests": [[0, 523, 1000, 700, 1]],  index in files, next position, stop, bad records known up to, begun
      "files": [["/data/events/a", 1000, 2866715379]],   path, size on disk, CRC-32 of its head and tail
+     "times_ms": [[0, 1700000000000]],   how far these files have come by event time, by index, if that is known
+     "told_ms": 1700000000000,           and the subtask, null: nowhere; both are left out where rows have no event time
      "emitted": 40, "emitted_before": 0, rows given by this subtask, and by all subtasks before they were shared anew
      "events_max": null, "quota": null,  the limit on events, and this subtask's share of it
      "rejected": 2, "dead_letter_bytes": 310,
@@ -13,8 +15,7 @@ A snapshot of one subtask::
 
 Positions are bytes (decompressed, except for the stop of a compressed file) in JSON lines, row numbers in Parquet.
 What was read to its end is in no list, except in "done", which is there if the source follows its directory: files that
-were read to their end. "times_ms" is there if rows have event times of their own: of each file that was begun its index
-and the highest event time that was given out. Golden files in ``tests/golden`` keep this form readable.
+were read to their end. Golden files in ``tests/golden`` keep this form readable.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from weir.errors import FailureKind, InputError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sources.input_files import InputFiles, unreadable
 from weir.operators.sources.local_input import LOCAL_INPUT
+from weir.records import WATERMARK_MIN_MS
 
 VERSION = 1
 #: Bytes at the beginning and at the end of a file that its mark covers.
@@ -92,8 +94,9 @@ class SourcePosition(SourceCounts):
     files: Mapping[str, FileMark]
     #: Files that were read to their end; None: the source does not follow.
     done: tuple[str, ...] | None = None
-    #: Of files that were begun: the highest event time of the rows that were given out; ms since 1970.
+    #: How far files have come by event time, and the subtask: event times, or watermarks where a generator makes them.
     times_ms: Mapping[str, int] = field(default_factory=dict)
+    told_ms: int = WATERMARK_MIN_MS
 
     def to_json(self) -> Json:
         """The form above."""
@@ -106,11 +109,25 @@ class SourcePosition(SourceCounts):
             "rests": [[numbers[r.path], r.start, r.stop, r.rejected_to, int(r.begun)] for r in self.rests],
             "files": [[path, self.files[path].size_bytes, self.files[path].checksum] for path in paths],
             **({} if self.done is None else {"done": list(self.done)}),
-            **(
-                {} if not self.times_ms else {"times_ms": [[numbers[p], t] for p, t in self.times_ms.items()]}
-            ),
+            **self._event_times_to_json(numbers),
             **counts_to_json(self),
         }
+
+    def _event_times_to_json(self, numbers: Mapping[str, int]) -> dict[str, Json]:
+        if not self.times_ms and self.told_ms == WATERMARK_MIN_MS:
+            return {}
+        times = [[numbers[p], at] for p, at in self.times_ms.items() if at != WATERMARK_MIN_MS]
+        return {"times_ms": times, "told_ms": time_to_json(self.told_ms)}
+
+
+def time_to_json(time_ms: int) -> Json:
+    """A time in ms, null: none."""
+    return None if time_ms == WATERMARK_MIN_MS else time_ms
+
+
+def time_from_json(value: Json) -> int:
+    """What :func:`time_to_json` made."""
+    return WATERMARK_MIN_MS if value is None else int(value)
 
 
 def counts_to_json(counts: SourceCounts) -> dict[str, Json]:
@@ -177,6 +194,7 @@ def _from_json(value: dict[str, Any]) -> SourcePosition:
         files={str(path): FileMark(int(size), int(check)) for path, size, check in value["files"]},
         done=None if done is None else tuple(str(path) for path in done),
         times_ms={paths[number]: int(time_ms) for number, time_ms in value.get("times_ms", ())},
+        told_ms=time_from_json(value.get("told_ms")),
         **vars(counts_from_json(value)),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,17 +15,17 @@ from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.pacing import BatchSource
-from weir.operators.sources.positions import SourceCounts
+from weir.operators.sources.positions import SourceCounts, time_from_json, time_to_json
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
 from weir.operators.sources.user_splits import OpenSplit, position_from_json, position_to_json, split_key
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs import UserSourceSpec
-from weir.watermarks import WatermarkGenerator
 
 #: How soon, and how late, a split that has nothing is asked again.
 _WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
+#: Of so many turns one goes by the order of splits alone: one that stays behind does not stop the others.
+_TURNS_OF_THE_LAST = 4
 
 
 @dataclass
@@ -56,6 +56,7 @@ class UserSourceReader(BatchSource):
         self._listed_count = 0
         self._given: _Given | None = None
         self._letters_bytes = 0
+        self._turns = 0
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's source, then choose splits; see the base class."""
@@ -82,7 +83,7 @@ class UserSourceReader(BatchSource):
         shares = [list(listed.items())[rank :: self._subtasks] for rank in range(self._subtasks)]
         self._assigned = [bool(share) for share in shares]
         for number, split in shares[self._rank]:
-            self._waiting.append(OpenSplit(number, split))
+            self._add(OpenSplit(number, split))
         self._fill()
 
     def _list_splits(self) -> dict[int, Json]:
@@ -105,17 +106,22 @@ class UserSourceReader(BatchSource):
         listed = {split_key(split): split for split in self._list_splits().values()}
         unfinished = {split.key for split in (*self._open_splits, *self._waiting)}
         for key in self._discovery.new(list(listed), unfinished):
-            self._waiting.append(OpenSplit(self._listed_count, listed[key]))
+            self._add(OpenSplit(self._listed_count, listed[key], time_ms=self._source_times.splits.told_ms))
             self._listed_count += 1
         self._fill()
+
+    def _add(self, split: OpenSplit) -> None:
+        """A split is this subtask's: until it is read, it holds the watermark where it is.
+
+        One that is listed later begins where the watermark is then: rows before that are late.
+        """
+        self._waiting.append(split)
+        self._source_times.splits.add(split.key, split.time_ms)
 
     def _fill(self) -> None:
         most = self._source.open_splits_max
         while self._waiting and (most is None or len(self._open_splits) < most):
-            split = self._waiting.popleft()
-            if self._strategy.generator is not None:
-                split.generator = self._strategy.generator()
-            self._open_splits.append(split)
+            self._open_splits.append(self._waiting.popleft())
 
     def _has_input(self) -> list[bool]:
         return self._assigned
@@ -131,14 +137,22 @@ class UserSourceReader(BatchSource):
     def _next_batch(self) -> pa.RecordBatch | None:
         self._discover()
         now_us = self._clock.now_us()
-        for _ in range(len(self._open_splits)):
-            split = self._open_splits[0]
-            self._open_splits.rotate(-1)
+        for split in self._in_turn():
             if split.wake_us <= now_us:
+                # The next turn begins behind it.
+                self._open_splits.rotate(-1 - self._open_splits.index(split))
                 batch = self._pull(split, now_us)
                 if batch is not None:
                     return batch
         return None
+
+    def _in_turn(self) -> list[OpenSplit]:
+        """In which order splits are asked: that which is behind by event time first, but each has its turn."""
+        in_turn = list(self._open_splits)
+        self._turns += 1
+        if self._turns % _TURNS_OF_THE_LAST:
+            in_turn.sort(key=lambda split: self._source_times.splits.time_ms(split.key))
+        return in_turn
 
     def _nothing_now(self) -> Poll:
         if not self._open_splits and self._discovery is None:
@@ -148,7 +162,8 @@ class UserSourceReader(BatchSource):
             times_us.append(self._next_discovery_us)
         next_us = min(times_us)
         next_us = 0 if next_us <= self._clock.now_us() else next_us
-        return self._with_times_of_all(Poll(next_poll_us=next_us))
+        self._note_idle_splits()
+        return self._poll_of(None, 0, next_us)
 
     def _pull(self, split: OpenSplit, now_us: int) -> pa.RecordBatch | None:
         """Ask a split for rows; None: it has none now, or none of them is good, or it has ended."""
@@ -159,6 +174,7 @@ class UserSourceReader(BatchSource):
             item = next(split.iterator)
         except StopIteration:
             self._open_splits.remove(split)
+            self._source_times.end(split.key)
             self._fill()
             return None
         if item is None:
@@ -214,67 +230,28 @@ class UserSourceReader(BatchSource):
 
     def _take(self, rows: int, next_poll_us: int) -> Poll:
         assert self._given is not None
+        self._note_idle_splits()
         polled = super()._take(rows, next_poll_us)
-        split = self._given.split
-        split.event_time_ms_max = max(split.event_time_ms_max, polled.event_time_ms_max)
         if self._batch is None:
             self._settle()
-        return self._with_times_of_all(polled)
+        return polled
 
-    def _generated(self, given: pa.RecordBatch, generator: WatermarkGenerator) -> pa.RecordBatch:
+    def _split_name(self) -> Hashable:
         assert self._given is not None
-        split = self._given.split
-        assert split.generator is not None
-        self._watermark_ms = split.watermark_ms
-        given = super()._generated(given, split.generator)
-        split.watermark_ms = self._watermark_ms
-        return given
-
-    def _split_event_time_ms(self) -> int:
-        assert self._given is not None
-        return self._given.split.event_time_ms_max
-
-    def _others_watermark_ms(self) -> int:
-        assert self._given is not None
-        if self._waiting:
-            return WATERMARK_MIN_MS
-        others = [split for split in self._active() if split is not self._given.split]
-        if self._strategy.generator is not None:
-            made = [split.watermark_ms for split in others]
-            return min((WATERMARK_MIN_MS if at is None else at for at in made), default=WATERMARK_MAX_MS)
-        latest_ms = min((split.event_time_ms_max for split in others), default=WATERMARK_MAX_MS)
-        is_known = WATERMARK_MIN_MS < latest_ms < WATERMARK_MAX_MS
-        return latest_ms - self._bound_ms if is_known else latest_ms
+        return self._given.split.key
 
     def _place_of_row(self, row: int) -> tuple[str, int, str]:
         assert self._given is not None
         split = self._given.split
         return f"{self._context.operator_name}:{split.key}", split.rows + int(self._given.good[row]), ""
 
-    def _with_times_of_all(self, polled: Poll) -> Poll:
-        """With the times of the split that is furthest behind, of those that are not idle; with none if all are."""
-        active = self._active()
-        if self._waiting:
-            # Splits that have not been begun may have rows of any time.
-            return dataclasses.replace(polled, event_time_ms_max=WATERMARK_MIN_MS, watermark_ms=None)
-        if self._strategy.generator is None:
-            latest_ms = min((split.event_time_ms_max for split in active), default=WATERMARK_MIN_MS)
-            return dataclasses.replace(polled, event_time_ms_max=latest_ms)
-        made = [split.watermark_ms for split in active]
-        # A split that has said nothing yet holds the others back.
-        known = [time_ms for time_ms in made if time_ms is not None]
-        time_ms = min(known, default=None) if len(known) == len(made) else None
-        return dataclasses.replace(polled, event_time_ms_max=WATERMARK_MIN_MS, watermark_ms=time_ms)
-
-    def _active(self) -> list[OpenSplit]:
-        """Open splits that are not idle."""
+    def _note_idle_splits(self) -> None:
+        """Splits that have had nothing for a while do not hold the watermark back."""
         idle_s = self._context.idle_timeout_ms / 1e3
         now_s = self._clock.monotonic_s()
-        return [
-            split
-            for split in self._open_splits
-            if split.empty_since_s is None or now_s - split.empty_since_s < idle_s
-        ]
+        for split in self._open_splits:
+            since_s = split.empty_since_s
+            self._source_times.splits.set_idle(split.key, since_s is not None and now_s - since_s >= idle_s)
 
     # --- snapshots ---
 
@@ -300,8 +277,10 @@ class UserSourceReader(BatchSource):
             shares = assign([1] * len(splits), splits, self._subtasks)
         self._assigned = [bool(share) or self._spec.discover_ms is not None for share in shares]
         for number, split, position, rows, skip, checked, event_time_ms in shares[self._rank]:
-            time_ms = WATERMARK_MIN_MS if event_time_ms is None else event_time_ms
-            self._waiting.append(OpenSplit(number, split, position, rows, skip, checked, time_ms))
+            time_ms = time_from_json(event_time_ms)
+            self._add(OpenSplit(number, split, position, rows, skip, checked, time_ms))
+        own = [positions[self._context.subtask_index]] if same else positions.values()
+        self._source_times.splits.told_ms = min(position.told_ms for position in own)
         self._listed_count = 1 + max((s[0] for p in positions.values() for s in p.splits), default=-1)
         if self._spec.discover_ms is not None:
             self._resume_discovery(same)
@@ -327,13 +306,14 @@ class UserSourceReader(BatchSource):
             counts = dataclasses.replace(counts, dead_letter_bytes=self._letters_bytes)
         done = None if self._discovery is None else self._discovery.done(keys)
         splits = [self._describe(split) for split in in_order]
-        return position_to_json(splits, done, counts, self._spec.kind, self._context)
+        told_ms = self._source_times.splits.told_ms
+        return position_to_json(splits, done, told_ms, counts, self._spec.kind, self._context)
 
     def _describe(self, split: OpenSplit) -> list[Json]:
         skip = split.skip
         if self._given is not None and self._given.split is split:
             skip = int(self._given.good[self._batch_offset])
-        time_ms = None if split.event_time_ms_max == WATERMARK_MIN_MS else split.event_time_ms_max
+        time_ms = time_to_json(self._source_times.splits.time_ms(split.key))
         return [split.number, split.split, split.position, split.rows, skip, split.checked, time_ms]
 
 

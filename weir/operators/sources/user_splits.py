@@ -4,7 +4,9 @@ The snapshot of one subtask::
 
     {"kind": "user_source", "version": 1,
      "splits": [[3, SPLIT, POSITION, 40, 7, 9, 1700000000000]],   number, split, position, rows before it, rows behind
-                                  it that were given out, rows after it that were checked, largest event time or null
+                                  it that were given out, rows after it that were checked, how far it has come by event
+                                  time, or by watermarks of its own, or null
+     "told_ms": 1700000000000,       how far the subtask has come, or null
      "done": ["7"],               with ``discover_ms``: splits that were read to their end, as JSON; else null
      "emitted": 40, ...}          as in ``weir.operators.sources.positions``
 """
@@ -14,14 +16,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext
-from weir.operators.sources.positions import SourceCounts, counts_from_json, counts_to_json
+from weir.operators.sources.positions import (
+    SourceCounts,
+    counts_from_json,
+    counts_to_json,
+    time_from_json,
+    time_to_json,
+)
 from weir.operators.sources.source import Rows
 from weir.records import WATERMARK_MIN_MS
-from weir.watermarks import WatermarkGenerator
 
 VERSION = 1
 
@@ -38,17 +46,15 @@ class OpenSplit:
     #: Rows after the position that were given out before a restart, and that were checked.
     skip: int = 0
     checked: int = 0
-    event_time_ms_max: int = WATERMARK_MIN_MS
-    #: Makes its watermarks, and what it said last.
-    generator: WatermarkGenerator | None = None
-    watermark_ms: int | None = None
+    #: How far it was by event time when it became the subtask's.
+    time_ms: int = WATERMARK_MIN_MS
     iterator: Iterator[tuple[Rows, Json] | None] | None = None
     wait_us: int = 0
     wake_us: int = 0
     #: Since when it has had nothing, on the monotonic clock; None: it has.
     empty_since_s: float | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The same text for the same split, in every process."""
         return split_key(self.split)
@@ -61,6 +67,7 @@ class UserPosition(SourceCounts):
     #: As in the snapshot.
     splits: tuple[Any, ...]
     done: tuple[str, ...] | None
+    told_ms: int
 
 
 def split_key(split: Json) -> str:
@@ -78,6 +85,7 @@ def split_key(split: Json) -> str:
 def position_to_json(
     splits: Sequence[Json],
     done: Sequence[str] | None,
+    told_ms: int,
     counts: SourceCounts,
     kind: str,
     context: OperatorContext,
@@ -87,7 +95,14 @@ def position_to_json(
     Raises:
         InputError: a split or a position is not JSON.
     """
-    value = {"kind": kind, "version": VERSION, "splits": splits, "done": done, **counts_to_json(counts)}
+    value = {
+        "kind": kind,
+        "version": VERSION,
+        "splits": splits,
+        "done": done,
+        "told_ms": time_to_json(told_ms),
+        **counts_to_json(counts),
+    }
     try:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError) as error:
@@ -113,6 +128,7 @@ def position_from_json(value: Json, context: OperatorContext, kind: str) -> User
         return UserPosition(
             splits=tuple(value["splits"]),
             done=None if done is None else tuple(done),
+            told_ms=time_from_json(value.get("told_ms")),
             **vars(counts_from_json(value)),
         )
     except (KeyError, TypeError, ValueError) as error:
