@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
 import weir
-from weir.graph import Exchange, physical_graph
+from weir.graph import Exchange, Input, physical_graph
 
 SCHEMA = {"a": int, "b": str, "t": int}
 
@@ -103,6 +104,45 @@ def test_an_exchange_stays_for_another_parallelism_for_two_readers_and_where_it_
     counted.process("one", Count).sink("out", weir.Blackhole())
     assert exchanges(flow)["one"] == [Exchange.HASH]
     assert len(physical_graph(flow.build()).stages) == 3
+
+
+STEPS_BEHIND_A_STAGE = {
+    "a second reader": lambda counted: (
+        counted.sink("too", weir.Blackhole()),
+        counted.with_columns("w", c=pl.col("n")),
+    )[1],
+    "forward": lambda counted: counted.forward().with_columns("w", c=pl.col("n")),
+    "steps after forward": lambda counted: (
+        counted.forward().with_columns("w", c=pl.col("n")).filter("f", pl.col("c") > 0)
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STEPS_BEHIND_A_STAGE)
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_stage_that_rows_reach_without_a_key_does_not_count_as_spread(what, parallelism):
+    """The keyed step after it would be in a stage without key groups, its state in no checkpoint."""
+    flow, events = rows()
+    counted = events.key_by("a").count("n", parallelism=parallelism)
+    again = STEPS_BEHIND_A_STAGE[what](counted).key_by("a").process("last", Count)
+    again.sink("out", weir.Blackhole())
+    assert exchanges(flow)["last"] == [Exchange.HASH]
+    stages = physical_graph(flow.build()).stages
+    assert all(stage.has_groups for stage in stages if stage.is_keyed)
+
+
+def test_a_keyed_step_in_a_stage_without_key_groups_is_refused():
+    flow, events = rows()
+    events.forward().with_columns("w", c=pl.col("a")).key_by("a").count("n").sink("out", weir.Blackhole())
+    graph = flow.build()
+    nodes = tuple(
+        replace(node, inputs=(Input(node.inputs[0].producer),)) if node.name == "n" else node
+        for node in graph.nodes
+    )
+    with pytest.raises(
+        weir.GraphError, match=r"step 'n' keeps state by key, but .* call key_by right before"
+    ):
+        physical_graph(replace(graph, nodes=nodes))
 
 
 class Count(weir.KeyedProcess):

@@ -300,3 +300,13 @@ def test_random_jobs_give_the_same_with_all_columns_and_with_those_that_are_read
         found, expected = narrow[end].to_polars(), whole[end].to_polars()
         assert found.columns == expected.columns
         assert found.rows() == expected.rows()
+
+
+def test_a_union_of_which_only_the_number_of_rows_is_read_gets_the_same_column_from_all():
+    flow = weir.Dataflow("job")
+    events = flow.source("events", lines(event_time="t"))
+    one = events.select("one", "a", "b")
+    two = events.select("plain", "b").with_columns("all_a", a=pl.lit(1, pl.Int64)).select("two", "a", "b")
+    one.union("u", two).select("number", x=pl.lit(1, pl.Int64)).sink("out", weir.Blackhole())
+    sent = plan(flow)[1]
+    assert sent[-2] == sent[-1] == ("a",)

@@ -199,8 +199,9 @@ class UnionSpec(OperatorSpec):
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """What is wanted; see :class:`OperatorSpec`."""
-        return wanted
+        """What is wanted, at least one column; see :class:`OperatorSpec`."""
+        # All inputs must give the same ones, also where only the number of rows counts.
+        return wanted or frozenset(schema.names[:1])
 
 
 @dataclass(frozen=True)
