@@ -41,7 +41,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@echo "setup: installing the project"
 	@$(RUN) -m pip install --disable-pip-version-check --no-input --quiet --no-deps --editable .
 	@echo "setup: compiling the kernels"
-	@$(RUN) -m weir.kernel_compilation
+	@$(RUN) -m weir compile
 	@touch $@
 	@echo "setup: done"
 

@@ -35,6 +35,8 @@ def main() -> None:
     entry = importlib.import_module(f"{module}.__main__")
     for name in _NEEDED[module]:
         importlib.import_module(name)
+    if module == "task_manager":
+        importlib.import_module("weir.kernels").load_kept_kernels()
     gc.collect()
     # What is there is never garbage, and not written to when the others are looked for.
     gc.freeze()

@@ -27,7 +27,6 @@ from weir.entry_point import (
     settle_memory,
 )
 from weir.errors import ConfigError, HandshakeError
-from weir.kernel_compilation import prepare_kernels
 from weir.lifeline import Parent
 
 log = logging.getLogger("task_manager")
@@ -111,7 +110,6 @@ def _overrides(port: int | None, control_plane: str | None, prometheus_port: int
 def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], parent: Parent | None) -> int:
     if parent is None:
         loaded = settings(path, set_flags, overrides)
-    prepare_kernels()
     from task_manager.process import TaskManagerProcess
 
     if parent is not None:

@@ -287,3 +287,15 @@ def startup(json: Json = None, repeat: Repeat = 5) -> None:
         return start_up.run(repeat, report).as_json()
 
     execute(measure, json)
+
+
+@app.command("first_run")
+def first_run(json: Json = None) -> None:
+    """From ``weir run`` to the first row where no kernel is compiled, and how long compiling all of them takes."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import first_run as benchmark
+
+        return benchmark.run(report).as_json()
+
+    execute(measure, json)

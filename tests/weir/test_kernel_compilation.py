@@ -1,116 +1,147 @@
-"""Kernels: every module with some is known; a cold cache is compiled with progress, a warm one costs nothing."""
+"""Compiled kernels are as new as all their sources, shared between checkouts, and compiled when they are called."""
 
 import os
 import shutil
 import subprocess
 import sys
-import time
-from pathlib import Path
+import textwrap
 
 import pytest
 
+import weir
+from tests.weir.test_kernel_workers import ROOT
 from weir import kernel_compilation
-from weir.clock import SystemClock
+from weir.graph import physical_graph
+from weir.kernel_cache import DIGESTS_MAX, directory_of
+from weir.kernel_sources import digest_of
 
-ROOT = Path(__file__).parents[2]
-COLD = (
-    "from weir.clock import SystemClock; from weir.kernel_compilation import compile_kernels; "
-    "compile_kernels(lambda progress: print(progress, flush=True), SystemClock())"
+PART = (
+    "from weir.kernels import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
 )
+KERNEL = """
+from weir.kernels import kernel
+from weir.kernel_of_parts import part
 
 
-def test_modules_with_kernels_are_found_and_no_others():
-    names = set(kernel_compilation.kernel_modules())
-    assert "weir.key_kernels" in names
-    assert not {"weir.errors", "weir.kernel_compilation", "weir.config.models"} & names
-
-
-def test_the_list_of_modules_is_complete():
-    known = [name for name in kernel_compilation.kernel_modules() if not name.startswith("jobs.")]
-    assert sorted(known) == sorted(kernel_compilation.KERNEL_MODULES)
-
-
-def test_warming_up_imports_them_and_says_so(capsys):
-    assert kernel_compilation.main() == 0
-    printed = capsys.readouterr().out
-    for name in kernel_compilation.kernel_modules():
-        assert name in sys.modules
-        assert f"kernels of {name}: " in printed
-
-
-def test_the_cache_is_looked_for_where_numba_has_it(monkeypatch, tmp_path):
-    from numba.core.caching import InTreeCacheLocator, UserProvidedCacheLocator
-
-    from weir import key_kernels
-
-    kernel = key_kernels.hash_integers.py_func
-    source = Path(key_kernels.__file__)
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    assert InTreeCacheLocator(kernel, str(source)).get_cache_path() == str(
-        kernel_compilation.cache_directory(source)
-    )
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path))
-    assert UserProvidedCacheLocator(kernel, str(source)).get_cache_path() == str(
-        kernel_compilation.cache_directory(source)
-    )
-
-
-def test_a_warm_start_is_silent_and_imports_nothing(monkeypatch):
-    kernel_compilation.compile_kernels(lambda progress: None, SystemClock())
-    assert not kernel_compilation.kernels_missing()
-    monkeypatch.setattr(
-        kernel_compilation.importlib, "import_module", lambda name: pytest.fail(f"imports {name}")
-    )
-    began_s = time.process_time()
-    kernel_compilation.compile_kernels(lambda progress: pytest.fail(str(progress)), SystemClock())
-    # Usually a millisecond or two.
-    assert time.process_time() - began_s < 0.2
+@kernel("int64(int64)", "float64(float64)")
+def whole(value):
+    return part(value) * 2
+"""
+CALL = """
+from weir.kernels import tell_compilations
+tell_compilations(lambda name, seconds: seconds is None and print("compiled", name))
+from weir.kernel_whole import whole
+print(whole(1), whole(1.5))
+"""
 
 
 @pytest.fixture
-def one_kernel(tmp_path):
-    """A copy of Weir's package of which only the module with the cheapest kernel is left to compile."""
-    shutil.copytree(ROOT / "weir", tmp_path / "weir", ignore=shutil.ignore_patterns("__pycache__"))
-    file = tmp_path / "weir" / "kernel_compilation.py"
-    text = file.read_text()
-    begin, end = text.index("KERNEL_MODULES = ("), text.index("#: Of these, modules")
-    file.write_text(
-        f'{text[:begin]}KERNEL_MODULES = ("weir.operators.text_masks", "weir.operators.stateless.busy")\n{text[end:]}'
-    )
+def checkouts(tmp_path):
+    """Two copies of Weir with a kernel and its part in modules of their own."""
+    for name in ("one", "two"):
+        shutil.copytree(ROOT / "weir", tmp_path / name / "weir", ignore=shutil.ignore_patterns("__pycache__"))
+        (tmp_path / name / "weir" / "kernel_of_parts.py").write_text(PART.format(number=1))
+        (tmp_path / name / "weir" / "kernel_whole.py").write_text(KERNEL)
     return tmp_path
 
 
-def run(directory, code=COLD, **environment):
-    variables = {**os.environ, "PYTHONPATH": str(directory), **environment}
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=True, cwd=directory, env=variables)
+def call(checkouts, name, code=CALL, **environment):
+    variables = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": "",
+        "XDG_CACHE_HOME": str(checkouts / "cache"),
+        **environment,
+    }
+    # Python itself compares time stamps of its compiled modules.
+    variables["PYTHONDONTWRITEBYTECODE"] = "1"
+    variables["PYTHONPATH"] = str(checkouts / name)
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=checkouts / name, env=variables, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines(), ended.stderr
 
 
 @pytest.mark.scenario
-def test_a_cold_cache_is_compiled_once_with_progress(one_kernel, tmp_path):
-    cold = run(one_kernel).stdout.splitlines()
-    assert cold[0] == "compiling kernels (once): 2 of 2, weir.operators.stateless.busy..."
-    assert cold[1].startswith("compiling kernels (once): 2 of 2, weir.operators.stateless.busy ")
-    assert cold[1].endswith(" s")
-    assert len(cold) == 2
-    assert run(one_kernel).stdout == ""
-    # As after an upgrade that changed nothing in the module: looked at, and found current.
-    os.utime(one_kernel / "weir" / "operators" / "stateless" / "busy.py")
-    assert run(one_kernel).stdout == ""
-    changed = one_kernel / "weir" / "operators" / "stateless" / "busy.py"
-    changed.write_text(changed.read_text() + "\n# changed\n")
-    assert len(run(one_kernel).stdout.splitlines()) == 2
+def test_a_part_that_changes_under_a_warm_cache_is_compiled_anew(checkouts):
+    assert call(checkouts, "one")[0] == ["compiled weir.kernel_whole.whole", "4 5.0"]
+    assert call(checkouts, "one")[0] == ["4 5.0"]
+    # Another checkout, and an installation of the same version, find it.
+    assert call(checkouts, "two")[0] == ["4 5.0"]
+    part = checkouts / "one" / "weir" / "kernel_of_parts.py"
+    before = part.stat()
+    part.write_text(PART.format(number=2))
+    # Nothing but the content tells.
+    os.utime(part, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert call(checkouts, "one")[0] == ["compiled weir.kernel_whole.whole", "6 7.0"]
+    assert call(checkouts, "two")[0] == ["4 5.0"]
 
 
 @pytest.mark.scenario
-def test_a_package_that_cannot_be_written_has_its_cache_elsewhere(one_kernel, tmp_path):
-    """Numba would raise where there is no home directory either. Superusers may write anywhere: told by a patch."""
-    elsewhere = "import os; os.access = lambda *_: False\n" + COLD
-    cache = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    assert len(run(one_kernel, elsewhere, **cache).stdout.splitlines()) == 2
-    assert list((tmp_path / "cache" / "weir" / "kernels").rglob("busy.*.nbi"))
-    assert run(one_kernel, elsewhere, **cache).stdout == ""
-    nowhere = run(one_kernel, elsewhere, XDG_CACHE_HOME="/proc/nowhere")
-    assert len(nowhere.stdout.splitlines()) == 2
-    assert "set NUMBA_CACHE_DIR" in nowhere.stderr
+def test_what_is_damaged_is_compiled_again_and_what_cannot_be_kept_is_compiled_at_each_start(checkouts):
+    call(checkouts, "one")
+    for file in (checkouts / "cache" / "weir" / "kernels").rglob("whole*.nbc"):
+        file.write_bytes(file.read_bytes()[:100])
+    for file in (checkouts / "cache" / "weir" / "kernels").rglob("*.nbc"):
+        file.write_bytes(b"\x80\x05nothing")
+    lines, errors = call(checkouts, "one")
+    assert lines == ["compiled weir.kernel_whole.whole", "4 5.0"]
+    assert "this kernel is compiled again" in errors
+    assert call(checkouts, "one")[0] == ["4 5.0"]
+    lines, errors = call(checkouts, "one", XDG_CACHE_HOME="/proc/nowhere")
+    assert lines == ["compiled weir.kernel_whole.whole", "4 5.0"]
+    assert "set NUMBA_CACHE_DIR" in errors
+
+
+def test_older_digests_are_removed(tmp_path, monkeypatch):
+    from weir import kernel_cache, key_kernels
+
+    monkeypatch.setattr(kernel_cache, "cache_directory", lambda: tmp_path)
+    function = key_kernels.hash_integers.py_func
+    for number in range(20):
+        old = tmp_path / f"weir.key_kernels-{number}"
+        old.mkdir()
+        os.utime(old, (number, number))
+    kernel_cache.KernelCache(function)._impl.locator.ensure_cache_path()
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {
+        directory_of(function).name,
+        *(f"weir.key_kernels-{n}" for n in range(21 - DIGESTS_MAX, 20)),
+    }
+
+
+def test_a_digest_has_all_that_a_module_imports(tmp_path):
+    package = tmp_path / "made"
+    package.mkdir()
+    (package / "whole.py").write_text("def late():\n    from made import part\n")
+    (package / "part.py").write_text("from made.constants import (\n    ONE,\n)\n")
+    digests = set()
+    for content in ("ONE = 1\n", "ONE = 2\n"):
+        digest_of.cache_clear()
+        (package / "constants.py").write_text(content)
+        digests.add(digest_of(package / "whole.py"))
+    assert len(digests) == 2
+
+
+def test_a_job_needs_the_kernels_of_its_steps():
+    flow = weir.Dataflow("counts")
+    events = flow.source("events", weir.JsonLines("events.jsonl", schema={"id": int, "name": str}))
+    events.key_by("name").count("count").sink("out", weir.Print())
+    names = set(kernel_compilation.kernels_of(physical_graph(flow.build())))
+    assert "weir.operators.sources.json_scan.scan_lines" in names
+    assert "weir.key_kernels.hash_bytes" in names
+    assert not any("csv" in name or "parquet" in name or "join" in name for name in names)
+    assert names < set(kernel_compilation.all_kernels())
+
+
+def test_a_call_takes_the_signatures_that_were_declared():
+    from weir.kernels import kernel
+
+    @kernel("int64(int64)", "float64(float64)")
+    def double(value):
+        return value * 2
+
+    assert double.signatures == []
+    assert (double(1.5), double(2)) == (3.0, 4)
+    assert len(double.signatures) == 2

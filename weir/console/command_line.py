@@ -39,6 +39,15 @@ weir plan my_jobs.counts --param input=events.jsonl
 weir plan counts.py --json
 """
 
+COMPILE_EPILOG = """
+Examples:
+
+\b
+weir compile
+weir compile counts.py
+NUMBA_CACHE_DIR=/opt/weir-kernels weir compile my_jobs.counts
+"""
+
 EPILOG = """
 Examples:
 
@@ -212,6 +221,32 @@ def plan_command(
         return print_plan(job, param or [], config, set_flags or [], as_json=as_json)
 
     run("weir plan", plan)
+
+
+@app.command("compile", epilog=COMPILE_EPILOG)
+def compile_command(
+    job: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JOB]", help="Compile what this job may need (default: all kernels of Weir)."
+        ),
+    ] = None,
+    param: ParamOption = None,
+    config: ConfigOption = None,
+    set_flags: SetOption = None,
+) -> None:
+    """Compile kernels ahead, for images and CI; what is compiled already takes no time.
+
+    They are kept in the user's cache directory, or in NUMBA_CACHE_DIR. Without this command a job compiles what it
+    needs when it needs it.
+    """
+
+    def compile_ahead() -> int:
+        from weir.console.compiling import compile_kernels
+
+        return compile_kernels(job, param or [], config, set_flags or [])
+
+    run("weir compile", compile_ahead)
 
 
 @app.command("version")

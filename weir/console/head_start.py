@@ -30,19 +30,17 @@ _started: dict[str, Started] = {}
 def begin(arguments: Sequence[str]) -> None:
     """Start the processes that ``weir run`` will need; called before anything else is imported.
 
-    Does nothing for another command, or while kernels are missing: they are compiled first, by one process. What is not
-    taken, as after a wrong argument, ends with this process.
+    Does nothing for another command. What is not taken, as after a wrong argument, ends with this process.
 
     Args:
         arguments: of ``weir``.
     """
     if arguments[:1] != ["run"] or "--help" in arguments:
         return
-    from weir.kernel_compilation import choose_cache_directory, kernels_missing
+    from weir.kernel_sources import cache_directory
 
-    choose_cache_directory()
-    if kernels_missing():
-        return
+    # All processes keep their kernels at the same place.
+    cache_directory()
     draws = sys.stderr.isatty() and _FOLLOWS_NOT not in arguments
     # The longest start-up first.
     _started["task_manager"] = start("task_manager", None, is_relayed=draws, owns_terminal=False)

@@ -14,10 +14,9 @@ from rich.console import Console
 
 from weir.clock import SystemClock
 from weir.console.job_files import JobFile
-from weir.console.kernels import compile_missing
 from weir.console.processes import Child, Children, Ended, Signalled, Terminal, Told
 from weir.console.run_directory import RunDirectory
-from weir.kernel_compilation import choose_cache_directory
+from weir.kernel_sources import cache_directory
 from weir.lifeline import Message
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
@@ -58,13 +57,13 @@ def run_job(options: RunOptions) -> int:
         WeirError: the directory of the run cannot be used.
     """
     console = Console(stderr=True)
-    choose_cache_directory()
+    # Before the environment is copied: all processes keep their kernels at the same place.
+    cache_directory()
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(options.job.python_path(os.environ)),
     }
     with options.directory.in_use():
-        compile_missing(environment, console)
         return _Run(options, environment, draws=options.follow and console.is_terminal).run()
 
 

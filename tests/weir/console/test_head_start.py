@@ -4,7 +4,6 @@ import types
 
 import pytest
 
-from weir import kernel_compilation
 from weir.console import head_start
 from weir.lifeline import send
 from weir.prepared_process import order
@@ -21,19 +20,12 @@ def started(monkeypatch):
 
     monkeypatch.setattr(head_start, "start", start)
     monkeypatch.setattr(head_start, "_started", {})
-    monkeypatch.setattr(kernel_compilation, "kernels_missing", lambda: False)
     return calls
 
 
 @pytest.mark.parametrize("arguments", [[], ["plan", "job.py"], ["version"], ["run", "--help"]])
 def test_other_commands_start_none(started, arguments):
     head_start.begin(arguments)
-    assert started == []
-
-
-def test_kernels_that_are_missing_are_compiled_first(started, monkeypatch):
-    monkeypatch.setattr(kernel_compilation, "kernels_missing", lambda: True)
-    head_start.begin(["run", "job.py"])
     assert started == []
 
 

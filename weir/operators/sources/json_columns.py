@@ -98,8 +98,10 @@ class ScanColumns:
         quoted = [b"" if isinstance(wanted.key, int) else f'{wanted.key}"'.encode() for wanted in entries]
         self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
         self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
-        self.slots = np.full(max(1, give_slots(self.objects)), -1, dtype=np.int64)
-        fill_slots(self.keys, self.key_offsets, self.objects, self.slots)
+        slots = give_slots(self.objects)
+        self.slots = np.full(max(1, slots), -1, dtype=np.int64)
+        if slots:
+            fill_slots(self.keys, self.key_offsets, self.objects, self.slots)
         self.marks = sets_of(entries)
         self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
         strings = numbers = late = objects = 0

@@ -1,0 +1,59 @@
+"""``weir compile``: compiles kernels ahead, and says how far that is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from weir.clock import SystemClock
+from weir.config import load_config, parse_set_flags
+from weir.console.job_files import find_job
+from weir.entry_point import parameter_texts
+from weir.graph import physical_graph
+from weir.job_loading import load_job
+from weir.kernel_compilation import all_kernels, kernels_of
+from weir.kernel_compilation import compile_kernels as compile_named
+from weir.kernel_sources import cache_directory
+
+_CLOCK = SystemClock()
+
+
+def compile_kernels(
+    job: str | None, params: Sequence[str], path: Path | None, set_flags: Sequence[str]
+) -> int:
+    """Compile the kernels that a job may need, or all; returns the exit code.
+
+    Raises:
+        GraphError: the job cannot be found or loaded, or its graph is not valid.
+        ConfigError: a setting or a flag is wrong.
+    """
+    began_s = _CLOCK.monotonic_s()
+    directory = cache_directory()
+    names = all_kernels() if job is None else _kernels_of_job(job, params, path, set_flags)
+    numbers = iter(range(1, len(names) + 1))
+    compiled = []
+
+    def ended(name: str, seconds: float) -> None:
+        number = next(numbers)
+        if seconds:
+            compiled.append(name)
+            print(f"  {number} of {len(names)}: {name}, {seconds:.1f} s", flush=True)
+
+    failures = compile_named(names, ended)
+    for failure in failures:
+        print(f"weir compile: error: {failure}", file=sys.stderr)
+    took_s = _CLOCK.monotonic_s() - began_s
+    print(f"{len(compiled)} of {len(names)} kernels compiled in {took_s:.0f} s, kept in {directory}")
+    return 1 if failures else 0
+
+
+def _kernels_of_job(
+    job: str, params: Sequence[str], path: Path | None, set_flags: Sequence[str]
+) -> list[str]:
+    found = find_job(job)
+    sys.path[:0] = found.python_path({})
+    config = load_config(path, os.environ, parse_set_flags(set_flags), tells_of_absence=False).config
+    configured = {"input": config.file_name, "max_parallelism": config.control_plane.max_parallelism}
+    return kernels_of(physical_graph(load_job(found.module, parameter_texts(params), configured).graph))
