@@ -53,6 +53,8 @@ class SourceSubtask(Subtask):
         self._last_data_s = 0.0
         self._times = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
         self._idle = False
+        #: The last watermark that was sent.
+        self._sent_ms = WATERMARK_MIN_MS
         #: Name of the reader's step, once it is open.
         self._step = ""
         #: The savepoint after whose barrier nothing is read; 0: none.
@@ -238,17 +240,27 @@ class SourceSubtask(Subtask):
         is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
         early, output = self._chain.early_sides, self._chain.output
         time_ms = self._watermark.time_ms
-        if not is_idle and time_ms != WATERMARK_MIN_MS:
+        # Of an idle source it rises when its last splits become idle.
+        rises = time_ms > self._sent_ms
+        if time_ms != WATERMARK_MIN_MS and (rises or not is_idle):
+            self._sent_ms = time_ms
             self._chain.on_watermark(time_ms)
             if early:
                 output.tell_sides(early, Watermark(time_ms))
-        if is_idle or now_s >= self._chain.idle_at_s:
-            if not self._idle:
+        has_idled, was_idle = is_idle or now_s >= self._chain.idle_at_s, self._idle
+        if not has_idled or not was_idle or (is_idle and rises):
+            self._tell_consumers(time_ms)
+            if has_idled:
+                # Behind the watermark, which ends idleness.
                 self._idle = self.progress.is_idle = True
                 output.broadcast(Idle(), but=() if is_idle else early)
-        elif time_ms != WATERMARK_MIN_MS:
-            if self._chain.assigns_times:
-                time_ms = self._chain.tell_assigned()
-            if time_ms != WATERMARK_MIN_MS:
-                self.progress.watermark_ms = time_ms
-                output.broadcast(Watermark(time_ms), but=early)
+
+    def _tell_consumers(self, time_ms: int) -> None:
+        """Tell them of the watermark, or of that of the step that assigns event times."""
+        if time_ms == WATERMARK_MIN_MS:
+            return
+        if self._chain.assigns_times:
+            time_ms = self._chain.tell_assigned()
+        if time_ms != WATERMARK_MIN_MS:
+            self.progress.watermark_ms = time_ms
+            self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)

@@ -368,6 +368,9 @@ class TaskSubtask(Subtask):
         if self._watermarks.all_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
             if not self._idle_forwarded:
                 self._idle_forwarded = self.progress.is_idle = True
+                # Behind the watermark, which ends idleness.
+                if not self._assigns_times and self._forward.is_behind(self._shown_ms):
+                    self._chain.output.broadcast(Watermark(self._shown_ms))
                 self._chain.output.broadcast(Idle(), but=early)
             return
         # A watermark without rows ends idleness too (an operator upstream may drop all rows).
@@ -388,6 +391,8 @@ class TaskSubtask(Subtask):
         if self._watermarks.all_idle:
             if not self._early_idle:
                 self._early_idle = True
+                if self._early_forward.is_behind(self._shown_ms):
+                    self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
                 self._chain.output.tell_sides(sides, Idle())
             return
         if self._early_idle:

@@ -142,8 +142,6 @@ class LocalTask(LocalSubtask):
             self._watermarks.advance(channel, element.time_ms)
         elif isinstance(element, Idle):
             self._watermarks.mark_idle(channel)
-            if self._watermarks.all_idle:
-                self._output.broadcast(element)
         elif isinstance(element, Barrier):
             # Sources wait until a checkpoint is complete: no row can come after its barriers.
             if self._barriers.barrier(channel, element.checkpoint_id) is Step.SNAPSHOT:
@@ -166,6 +164,9 @@ class LocalTask(LocalSubtask):
                 return
         self._show_inputs(channel.edge_index)
         self._show_watermark(self._watermarks.combined_ms)
+        if isinstance(element, Idle) and self._watermarks.all_idle:
+            # Behind the watermark, which ends idleness.
+            self._output.broadcast(element)
 
     def _show_inputs(self, edge: int) -> None:
         """Tell the operator of the watermark of an input alone."""
@@ -181,6 +182,8 @@ class LocalTask(LocalSubtask):
         self._show_watermark(self._watermarks.combined_ms)
         if not self._watermarks.open_inputs:
             self._end()
+        elif self._watermarks.all_idle:
+            self._output.broadcast(Idle())
 
 
 class LocalSource(LocalSubtask):
@@ -304,9 +307,14 @@ class LocalSource(LocalSubtask):
                 self._output.tell_sides(early, Watermark(self._shown_ms))
 
     def _make_watermark(self) -> None:
-        if self._idle_timeout_ms is not None and not self._idle:
+        # Of an idle source it rises when its last splits become idle.
+        rises = self._watermark.time_ms > self._shown_ms
+        if not self._idle or rises:
+            self._show_watermark(self._watermark.time_ms)
+        if self._idle:
+            if rises:
+                self.mark_idle()
+        elif self._idle_timeout_ms is not None:
             idle_ms = (self._clock.monotonic_s() - self._last_data_s) * 1e3
             if idle_ms >= self._idle_timeout_ms:
                 self.mark_idle()
-        if not self._idle:
-            self._show_watermark(self._watermark.time_ms)

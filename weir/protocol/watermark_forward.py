@@ -50,6 +50,10 @@ class WatermarkForward:
         self._sent_rows = rows
         return True
 
+    def is_behind(self, visible_ms: int) -> bool:
+        """Whether consumers were not told of this watermark."""
+        return visible_ms > self._sent_ms
+
     def again(self) -> None:
         """Consumers were told of idleness, which is over: they need the watermark, also if it has not risen."""
         self._sent_ms = _MIN_MS

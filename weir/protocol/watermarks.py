@@ -13,7 +13,9 @@ _MAX_MS = 2**63 - 1
 class WatermarkTracker:
     """State of one subtask's inputs, named by anything hashable. Pure; called by the subtask's loop.
 
-    The combined watermark never falls: an input that wakes up with a lower one holds it where it is.
+    The combined watermark never falls: an input that wakes up with a lower one holds it where it is. When no input is
+    left that counts, because all are idle or at their end, it is the highest that any has come to, whichever was idle
+    first. An input at its end (the highest time) counts no more, and it is the end of time only when all are.
     """
 
     def __init__(self, inputs: Iterable[Hashable]) -> None:
@@ -21,6 +23,8 @@ class WatermarkTracker:
         self.combined_ms = _MIN_MS
         self._watermarks_ms = dict.fromkeys(inputs, _MIN_MS)
         self._idle: set[Hashable] = set()
+        #: That any input has come to, except the end of time.
+        self._highest_ms = _MIN_MS
 
     @property
     def open_inputs(self) -> set[Hashable]:
@@ -59,6 +63,8 @@ class WatermarkTracker:
         """Note a watermark; returns the new combined one if that rises, else None."""
         self._idle.discard(name)
         self._watermarks_ms[name] = max(self._watermarks_ms[name], time_ms)
+        if self._highest_ms < time_ms != _MAX_MS:
+            self._highest_ms = time_ms
         return self._raise()
 
     def mark_active(self, name: Hashable) -> None:
@@ -91,13 +97,15 @@ class WatermarkTracker:
         return min((known[name] for name in names if name in known), default=_MAX_MS)
 
     def _raise(self) -> int | None:
-        active = [at for name, at in self._watermarks_ms.items() if name not in self._idle]
-        if not self._watermarks_ms:
-            active = [_MAX_MS]
-        if not active or min(active) <= self.combined_ms:
+        idle = self._idle
+        # An input at its end is at the highest time: it is the lowest only when no other counts.
+        lowest_ms = min((at for name, at in self._watermarks_ms.items() if name not in idle), default=_MAX_MS)
+        if lowest_ms == _MAX_MS and idle:
+            lowest_ms = self._highest_ms
+        if lowest_ms <= self.combined_ms:
             return None
-        self.combined_ms = min(active)
-        return self.combined_ms
+        self.combined_ms = lowest_ms
+        return lowest_ms
 
 
 def channels_by_edge(channels: Iterable[ChannelId]) -> dict[int, list[ChannelId]]:
