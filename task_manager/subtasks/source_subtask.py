@@ -15,6 +15,7 @@ from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.step_errors import check_is_json, name_step, naming_step
+from weir.protocol.input_times import times_to_json
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import WatermarkDrift
 from weir.protocol.watermark_forward import WatermarkTimes
@@ -99,6 +100,9 @@ class SourceSubtask(Subtask):
         check_is_json(position, self._step)
         return {self._step: position}
 
+    def _known_times(self) -> Json:
+        return times_to_json(self._watermark.time_ms, ())
+
     def _loop(self) -> None:
         while self._job_start_us is None:
             self._poll(float("inf"))
@@ -109,6 +113,8 @@ class SourceSubtask(Subtask):
             with naming_step(context.operator_name):
                 self._reader.open(context)
             self._step = context.operator_name
+            if self._watermark.raise_to(self._restored_times.shown_ms):
+                self._chain.on_watermark(self._watermark.time_ms)
             self._read()
         except BaseException:
             # A second failure must not hide the first.

@@ -49,6 +49,7 @@ class Subtask(ABC):
         self._input_wait = InputWait(
             parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
         )
+        self._times_key, self._restored_times = parts.times_key, parts.restored_times
         self._job_start_us: int | None = None
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
@@ -152,7 +153,7 @@ class Subtask(ABC):
             part = self._checkpoints.take(
                 self.subtask,
                 checkpoint_id,
-                position | operators,
+                position | operators | {self._times_key: self._known_times()},
                 captures,
                 self._backend,
                 self.progress.passed_id,
@@ -186,6 +187,10 @@ class Subtask(ABC):
     def _position(self) -> dict[str, Json]:
         """What a source adds to the snapshots of its operators."""
         return {}
+
+    @abstractmethod
+    def _known_times(self) -> Json:
+        """How far event time has come, in the form of ``weir.protocol.input_times``."""
 
     @property
     def _backend(self) -> PlacedStore | None:

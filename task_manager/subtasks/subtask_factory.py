@@ -30,6 +30,7 @@ from weir.graph import Edge, Node, PhysicalGraph, Stage
 from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
+from weir.protocol.input_times import restored_times, times_key
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.specs import SourceSpec
 from weir.state.api import StateBackend
@@ -139,6 +140,8 @@ class SubtaskFactory:
             ports.checkpoints,
             progress,
             self._errors,
+            key := times_key(nodes[0].name),
+            restored_times(self._state.restored(subtask, key), subtask.subtask_index, stage.subtask_indices),
         )
         if not stage.is_source:
             task = self._task(parts, stage, topology, ports, group_state)

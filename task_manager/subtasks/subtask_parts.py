@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
 from task_manager.exchange.gathering import Gathering
@@ -13,6 +13,7 @@ from task_manager.subtasks.progress import SubtaskProgress
 from weir.clock import Clock
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
+from weir.protocol.input_times import InputTimes
 from weir.types import SubtaskId
 
 
@@ -52,3 +53,6 @@ class SubtaskParts:
     progress: SubtaskProgress
     #: Logs what the code of the job's author raises.
     errors: UserErrors
+    #: Under what name it tells checkpoints of its watermarks, and where it goes on.
+    times_key: str = ""
+    restored_times: InputTimes = field(default_factory=InputTimes)

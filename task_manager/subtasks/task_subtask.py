@@ -18,7 +18,9 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import row_watermarks
 from weir.errors import StateError
+from weir.operators.base import Json
 from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.input_times import times_to_json
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
 from weir.protocol.watermark_forward import WatermarkForward
 from weir.protocol.watermark_hold import WatermarkHold
@@ -142,7 +144,19 @@ class TaskSubtask(Subtask):
     def _backend(self) -> PlacedStore | None:
         return self._state
 
+    def _known_times(self) -> Json:
+        known = self._watermarks.known()
+        return times_to_json(self._shown_ms, [(c, at) for c, at, _ in known if isinstance(c, ChannelId)])
+
+    def _go_on_in_time(self) -> None:
+        """Watermarks are where they were at the checkpoint, before any row comes."""
+        restored = self._restored_times
+        channels = [channel for channels in self._channels.values() for channel in channels]
+        self._watermarks.restore(restored.shown_ms, {channel: restored.of(channel) for channel in channels})
+        self._show_watermark()
+
     def _loop(self) -> None:
+        self._go_on_in_time()
         while self._restored_rows:
             rows = self._restored_rows.popleft()
             if row_watermarks.column_of(rows.batch) is not None:

@@ -18,6 +18,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.protocol.event_counts import EventCounts
+from weir.protocol.input_times import InputTimes, restored_times, times_key
 from weir.protocol.routing import RoutingTable
 from weir.protocol.watermark_drift import lowest_watermarks_ms
 from weir.records import InputRows
@@ -115,8 +116,18 @@ class Deployment:
         """Open all operators, those of consumers first, then the sources."""
         for subtask in reversed(self.subtasks):
             subtask.open()
+        for subtask in reversed(self.subtasks):
+            subtask.go_on_in_time(self._restored_times(subtask.subtask))
         for source in self.sources:
             source.begin()
+
+    def _times_key(self, subtask: SubtaskId) -> str:
+        return times_key(self._parts.graph.stage(subtask.stage_index).nodes[0].name)
+
+    def _restored_times(self, subtask: SubtaskId) -> InputTimes:
+        told = self._restored(self._times_key(subtask))
+        indices = self._parts.graph.stage(subtask.stage_index).subtask_indices
+        return restored_times(told, subtask.subtask_index, indices)
 
     def take_rows(self, rows_of: Callable[[Stage, int, RoutingTable | None], list[InputRows]]) -> None:
         """Process what a checkpoint holds of rows that were under way; before the first round."""
@@ -214,6 +225,8 @@ class Deployment:
 
     def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
         position = subtask.position() if self._keeps_positions else {}
+        if checkpoint_id and self._keeps_positions:
+            position[self._times_key(subtask.subtask)] = subtask.known_times()
         self.snapshots[subtask.subtask] = position | take_snapshot(subtask.chain, checkpoint_id)
         self.counts[subtask.subtask] = subtask.counts
         index = subtask.subtask.subtask_index

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
 from weir import row_watermarks
@@ -12,6 +13,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.step_errors import check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
+from weir.protocol.input_times import InputTimes, times_to_json
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import AlignedSource, WatermarkDrift
 from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
@@ -31,7 +33,7 @@ from weir.watermarks import WatermarkAlignment
 OnBarrier = Callable[["LocalSubtask", int], None]
 
 
-class LocalSubtask:
+class LocalSubtask(ABC):
     """One subtask and its chain; base of those with inputs and of sources."""
 
     def __init__(
@@ -65,6 +67,14 @@ class LocalSubtask:
     def position(self) -> dict[str, Json]:
         """What a source adds to the snapshots of its operators."""
         return {}
+
+    @abstractmethod
+    def known_times(self) -> Json:
+        """How far event time has come, in the form of ``weir.protocol.input_times``."""
+
+    @abstractmethod
+    def go_on_in_time(self, restored: InputTimes) -> None:
+        """Watermarks are where they were at the checkpoint; called when all are open, before any row comes."""
 
     def on_time(self, now_us: int) -> tuple[bool, int]:
         """Let operators do what is due by the clock.
@@ -135,6 +145,19 @@ class LocalTask(LocalSubtask):
         self._watermarks = WatermarkTracker(inputs)
         self._barriers = BarrierAligner(inputs)
         self._channels = channels_by_edge(inputs)
+
+    def known_times(self) -> Json:
+        """See the base class."""
+        known = self._watermarks.known()
+        return times_to_json(self._shown_ms, [(c, at) for c, at, _ in known if isinstance(c, ChannelId)])
+
+    def go_on_in_time(self, restored: InputTimes) -> None:
+        """See the base class."""
+        channels = [channel for channels in self._channels.values() for channel in channels]
+        self._watermarks.restore(restored.shown_ms, {channel: restored.of(channel) for channel in channels})
+        for edge in self._channels:
+            self._show_inputs(edge)
+        self._show_watermark(restored.shown_ms)
 
     def take(self, channel: ChannelId, element: Element) -> None:
         """Process one element of an input; in order within each of them."""
@@ -217,6 +240,15 @@ class LocalSource(LocalSubtask):
         self._last_data_s = 0.0
         self._idle = False
         self._is_reading = False
+
+    def known_times(self) -> Json:
+        """See the base class."""
+        return times_to_json(self._watermark.time_ms, ())
+
+    def go_on_in_time(self, restored: InputTimes) -> None:
+        """See the base class."""
+        if self._watermark.raise_to(restored.shown_ms):
+            self._show_watermark(restored.shown_ms)
 
     @property
     def step(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
+from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable, initial_table
 
@@ -65,7 +66,7 @@ def fit_savepoint(
 def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_dropped: bool) -> None:
     steps = {step for stage in stages.values() for step in stage.steps}
     states = {state for stage in stages.values() for state in stage.states}
-    held = {name for part in manifest.parts for name in part.operators}
+    held = {name for part in manifest.parts for name in part.operators if not is_times_key(name)}
     gone = {name for name in held if name not in steps} | {
         name for name in manifest.state_ids if name not in states and name.partition("/")[0] not in steps
     }

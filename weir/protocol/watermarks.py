@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 
 from weir.types import ChannelId
 
@@ -58,6 +58,13 @@ class WatermarkTracker:
     def add(self, name: Hashable) -> None:
         """A new input: it holds the combined watermark where it is until its own passes it."""
         self._watermarks_ms.setdefault(name, self.combined_ms)
+
+    def restore(self, combined_ms: int, watermarks_ms: Mapping[Hashable, int]) -> None:
+        """Begin where a checkpoint was; inputs that are not named begin anew."""
+        for name, time_ms in watermarks_ms.items():
+            self._watermarks_ms[name] = time_ms
+        self.combined_ms = combined_ms
+        self._highest_ms = max(combined_ms, *watermarks_ms.values()) if watermarks_ms else combined_ms
 
     def advance(self, name: Hashable, time_ms: int) -> int | None:
         """Note a watermark; returns the new combined one if that rises, else None."""

@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 
 from weir import row_watermarks
-from weir.operators.base import OperatorContext, TimeAssigner
+from weir.operators.base import Json, OperatorContext, TimeAssigner
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.protocol.source_watermark import SourceWatermark
@@ -42,8 +42,22 @@ class AssignEventTimeOperator(TimeAssigner):
         self._times = EventTimes(None, self._spec.event_time, self._spec.watermark, context.clock)
         known_ms = self._strategy.out_of_orderness_ms
         self._watermark = SourceWatermark(context.grace_period_ms if known_ms is None else known_ms)
+        # With other subtasks than at the checkpoint: nothing that one of them took may be late.
+        told, index = (
+            {i: value for i, value in context.restored.items() if value is not None},
+            context.subtask_index,
+        )
+        is_same = index in told and set(told) == set(context.subtask_indices)
+        times_ms = [value["watermark_ms"] for value in ([told[index]] if is_same else told.values())]
+        if times_ms and None not in times_ms:
+            self._watermark.raise_to(min(times_ms))
         self._idle_s = context.idle_timeout_ms / 1e3
         self._last_rows_s = context.clock.monotonic_s()
+
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """How far event time has come: a row that was late is late after a restart, too."""
+        time_ms = self._watermark.time_ms
+        return {"version": 1, "watermark_ms": None if time_ms == WATERMARK_MIN_MS else time_ms}
 
     @property
     def watermark_ms(self) -> int:

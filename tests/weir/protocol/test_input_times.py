@@ -1,0 +1,90 @@
+"""The watermarks of inputs over a checkpoint: the same with the same subtasks, the lowest with others."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weir.errors import CheckpointError
+from weir.protocol.input_times import InputTimes, restored_times, times_key, times_to_json
+from weir.protocol.watermarks import WatermarkTracker
+from weir.types import ChannelId, SubtaskId
+
+MIN_MS, MAX_MS = -(2**63), 2**63 - 1
+
+
+def channel(edge, producer, consumer=0):
+    return ChannelId(SubtaskId(edge, producer), SubtaskId(5, consumer), edge)
+
+
+def test_the_form():
+    told = times_to_json(
+        7, [(channel(1, 0), 9), (channel(0, 2), 8), (channel(0, 1), MIN_MS), (channel(0, 0), MAX_MS)]
+    )
+    assert json.dumps(told) == '{"version": 1, "shown": 7, "inputs": [[0, 2, 8], [1, 0, 9]]}'
+    assert times_to_json(MIN_MS, ()) == {"version": 1, "shown": None, "inputs": []}
+    assert times_key("join") == "join#times"
+
+
+def test_the_same_subtasks_go_on_where_they_were():
+    told = {
+        0: times_to_json(5, [(channel(0, 0), 5), (channel(0, 1), 6)]),
+        1: times_to_json(1, [(channel(0, 0), 1)]),
+    }
+    restored = restored_times(told, 0, (0, 1))
+    assert restored.shown_ms == 5
+    assert [restored.of(channel(0, producer)) for producer in range(3)] == [5, 6, MIN_MS]
+
+
+def test_other_subtasks_begin_with_the_lowest_of_each_input():
+    told = {
+        0: times_to_json(5, [(channel(0, 0), 5), (channel(0, 1), 6), (channel(1, 0), 9)]),
+        1: times_to_json(3, [(channel(0, 0), 4), (channel(0, 1), 7), (channel(1, 0), 3)]),
+    }
+    restored = restored_times(told, 2, (0, 1, 2))
+    assert restored.shown_ms == 3
+    assert [restored.of(channel(0, producer)) for producer in range(3)] == [4, 4, 4]
+    assert restored.of(channel(1, 0)) == 3
+
+
+def test_a_start_from_nothing_and_what_cannot_be_read():
+    assert restored_times({}, 0, (0,)) == InputTimes()
+    with pytest.raises(CheckpointError, match="watermarks of version 2"):
+        restored_times({0: {"version": 2}}, 0, (0,))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        restored_times({0: {"version": 1}}, 0, (0,))
+
+
+EVENTS = st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.integers(-5, 50)))
+
+
+@given(EVENTS, EVENTS)
+def test_a_restart_changes_nothing_of_what_is_combined(before, after):
+    channels = [channel(0, 0), channel(0, 1), channel(1, 0)]
+
+    def feed(tracker, events):
+        for number, is_idle, time_ms in events:
+            if is_idle:
+                tracker.mark_idle(channels[number])
+            else:
+                tracker.advance(channels[number], time_ms)
+
+    kept, restarted = WatermarkTracker(channels), WatermarkTracker(channels)
+    feed(kept, before)
+    told = {
+        0: json.loads(json.dumps(times_to_json(kept.combined_ms, [(c, at) for c, at, _ in kept.known()])))
+    }
+    restored = restored_times(told, 0, (0,))
+    restarted.restore(restored.shown_ms, {c: restored.of(c) for c in channels})
+    assert restarted.combined_ms == kept.combined_ms
+    assert [at for _, at, _ in restarted.known()] == [at for _, at, _ in kept.known()]
+    # Idle channels say so again.
+    for name, _, is_idle in kept.known():
+        if is_idle:
+            restarted.mark_idle(name)
+    feed(kept, after)
+    feed(restarted, after)
+    assert restarted.combined_ms == kept.combined_ms

@@ -1,0 +1,98 @@
+"""The watermarks of a subtask's inputs in a checkpoint: a row that was late is late after a restart, too. Pure.
+
+What one subtask tells, beside what its operators do::
+
+    {"version": 1, "shown": 1700000000000,          its own watermark
+     "inputs": [[0, 2, 1700000000500]]}             input, subtask that sends, watermark of that channel
+
+A subtask of a source has no inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weir.errors import CheckpointError
+from weir.types import ChannelId
+
+VERSION = 1
+_SUFFIX = "#times"
+_MIN_MS = -(2**63)
+_MAX_MS = 2**63 - 1
+
+
+def times_key(step: str) -> str:
+    """The name under which a stage's subtasks tell this, by its first step; no step can be called like that."""
+    return step + _SUFFIX
+
+
+def is_times_key(name: str) -> bool:
+    """Whether :func:`times_key` made it: a step that goes takes nothing along that could be missed."""
+    return name.endswith(_SUFFIX)
+
+
+def times_to_json(shown_ms: int, channels: Iterable[tuple[ChannelId, int]]) -> Any:
+    """See the module. Channels that have come to nothing yet, or to the end of time, are left out."""
+    inputs = [
+        [channel.edge_index, channel.producer.subtask_index, time_ms]
+        for channel, time_ms in channels
+        if time_ms not in (_MIN_MS, _MAX_MS)
+    ]
+    return {"version": VERSION, "shown": None if shown_ms == _MIN_MS else shown_ms, "inputs": sorted(inputs)}
+
+
+@dataclass(frozen=True)
+class InputTimes:
+    """Where a subtask goes on by event time; as it stands, at a start from nothing."""
+
+    shown_ms: int = _MIN_MS
+    #: By input and sending subtask; of others, what is known by input alone.
+    by_channel: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    by_input: Mapping[int, int] = field(default_factory=dict)
+
+    def of(self, channel: ChannelId) -> int:
+        """The watermark of one channel."""
+        key = (channel.edge_index, channel.producer.subtask_index)
+        return self.by_channel.get(key, self.by_input.get(channel.edge_index, _MIN_MS))
+
+
+def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]) -> InputTimes:
+    """What a subtask begins with.
+
+    Args:
+        told: by the subtasks of the checkpoint, by their indices.
+        index: of this subtask.
+        indices: of all subtasks of its stage now. If they are others than those of the checkpoint, the lowest times
+            of all of these count: nothing that one of them waited for may be late.
+
+    Raises:
+        CheckpointError: it has another form.
+    """
+    if not told:
+        return InputTimes()
+    own = [told[index]] if set(told) == set(indices) else list(told.values())
+    try:
+        versions = {value["version"] for value in own}
+        if versions != {VERSION}:
+            raise CheckpointError(
+                f"the checkpoint holds watermarks of version {max(versions)}, this is Weir with version {VERSION}; "
+                "start from it with the version of Weir that made it"
+            )
+        shown = [_MIN_MS if value["shown"] is None else int(value["shown"]) for value in own]
+        maps = [{(int(e), int(p)): int(at) for e, p, at in value["inputs"]} for value in own]
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"the checkpoint holds watermarks that cannot be read ({type(error).__name__}: {error}); "
+            "start from another one"
+        ) from error
+    if len(own) == 1:
+        return InputTimes(shown[0], maps[0])
+    edges = {edge for known in maps for edge, _ in known}
+    by_input = {edge: min(_lowest(known, edge) for known in maps) for edge in edges}
+    return InputTimes(min(shown), {}, by_input)
+
+
+def _lowest(known: Mapping[tuple[int, int], int], edge: int) -> int:
+    return min((at for (e, _), at in known.items() if e == edge), default=_MIN_MS)
