@@ -101,6 +101,8 @@ class PushedReader(SourceReader):
         position = context.restored.get(context.subtask_index)
         if isinstance(position, dict) and position.get("input") == self._given.number:
             self._index, self._offset = position["index"], position["offset"]
+            self._event_time_ms_max = position["time_ms"]
+            self._watermark_ms = position["watermark_ms"]
             known_bytes = position["dead_letter_bytes"]
         if isinstance(self._letters, RepeatableDeadLetters):
             self._letters.skip_known({context.subtask_index: known_bytes})
@@ -155,6 +157,8 @@ class PushedReader(SourceReader):
             "input": self._given.number,
             "index": self._index,
             "offset": self._offset,
+            "time_ms": self._event_time_ms_max,
+            "watermark_ms": self._watermark_ms,
             "dead_letter_bytes": letters.position_bytes()
             if isinstance(letters, RepeatableDeadLetters)
             else 0,

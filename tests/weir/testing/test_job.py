@@ -146,6 +146,16 @@ def test_watermarks_by_hand_decide_which_rows_are_late():
         assert job.rows("out").to_dicts()[-1]["late"]
 
 
+def test_steps_know_the_watermark_before_the_first_row_after_a_restart():
+    with testing.start(lateness()) as job:
+        job.push("events", rows(50, 51))
+        job.advance_watermark("events", 1100)
+        job.checkpoint()
+        job.restart()
+        job.push("events", rows(52, 150))
+        assert [(row["id"], row["late"]) for row in job.rows("out")][2:] == [(52, True), (150, False)]
+
+
 def test_watermarks_follow_rows_or_stand_among_them():
     given = [*rows(1000), *rows(1)]
     followed = testing.run(

@@ -32,6 +32,7 @@ def test_a_left_row_that_was_late_is_not_told_without_its_partner(restarts):
         for name in ("left", "right"):
             job.push(name, [{"id": 1, "key": "a", "at": 100}])
             job.push(name, [{"id": 2, "key": "a", "at": 1_000}])
+            job.advance_watermark(name, 1_000)
         job.checkpoint()
         if restarts:
             job.restart()
@@ -50,11 +51,12 @@ def test_a_window_fires_whichever_input_was_idle_first(order):
         flow.source(name, weir.JsonLines("/absent", schema=SCHEMA), event_time="at", watermark=watermark)
         for name in ("a", "b")
     ]
-    counts = sources[0].union(sources[1], name="both").key_by("key").window(weir.tumbling("5ms"))
+    counts = sources[0].union("both", sources[1]).key_by("key").window(weir.tumbling("5ms"))
     counts.aggregate("counts", n=weir.count()).sink("out", weir.Collect())
     with testing.start(flow) as job:
-        job.push("a", [{"id": 1, "key": "a", "at": 10}])
-        job.push("b", [{"id": 1, "key": "a", "at": 3}])
+        job.push("a", [{"id": 1, "key": "a", "at": 2}])
+        job.advance_watermark("a", 10)
+        job.advance_watermark("b", 3)
         for name in order:
             job.mark_idle(name)
         assert [row["n"] for row in job.rows("out").to_dicts()] == [1]
@@ -73,6 +75,7 @@ def test_restarts_at_random_places_change_no_answer(seed):
         with testing.start(joining("full")) as job:
             for name, rows in batches:
                 job.push(name, rows)
+                job.advance_watermark(name, max(row["at"] for row in rows))
                 if restarts and dice.random() < 0.2:
                     job.checkpoint()
                     job.restart()
