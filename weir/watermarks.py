@@ -24,7 +24,7 @@ EVENT_TIME_MS_MAX = 2**61
 
 
 class WatermarkGenerator(ABC):
-    """Makes watermarks of your own; see :func:`custom_watermarks`. Nothing that it remembers survives a restart."""
+    """Makes watermarks of your own; see :func:`custom_watermarks`. Only what it said last survives a restart."""
 
     @abstractmethod
     def on_batch(self, batch: pa.RecordBatch) -> int | None:
@@ -102,7 +102,8 @@ def custom_watermarks(
 ) -> WatermarkStrategy:
     """Watermarks that a :class:`WatermarkGenerator` makes.
 
-    ``factory()`` is called for each subtask, of a source of your own for each split; these are combined.
+    ``factory()`` is called for each split of a source (a file, for example), and for each subtask of a step; these are
+    combined.
 
     Args:
         factory: the class, or a ``functools.partial`` of it.
