@@ -1,4 +1,4 @@
-"""A count that expires by event time; each row tells what it found, and the watermarks by which that can be checked."""
+"""A count that expires by event time; each row tells what it found, and the times by which that can be checked."""
 
 import polars as pl
 
@@ -7,7 +7,7 @@ from experiments.held_source import held
 
 SCHEMA = {"id": int, "server": str}
 TTL_MS = 400
-#: Of a moment before the first watermark that the subtask has seen.
+#: Of a key without rows.
 UNKNOWN = -1
 
 
@@ -17,15 +17,12 @@ class Expiring(weir.KeyedProcess):
     rows = weir.ValueState(pl.Int64, default=0)
     written = weir.ValueState(pl.Int64, default=UNKNOWN)
 
-    def __init__(self):
-        self.watermark_ms = UNKNOWN
-
     def process(self, key, row, context):
         found, recent, before = self.lately.value, len(self.recent), self.written.value
         self.lately.value = found + 1
         self.recent.append(row["id"])
         self.rows.value += 1
-        self.written.value = self.watermark_ms
+        self.written.value = context.event_time_ms
         yield {
             "id": row["id"],
             "server": key[0],
@@ -33,11 +30,8 @@ class Expiring(weir.KeyedProcess):
             "found": found,
             "recent": recent,
             "before": before,
-            "now": self.watermark_ms,
+            "now": context.event_time_ms,
         }
-
-    def on_watermark(self, time_ms):
-        self.watermark_ms = time_ms
 
 
 def build(input: str, rate: float, output: str, release: str) -> weir.Dataflow:

@@ -61,11 +61,10 @@ class LateSessionOperator(EarlySessionOperator):
             for ahead_ms in (self._lateness_ms, 0)
         )
 
-    _cuts_when_late = TimeCuts.DUE_LATE | TimeCuts.EACH_LATE
-
-    def due_ms(self) -> int:
-        """See the base class: at any watermark sessions may be told, or put together."""
-        return WATERMARK_MIN_MS
+    @property
+    def time_cuts(self) -> TimeCuts:
+        """None: what late rows change is told once for each batch. Every watermark puts entries together here."""
+        return TimeCuts.NONE
 
     # --- rows come in ---
 
