@@ -32,10 +32,12 @@ from weir.graph import physical_graph
 from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
+from weir.protocol.aggregate_layout import layouts_from_json
 from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
+from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
 #: That publish, and as many that take images.
@@ -78,8 +80,10 @@ def open_job(
     errors.begin(identity.job_id)
     parameters = json.loads(request.parameters_json)
     loaded = _load(request.job_module, parameters, identity, address, places.load)
+    layouts = layouts_from_json(json.loads(request.layouts_json or "{}"))
+    graph = with_layouts(loaded.graph, layouts)
     topology = topology_from_proto(
-        physical_graph(loaded.graph), request.stages, request.locations, request.routing_tables
+        physical_graph(graph), request.stages, request.locations, request.routing_tables
     )
     preload_operators(topology.graph)
     here = [subtask for subtask, place in topology.locations.items() if place == address]
@@ -107,7 +111,7 @@ def open_job(
             identity.job_id,
             request.database_run,
             dict(request.state_ids),
-            ["/".join(pair) for pair in asked_pairs(askable(loaded.graph))],
+            ["/".join(pair) for pair in asked_pairs(askable(graph))],
             state.restored_id,
             clock,
             has_checkpoints=bool(request.checkpoint_uri),

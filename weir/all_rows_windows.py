@@ -17,6 +17,7 @@ from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
+from weir.step_names import renamed_step
 from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable
 from weir.streams import Stream
 from weir.windowed_streams import (
@@ -32,7 +33,9 @@ class AllRowsWindowedStream(InWindows):
     def __init__(self, stream: Stream, window: Window, updates: WindowUpdates) -> None:
         self._stream, self._window, self._updates = stream, window, updates
 
-    def aggregate(self, name: str | None, **aggregates: AggregateCall) -> Stream:
+    def aggregate(
+        self, name: str | None, *, renamed_from: str | None = None, **aggregates: AggregateCall
+    ) -> Stream:
         """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
         In two levels: each subtask adds up the rows of a batch (in a step ``name.part``), and one subtask adds up what
@@ -45,10 +48,12 @@ class AllRowsWindowedStream(InWindows):
         Args:
             name: the step's name; its state belongs to it.
             aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: there is no aggregate, or one cannot be computed.
         """
+        name = renamed_step(name, renamed_from)
         stream, window, updates = self._stream, self._window, self._updates
         refuse_changes(str(name), "window_all", (stream.schema,))
         early = updates.early
@@ -71,7 +76,9 @@ class AllRowsWindowedStream(InWindows):
         )
         return keyed.added_step(name, spec, parallelism=1)
 
-    def process(self, name: str | None, function: AllRowsFunction, schema: Columns) -> Stream:
+    def process(
+        self, name: str | None, function: AllRowsFunction, schema: Columns, *, renamed_from: str | None = None
+    ) -> Stream:
         """Call a function with all rows of each window, when it leaves: ``function(window, rows)``.
 
         All rows go to one subtask and are kept in the state until then, or for the allowed lateness longer: a late row
@@ -83,13 +90,22 @@ class AllRowsWindowedStream(InWindows):
             function: gets :class:`weir.WindowBounds`, and a ``pl.DataFrame`` of all columns in the order of event
                 times; returns a ``pl.DataFrame``, or None for no row.
             schema: columns that the function returns.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the function, the schema or the kind of window cannot be used.
         """
+        name = renamed_step(name, renamed_from)
         return self._processed(name, checked_arguments(name, function, "window, rows"), schema, "rows")
 
-    def aggregate_with(self, name: str | None, factory: Callable[[], Aggregator], schema: Columns) -> Stream:
+    def aggregate_with(
+        self,
+        name: str | None,
+        factory: Callable[[], Aggregator],
+        schema: Columns,
+        *,
+        renamed_from: str | None = None,
+    ) -> Stream:
         """Aggregate all rows of each window with a :class:`weir.Aggregator` of your own.
 
         All rows go to one subtask, which keeps an accumulator for each pane, and no rows. The result has
@@ -99,10 +115,12 @@ class AllRowsWindowedStream(InWindows):
             name: the step's name; its state belongs to it.
             factory: makes one aggregator for each subtask; called once when the job is built, too.
             schema: columns of its results.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the aggregator, the schema or the kind of window cannot be used.
         """
+        name = renamed_step(name, renamed_from)
         check_aggregator(name, checked_callable(name, factory))
         return self._processed(name, factory, schema, "aggregator")
 

@@ -31,6 +31,7 @@ from weir.graph_checks import (
 )
 from weir.job_traceback import calling_line
 from weir.specs import SourceSpec
+from weir.step_names import RenamedStep, renamed_step
 from weir.stream_frame import type_name
 from weir.streams import Stream
 from weir.watermarks import WatermarkStrategy, checked_strategy
@@ -46,6 +47,8 @@ class Dataflow:
         self.max_parallelism = max_parallelism
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, int] = {}
+        #: What steps were called before, by name.
+        self._renamed: dict[str, str] = {}
         #: Where each step was written; see :meth:`line_of`.
         self._lines: dict[str, str] = {}
 
@@ -57,6 +60,7 @@ class Dataflow:
         parallelism: int = 1,
         event_time: str | pl.Expr | None = None,
         watermark: WatermarkStrategy | None = None,
+        renamed_from: str | None = None,
     ) -> Stream:
         """Read records from outside.
 
@@ -69,10 +73,12 @@ class Dataflow:
                 record.
             watermark: how far event time has come, such as ``weir.bounded_out_of_orderness("2s")``; None: it follows
                 the highest event time at ``out_of_order_grace_period`` of config.json.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: a setting of the source is wrong.
         """
+        name = renamed_step(name, renamed_from)
         if not isinstance(source, AnySource | SourceSpec):
             raise GraphError(
                 f"step {name!r}: expected a source such as weir.JsonLines(...), got {type_name(source)}; "
@@ -94,7 +100,8 @@ class Dataflow:
             GraphError: no source, or a branch that does not end in a sink.
         """
         with self._telling_lines():
-            return checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
+            graph = checked_graph(self.name, list(self._nodes.values()), self.max_parallelism)
+        return replace(graph, renamed=self._renamed)
 
     def build_local(self, last: str | None = None) -> LogicalGraph:
         """The validated graph for a run in this process, where branches need not end in a sink.
@@ -110,7 +117,8 @@ class Dataflow:
         wanted = set(self._nodes) if last is None else self._leading_to(last)
         nodes = [node for node in self._nodes.values() if node.name in wanted]
         with self._telling_lines():
-            return checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
+            graph = checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
+        return replace(graph, renamed={now: then for now, then in self._renamed.items() if now in wanted})
 
     def line_of(self, step: str) -> str:
         """`` (FILE, line N)`` of the job's code that made a step; empty if that is not known."""
@@ -146,6 +154,10 @@ class Dataflow:
         if name is None:
             name = f"{kind}_{self._kinds[kind]}"
         check_name("step", name)
+        if isinstance(name, RenamedStep):
+            check_name(f"step {str(name)!r}: renamed_from", name.renamed_from)
+            self._renamed[str(name)] = name.renamed_from
+            name = str(name)
         if name in self._nodes:
             raise GraphError(f"step {name!r}: two steps have this name; names must be unique in a job")
         return name

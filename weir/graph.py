@@ -11,7 +11,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 
@@ -191,10 +191,16 @@ class LogicalGraph:
     name: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
+    #: The fingerprint of the job as it was written, of a graph whose steps keep aggregates in another order.
+    written: str = ""
+    #: What steps were called in the checkpoint from which the job starts, by their names now.
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:
         """Hex digest of everything that both processes must agree on."""
+        if self.written:
+            return self.written
         document = {
             "name": self.name,
             "max_parallelism": self.max_parallelism,

@@ -15,6 +15,7 @@ from weir.keyed_frame import KeyedFrame
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
 from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
 from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all
+from weir.step_names import renamed_step
 
 if TYPE_CHECKING:
     from weir.keyed_streams import KeyedStream
@@ -36,6 +37,7 @@ class JoinSteps(KeyedFrame):
         how: JoinType = "inner",
         suffix: str = "_right",
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> KeyedStream:
         """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
 
@@ -57,10 +59,12 @@ class JoinSteps(KeyedFrame):
                 once each, and "anti" those without.
             suffix: is added to names of right columns that are there on the left.
             parallelism: subtasks; None: as many as the left side's producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the two cannot be joined.
         """
+        name = renamed_step(name, renamed_from)
         self._check_right(name, right)
         bounds = join_bounds(str(name), self.schema, right.schema, within, between, window, ttl)
         columns = self._joined_columns(name, right, how, suffix)
@@ -78,6 +82,7 @@ class JoinSteps(KeyedFrame):
         how: Literal["inner", "left"] = "inner",
         suffixes: Sequence[str] | None = None,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> KeyedStream:
         """Combine rows of this stream with those of several others that have the same key; see docs/joins.md.
 
@@ -94,10 +99,12 @@ class JoinSteps(KeyedFrame):
                 these are null then. Not with ``within``.
             suffixes: for each of the others what is added to names that are there already; None: ``_2``, ``_3`` ...
             parallelism: subtasks; None: as many as this stream's producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: they cannot be joined.
         """
+        name = renamed_step(name, renamed_from)
         for other in others:
             self._check_right(name, other)
         if not 2 <= len(others) < INPUTS_MAX:
@@ -132,6 +139,7 @@ class JoinSteps(KeyedFrame):
         how: Literal["left", "inner"] = "left",
         suffix: str = "_right",
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> KeyedStream:
         """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
 
@@ -145,10 +153,12 @@ class JoinSteps(KeyedFrame):
             how: "left": rows before the first version leave too, right columns null; "inner": they do not.
             suffix: is added to names of right columns that are there on the left.
             parallelism: subtasks; None: as many as the left side's producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the two cannot be joined.
         """
+        name = renamed_step(name, renamed_from)
         self._check_right(name, right)
         columns = self._joined_columns(name, right, how, suffix)
         spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)

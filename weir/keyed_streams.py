@@ -31,6 +31,7 @@ from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
+from weir.step_names import renamed_step
 from weir.stream_frame import Columns, checked_callable, type_name
 from weir.streams import Stream
 from weir.timer_hooks import timer_states
@@ -67,6 +68,7 @@ class KeyedStream(JoinSteps):
         *,
         emit: EmitMode = "per_event",
         parallelism: int | None = None,
+        renamed_from: str | None = None,
         **aggregates: AggregateCall,
     ) -> Self:
         """Running aggregates of the key: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
@@ -80,7 +82,9 @@ class KeyedStream(JoinSteps):
             parallelism: subtasks; None: as many as the producer has.
             aggregates: output column -> function, with ``.where(...)`` over some of the rows; the columns are appended
                 to the input's.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
         """
+        name = renamed_step(name, renamed_from)
         return self._aggregate(name, aggregates, emit, parallelism)
 
     def _aggregate(
@@ -113,6 +117,7 @@ class KeyedStream(JoinSteps):
         within: str | dt.timedelta | None = None,
         by: str | None = None,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> Self:
         """Keep one row of each key.
 
@@ -127,10 +132,12 @@ class KeyedStream(JoinSteps):
                 value, of equals the one that came first, "last" the one with the highest; nulls and NaN come after all
                 others. The result is a changelog. None: event time, as ``keep`` says.
             parallelism: subtasks; None: as many as the producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: these do not go together, or the input is a changelog and ``by`` is absent.
         """
+        name = renamed_step(name, renamed_from)
         try:
             within_ms = None if within is None else duration_ms(within)
         except GraphError as error:
@@ -147,6 +154,7 @@ class KeyedStream(JoinSteps):
         ascending: bool = False,
         rank: str | None = None,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> Self:
         """The first rows of each key in the order of a column, as a changelog (see ``weir.changes``).
 
@@ -161,7 +169,9 @@ class KeyedStream(JoinSteps):
             rank: name of a column with the row's place, from 1 on. Then a row that enters changes all places after its
                 own; without it, it takes the place of one other row. None: no such column.
             parallelism: subtasks; None: as many as the producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
         """
+        name = renamed_step(name, renamed_from)
         kind = ChangelogTopSpec if is_changelog(self.schema) else TopSpec
         return self._same_kind(name, kind(self.key_columns, by, rows, bool(ascending), rank), parallelism)
 
@@ -204,6 +214,7 @@ class KeyedStream(JoinSteps):
         *,
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> Self:
         """Run a :class:`weir.KeyedProcess` of your own, which must leave the key columns as they are.
 
@@ -215,10 +226,12 @@ class KeyedStream(JoinSteps):
             side_outputs: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them with
                 ``yield weir.side(output, row)``.
             parallelism: subtasks; None: as many as the producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the factory makes no keyed process, or the result lacks a key column or has one of another type.
         """
+        name = renamed_step(name, renamed_from)
         made = checked_callable(name, factory)
         states = process_states(str(name), made)
         has_timers = any(state.kind == "timers" for state in states)
@@ -322,4 +335,7 @@ def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
         timers = timer_states(made)
     except GraphError as error:
         raise GraphError(f"step {step!r}: {error}") from error
-    return (*(DeclaredState(state.name, state.kind, describe(state.form)) for state in states), *timers)
+    declared = (
+        DeclaredState(state.name, state.kind, describe(state.form), state.renamed_from) for state in states
+    )
+    return (*declared, *timers)

@@ -95,7 +95,7 @@ def _is_exact(node: Node) -> bool:
 
 def _adds_up(aggregate: WindowAggregate, schema: pa.Schema) -> bool:
     """Whether neither rounding nor the order of rows has a part in an aggregate."""
-    if aggregate.function == "count":
+    if aggregate.function in ("count", "dropped"):
         return True
     if aggregate.function not in ("sum", "min", "max"):
         return False

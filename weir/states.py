@@ -42,8 +42,10 @@ class State(ABC):
 
     kind: ClassVar[str] = ""
 
-    def __init__(self, ttl: Ttl | None = None) -> None:
+    def __init__(self, ttl: Ttl | None = None, renamed_from: str | None = None) -> None:
         self._name = ""
+        #: What it was called in the checkpoint from which the job starts; empty: as now.
+        self.renamed_from = renamed_from or ""
         #: After what time values, elements of lists and items of maps expire; None: never.
         self.ttl = checked_ttl(ttl)
 
@@ -93,9 +95,11 @@ class State(ABC):
 class SingleState(State):
     """Base of states with one value of each key, or one accumulator."""
 
-    def __init__(self, dtype: object, default: Any = None, ttl: Ttl | None = None) -> None:
+    def __init__(
+        self, dtype: object, default: Any = None, ttl: Ttl | None = None, renamed_from: str | None = None
+    ) -> None:
         """Declare it; see :class:`ValueState`."""
-        super().__init__(ttl)
+        super().__init__(ttl, renamed_from)
         self.type: ValueType = value_type(dtype)
         self.default = default
         if default is not None:
@@ -118,18 +122,21 @@ class ValueState(SingleState):
 
     kind = "value"
 
-    def __init__(self, dtype: object, default: Any = None, *, ttl: Ttl | None = None) -> None:
+    def __init__(
+        self, dtype: object, default: Any = None, *, ttl: Ttl | None = None, renamed_from: str | None = None
+    ) -> None:
         """Declare it.
 
         Args:
             dtype: a Polars type, int, float, str, bytes, bool, or a dataclass; see ``weir.state_types``.
             default: what a key without a value has, and one whose value has expired.
             ttl: when values expire; None: never.
+            renamed_from: what the state was called in the checkpoint that the job starts from: its values go on.
 
         Raises:
             GraphError: state cannot have this type, or the default is of another one.
         """
-        super().__init__(dtype, default, ttl)
+        super().__init__(dtype, default, ttl, renamed_from)
 
     if TYPE_CHECKING:
 
@@ -145,7 +152,14 @@ class ReducingState(SingleState):
 
     kind = "reducing"
 
-    def __init__(self, dtype: object, function: Callable[[Any, Any], Any], *, ttl: Ttl | None = None) -> None:
+    def __init__(
+        self,
+        dtype: object,
+        function: Callable[[Any, Any], Any],
+        *,
+        ttl: Ttl | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
         """``function(value, added)`` returns the new value; the first one that is added is the first value.
 
         ``ttl``: when values expire; None: never.
@@ -153,7 +167,7 @@ class ReducingState(SingleState):
         Raises:
             GraphError: as :class:`ValueState`, or ``function`` cannot be called.
         """
-        super().__init__(dtype, ttl=ttl)
+        super().__init__(dtype, ttl=ttl, renamed_from=renamed_from)
         if not callable(function):
             raise GraphError(f"a ReducingState needs a function of two values, got {type(function).__name__}")
         self.function = function
@@ -180,6 +194,7 @@ class AggregatingState(SingleState):
         result: Callable[[Any], Any] | None = None,
         *,
         ttl: Ttl | None = None,
+        renamed_from: str | None = None,
     ) -> None:
         """Declare it.
 
@@ -189,11 +204,12 @@ class AggregatingState(SingleState):
             add: ``add(accumulator, value)`` returns the new accumulator.
             result: ``result(accumulator)``; None: the accumulator is the result.
             ttl: when accumulators expire; None: never.
+            renamed_from: as of :class:`ValueState`.
 
         Raises:
             GraphError: as :class:`ValueState`, or a function cannot be called.
         """
-        super().__init__(dtype, start, ttl)
+        super().__init__(dtype, start, ttl, renamed_from)
         for function in (add, result):
             if function is not None and not callable(function):
                 raise GraphError(f"an AggregatingState needs functions, got {type(function).__name__}")
@@ -213,13 +229,13 @@ class ListState(State):
 
     kind = "list"
 
-    def __init__(self, dtype: object, *, ttl: Ttl | None = None) -> None:
+    def __init__(self, dtype: object, *, ttl: Ttl | None = None, renamed_from: str | None = None) -> None:
         """``dtype`` is of an element; ``ttl``: when each element expires; None: never.
 
         Raises:
             GraphError: state cannot have this type.
         """
-        super().__init__(ttl)
+        super().__init__(ttl, renamed_from)
         self.type = value_type(dtype)
 
     @property
@@ -241,7 +257,9 @@ class MapState(State):
 
     kind = "map"
 
-    def __init__(self, key: object, value: object, *, ttl: Ttl | None = None) -> None:
+    def __init__(
+        self, key: object, value: object, *, ttl: Ttl | None = None, renamed_from: str | None = None
+    ) -> None:
         """``key`` is a type of integers, text, bytes, dates or times, or a tuple of such types.
 
         ``ttl``: when each item expires; None: never.
@@ -249,7 +267,7 @@ class MapState(State):
         Raises:
             GraphError: state cannot have these types.
         """
-        super().__init__(ttl)
+        super().__init__(ttl, renamed_from)
         self.key_type = MapKeyType(key)
         self.type = value_type(value)
 

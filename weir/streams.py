@@ -26,6 +26,7 @@ from weir.specs import (
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
+from weir.step_names import renamed_step
 from weir.stream_frame import checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
@@ -215,12 +216,20 @@ class Stream(FunctionSteps):
                 raise GraphError(f"step {name!r}: union takes streams of the same Dataflow")
         return self._step(name, UnionSpec(), parallelism, others)
 
-    def sink(self, name: str | None, sink: OperatorSpec, *, parallelism: int | None = None) -> None:
+    def sink(
+        self,
+        name: str | None,
+        sink: OperatorSpec,
+        *,
+        parallelism: int | None = None,
+        renamed_from: str | None = None,
+    ) -> None:
         """End this branch with a sink: ``stream.sink("out", weir.JsonLinesSink("counts"))``.
 
         Raises:
             GraphError: ``sink`` is no sink, or cannot take these columns.
         """
+        name = renamed_step(name, renamed_from)
         if not isinstance(sink, SinkSpec):
             raise GraphError(
                 f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}; "

@@ -39,6 +39,7 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
+from weir.step_names import renamed_step
 from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable, type_name
 from weir.streams import Stream
 from weir.windows import Duration, lateness_ms
@@ -56,6 +57,7 @@ class WindowedStream(InWindows):
         *,
         parallelism: int | None = None,
         pre_aggregate: bool | None = None,
+        renamed_from: str | None = None,
         **aggregates: AggregateCall,
     ) -> WindowResults:
         """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
@@ -73,10 +75,12 @@ class WindowedStream(InWindows):
                 repeat within a batch. Late rows are then counted, but there is no side output of them. None: of counts
                 and of sums, minima and maxima of integers, if nobody reads ``late``; False: never.
             aggregates: output column -> function, with ``.where(...)`` over some of the rows.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: there is no aggregate, or one cannot be computed; or adding up before could change a result.
         """
+        name = renamed_step(name, renamed_from)
         stream = self._stream
         early = self._updates.early
         others = () if early is None or early.where is None else (early.where,)
@@ -127,7 +131,13 @@ class WindowedStream(InWindows):
         return WindowResults(told.flow, told.node, None, told.key_columns)
 
     def process(
-        self, name: str | None, function: RowsFunction, schema: Columns, *, parallelism: int | None = None
+        self,
+        name: str | None,
+        function: RowsFunction,
+        schema: Columns,
+        *,
+        parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> KeyedStream:
         """Call a function with all rows of each key in each window, when it leaves: ``function(key, window, rows)``.
 
@@ -141,10 +151,12 @@ class WindowedStream(InWindows):
                 in the order of event times; returns a ``pl.DataFrame``, or None for no row.
             schema: columns that the function gives.
             parallelism: subtasks; None: as many as the producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the function, the schema or the kind of window cannot be used.
         """
+        name = renamed_step(name, renamed_from)
         return self._processed(
             name, checked_arguments(name, function, "key, window, rows"), schema, "rows", parallelism
         )
@@ -156,6 +168,7 @@ class WindowedStream(InWindows):
         schema: Columns,
         *,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> KeyedStream:
         """Aggregate each key in each window with a :class:`weir.Aggregator` of your own.
 
@@ -167,10 +180,12 @@ class WindowedStream(InWindows):
             factory: makes one aggregator for each subtask; called once when the job is built, too.
             schema: columns of its results.
             parallelism: subtasks; None: as many as the producer has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: the aggregator, the schema or the kind of window cannot be used.
         """
+        name = renamed_step(name, renamed_from)
         check_aggregator(name, checked_callable(name, factory))
         return self._processed(name, factory, schema, "aggregator", parallelism)
 

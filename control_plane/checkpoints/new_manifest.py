@@ -6,6 +6,7 @@ from control_plane.job.running_job import RunningJob
 from weir.protocol.checkpoint_model import Commit
 from weir.protocol.event_counts import covered
 from weir.protocol.manifest import Manifest
+from weir.stored_aggregates import layouts_of
 
 
 def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:
@@ -24,6 +25,7 @@ def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:
         parts=action.parts,
         operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
         state_ids=job.state_ids,
+        layouts=layouts_of(graph.logical),
         is_savepoint=bool(action.path),
         events=covered(
             job.events_before,

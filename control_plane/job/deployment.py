@@ -205,6 +205,7 @@ class Deployment:
             sorted(self._isolated_steps()),
             job.strategy,
             str(job.database_run),
+            job.layouts,
         )
 
     async def preload(self, names: Iterable[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.graph import PhysicalGraph
+from weir.protocol.aggregate_layout import Layout, layouts_to_json
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, strategy_to_proto, subtask_to_proto
@@ -59,6 +60,7 @@ def deploy_request(
     isolated_steps: Iterable[str],
     strategy: StateStrategy,
     database_run: str,
+    layouts: Mapping[str, Layout],
 ) -> control_pb2.DeployRequest:
     """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
@@ -81,4 +83,5 @@ def deploy_request(
         isolated_steps=isolated_steps,
         state_strategy=strategy_to_proto(strategy),
         database_run=database_run,
+        layouts_json=json.dumps(layouts_to_json(layouts)),
     )

@@ -21,6 +21,7 @@ from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
+from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
 
@@ -46,7 +47,10 @@ class RunningJob:
         self._configured_strategy = strategy
         manifest = None if start.latest is None else start.latest.manifest
         since = start.left or manifest
-        self.graph, self.routing_tables = graph_and_routing(physical_graph(job.graph), since)
+        #: By step: the aggregates that its state has, in their order there; the job may tell them in another one.
+        self.layouts = {} if manifest is None else dict(manifest.layouts)
+        graph = with_layouts(job.graph, self.layouts)
+        self.graph, self.routing_tables = graph_and_routing(physical_graph(graph), since)
         self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
         self.machine = JobMachine(
             self.graph.subtasks(),
@@ -63,7 +67,7 @@ class RunningJob:
         if start.left is not None and manifest is not None and manifest.generation == start.generation:
             self.events_before = manifest.events_before
         #: Numbers of the states of keyed steps in the stores.
-        self.state_ids = start.state_ids(job.graph)
+        self.state_ids = start.state_ids(graph)
         #: Whose rows it has in a database that keeps its state, where one does.
         self.database_run = run_of(start.job_id, manifest)
         #: What the job needs to go on, if it waits for task managers.

@@ -16,11 +16,11 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
 from weir.errors import ConfigError
-from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.graph import LogicalGraph
 from weir.job_loading import LoadedJob
 from weir.protocol.manifest import Manifest
-from weir.protocol.savepoint import StageNow, fit_savepoint
 from weir.redaction import redacted
+from weir.savepoint_fit import fitted_to
 
 log = logging.getLogger("control_plane")
 
@@ -195,18 +195,7 @@ def start_from_savepoint(
             "job's folder in the checkpoint store"
         )
     log.info("the job starts from checkpoint %d at %s", found.checkpoint_id, savepoint.location)
-    stages = {
-        stage.index: StageNow(
-            [node.name for node in stage.nodes],
-            stage.parallelism,
-            any(edge.exchange is Exchange.HASH for edge in stage.inputs),
-            stage.states,
-        )
-        for stage in physical_graph(graph).stages
-    }
-    fitted = fit_savepoint(
-        found, graph.fingerprint, stages, graph.max_parallelism, allow_dropped=allow_dropped
-    )
+    _, fitted = fitted_to(graph, found, allow_dropped=allow_dropped)
     imported = replace(store.import_savepoint(savepoint, fitted, 1), job_name=graph.name)
     written = store.write_manifest(imported)
     point = RestorePoint(uri, job_id, written, imported)

@@ -11,6 +11,7 @@ from typing import Literal
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
+from weir.graph import physical_graph
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing
 from weir.local.raising import told
@@ -19,7 +20,8 @@ from weir.local.state import DurableState, subtask_part
 from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import NO_EVENTS, covered
 from weir.protocol.manifest import Manifest
-from weir.protocol.savepoint import StageNow, fit_savepoint
+from weir.savepoint_fit import fitted_to
+from weir.stored_aggregates import layouts_of
 
 #: How far a checkpoint goes before the call returns.
 Upto = Literal["prepared", "complete", "committed"]
@@ -63,7 +65,7 @@ class Generations:
         self._next_checkpoint_id = 1
         self._job_start_us = parts.clock.now_us()
         if from_savepoint is not None:
-            self._latest = self._import(parts, from_savepoint, allow_dropped)
+            parts, self._latest = self._import(parts, from_savepoint, allow_dropped)
             self._generation = self._latest.generation
             self._routing = dict(self._latest.routing)
             self._next_checkpoint_id = self._latest.checkpoint_id + 1
@@ -226,6 +228,7 @@ class Generations:
             parts=parts,
             operator_names={stage.index: tuple(n.name for n in stage.nodes) for stage in graph.stages},
             state_ids=self._parts.state_ids,
+            layouts=layouts_of(graph.logical),
             events=covered(
                 self._events_before,
                 parts,
@@ -239,20 +242,13 @@ class Generations:
         self._marks = dict(deployment.marks)
         self._state.committed(number)
 
-    def _import(self, parts: JobParts, path: str, allow_dropped: bool) -> Manifest:
+    def _import(self, parts: JobParts, path: str, allow_dropped: bool) -> tuple[JobParts, Manifest]:
         savepoint = CheckpointStore.open_savepoint(path)
         found = savepoint.latest()
         if found is None:
             raise CheckpointError(f"there is no savepoint at {savepoint.location}")
-        stages = {
-            stage.index: StageNow(
-                [node.name for node in stage.nodes], stage.parallelism, stage.has_groups, stage.states
-            )
-            for stage in parts.graph.stages
-        }
         logical = parts.graph.logical
-        fitted = fit_savepoint(
-            found, logical.fingerprint, stages, logical.max_parallelism, allow_dropped=allow_dropped
-        )
-        imported = replace(self._store.import_savepoint(savepoint, fitted, 1), job_name=logical.name)
-        return self._store.read_manifest(self._store.write_manifest(imported))
+        fitted, told = fitted_to(logical, found, allow_dropped=allow_dropped)
+        parts = replace(parts, graph=physical_graph(fitted, whole=parts.collections))
+        imported = replace(self._store.import_savepoint(savepoint, told, 1), job_name=logical.name)
+        return parts, self._store.read_manifest(self._store.write_manifest(imported))

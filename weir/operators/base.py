@@ -125,6 +125,13 @@ class Operator(ABC):
     def open(self, context: OperatorContext) -> None:
         """Called once before the first batch; may block and read files."""
 
+    def check_restored(self, context: OperatorContext) -> None:
+        """Whether the state that a checkpoint has can be read; touches nothing. Part of ``open``, and of ``weir plan``.
+
+        Raises:
+            StateMismatchError: it cannot, with what is stored and what the job needs.
+        """
+
     @abstractmethod
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Called for every input batch (at least one row), in channel order. Yields zero or more batches.

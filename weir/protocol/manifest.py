@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.errors import CheckpointError, StateError
+from weir.protocol.aggregate_layout import Layout, layouts_from_json, layouts_to_json
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
@@ -103,6 +104,8 @@ class Manifest:
     operator_names: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     #: The number of each state in the stores' keys: by ``step``, or by ``step/state`` where states are declared.
     state_ids: Mapping[str, int] = field(default_factory=dict)
+    #: By step: the aggregates that its state has, in their order there. Older versions wrote none.
+    layouts: Mapping[str, Layout] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
@@ -232,6 +235,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "routing": {str(stage): table.to_dict() for stage, table in manifest.routing.items()},
         "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
         "state_ids": dict(manifest.state_ids),
+        "layouts": layouts_to_json(manifest.layouts),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
@@ -269,6 +273,7 @@ def manifest_from_json(value: Json) -> Manifest:
             parts=tuple(part_from_json(part) for part in value["parts"]),
             operator_names={int(stage): tuple(names) for stage, names in value["operator_names"].items()},
             state_ids=dict(value["state_ids"]),
+            layouts=layouts_from_json(value.get("layouts")),
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),

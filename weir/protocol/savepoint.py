@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
 from weir.protocol.input_times import is_times_key
-from weir.protocol.manifest import Manifest
+from weir.protocol.manifest import Json, Manifest
 from weir.protocol.routing import RoutingTable, initial_table
 
 
@@ -61,6 +61,75 @@ def fit_savepoint(
         stages={index: tuple(range(stage.parallelism)) for index, stage in stages.items()},
         routing=routing,
     )
+
+
+def renamed(manifest: Manifest, steps: Mapping[str, str], states: Mapping[str, str]) -> Manifest:
+    """The manifest with the names that steps and their states have now.
+
+    Args:
+        manifest: of a savepoint.
+        steps: names then by names now; those that it has not are left out, and so are names that it has already.
+        states: ``step/state`` then by ``step/state`` now, both with the step's name now.
+
+    Raises:
+        CheckpointError: two names now stand for one then.
+    """
+    known = {name for names in manifest.operator_names.values() for name in names}
+    taken: dict[str, str] = {}
+    for now, then in steps.items():
+        if then not in known or now in known:
+            continue
+        if then in taken:
+            raise CheckpointError(
+                f"steps {taken[then]!r} and {now!r} are both renamed_from {then!r}: only one can be"
+            )
+        taken[then] = now
+
+    def step(name: str) -> str:
+        return taken.get(name, name)
+
+    state_ids = {}
+    for name, number in manifest.state_ids.items():
+        of_step, slash, state = name.partition("/")
+        state_ids[f"{step(of_step)}{slash}{state}"] = number
+    moved = {then: now for now, then in states.items() if then in state_ids and now not in state_ids}
+    state_ids = {moved.get(name, name): number for name, number in state_ids.items()}
+    parts = tuple(
+        replace(
+            part,
+            operators={
+                step(name): _renamed_states(value, step(name), moved)
+                for name, value in part.operators.items()
+            },
+        )
+        for part in manifest.parts
+    )
+    return replace(
+        manifest,
+        parts=parts,
+        state_ids=state_ids,
+        layouts={step(name): layout for name, layout in manifest.layouts.items()},
+        operator_names={index: tuple(map(step, names)) for index, names in manifest.operator_names.items()},
+    )
+
+
+def _renamed_states(value: Json, step: str, moved: Mapping[str, str]) -> Json:
+    """What a keyed step told, with other names of its states."""
+    codec = value.get("codec") if isinstance(value, dict) else None
+    if not isinstance(codec, dict) or not isinstance(codec.get("states"), dict):
+        return value
+
+    def now(name: str) -> str:
+        return moved.get(f"{step}/{name}", f"{step}/{name}").partition("/")[2]
+
+    found = {
+        **value,
+        "codec": {**codec, "states": {now(name): form for name, form in codec["states"].items()}},
+    }
+    times = value.get("times")
+    if isinstance(times, dict) and isinstance(times.get("since_ms"), dict):
+        found["times"] = {**times, "since_ms": {now(name): at for name, at in times["since_ms"].items()}}
+    return found
 
 
 def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_dropped: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 import polars as pl
 import pyarrow as pa
@@ -29,6 +29,8 @@ AggregateFunction = Literal[
     "count_distinct",
     "approx_distinct",
     "quantile",
+    # Of an aggregate that the job has no more: its cells stay unused.
+    "dropped",
 ]
 _BY_TIME = ("first", "last")
 _COMPARING = ("min", "max", "first", "last", "largest")
@@ -41,6 +43,10 @@ _MEAN_SCALE = 6
 LARGEST_MAX = 100
 #: Aggregates over the different values of one column, at most: each has a bit of the value's entry.
 _DISTINCT_MAX = 63
+#: Cells of those functions that have more than one.
+_CELLS = {"mean": 2, "variance": 3, "stddev": 3, "first": 2, "last": 2}
+_DECIMAL_CELLS = {"sum": 2, "min": 2, "max": 2, "mean": 3}
+_REGISTER_CELLS = 16
 
 
 class AnyAggregate(Protocol):
@@ -67,6 +73,17 @@ class AnyAggregate(Protocol):
         """Numbers that the function needs."""
 
 
+Some = TypeVar("Some", bound=AnyAggregate)
+
+
+def in_order(aggregates: tuple[Some, ...], shown: tuple[str, ...]) -> tuple[Some, ...]:
+    """The aggregates of these names, in their order; of (), all as they are."""
+    if not shown:
+        return aggregates
+    by_name = {aggregate.output: aggregate for aggregate in aggregates}
+    return tuple(by_name[name] for name in shown)
+
+
 def aggregate_type(
     step: str,
     function: AggregateFunction,
@@ -82,7 +99,7 @@ def aggregate_type(
     Raises:
         GraphError: there is no such column, or it is of a type that the function does not take.
     """
-    if function == "count" and column is None:
+    if column is None and function in ("count", "dropped"):
         return pa.int64()
     if column is None or column not in schema.names:
         raise GraphError(
@@ -181,6 +198,8 @@ def different_conditions(aggregates: Iterable[AnyAggregate]) -> tuple[list[pl.Ex
 
 def stored_function(aggregate: AnyAggregate) -> str:
     """The function, as far as the bytes of its state depend on it; part of snapshots."""
+    if aggregate.function == "dropped":
+        return f"dropped {int(aggregate.parameters[0])}"
     if aggregate.function == "stddev":
         return "variance"
     if aggregate.function == "largest":
@@ -246,9 +265,11 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     """The type of the numbers in its state; part of snapshots. None: it is not known yet."""
     if aggregate.function == "count":
         return "int64"
+    if aggregate.function == "dropped":
+        return None
     if aggregate.function in _FLOATS and aggregate.function not in _OF_DECIMALS:
         return "float64"
-    if schema is None or aggregate.column is None:
+    if schema is None or aggregate.column not in schema.names:
         return None
     dtype = schema.field(aggregate.column).type
     if pat.is_decimal(dtype):
@@ -263,6 +284,21 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
     if _is_bytes(dtype):
         return "bytes"
     return str(dtype)
+
+
+def stored_cells(schema: pa.Schema | None, aggregate: AnyAggregate) -> int:
+    """Cells of 8 bytes that a key, or an entry of a window, has for an aggregate; part of the persisted form."""
+    function, parameters = aggregate.function, aggregate.parameters
+    if function == "dropped":
+        return int(parameters[0])
+    if function == "largest":
+        return 1 + int(parameters[0])
+    if function == "approx_distinct":
+        return _REGISTER_CELLS
+    dtype = None if schema is None or aggregate.column is None else schema.field(aggregate.column).type
+    if dtype is not None and pat.is_decimal(dtype):
+        return _DECIMAL_CELLS.get(function, _CELLS.get(function, 1))
+    return _CELLS.get(function, 1)
 
 
 def _is_word(dtype: pa.DataType) -> bool:

@@ -18,6 +18,7 @@ from weir.specs.aggregate_functions import (
     aggregate_parts,
     aggregate_type,
     aggregated_columns,
+    in_order,
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
@@ -74,8 +75,16 @@ class KeyedAggregateSpec(KeyedSpec):
 
     kind: ClassVar[str] = "keyed_aggregate"
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
+    #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[Aggregate, ...]
     emit: EmitMode = "per_event"
+    #: Names of their columns, in order; (): as the aggregates are.
+    shown: tuple[str, ...] = field(default=(), metadata={"derived": True})
+
+    @property
+    def results(self) -> tuple[Aggregate, ...]:
+        """The aggregates that have columns, in the order of these."""
+        return in_order(self.aggregates, self.shown)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -84,7 +93,7 @@ class KeyedAggregateSpec(KeyedSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
-        return aggregate_schema(step, self.aggregates, inputs[0])
+        return aggregate_schema(step, self.results, inputs[0])
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, what is aggregated, and what is wanted; see :class:`OperatorSpec`."""
@@ -113,6 +122,8 @@ class DeclaredState:
     kind: str
     #: Its type, as text.
     dtype: str
+    #: What it was called in the checkpoint from which the job starts; empty: as now.
+    renamed_from: str = field(default="", metadata={"derived": True})
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from weir.specs.aggregate_functions import (
     aggregate_parts,
     aggregate_type,
     aggregated_columns,
+    in_order,
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
@@ -64,6 +65,7 @@ class WindowAggregateSpec(KeyedSpec):
     kind: ClassVar[str] = "window_aggregate"
     runtime: ClassVar[str] = "weir.operators.windows.making:make_window_operator"
     window: Window
+    #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[WindowAggregate, ...]
     #: Key columns and what is aggregated, as they come in: a window may fire before any row has come.
     input_schema: pa.Schema
@@ -87,6 +89,14 @@ class WindowAggregateSpec(KeyedSpec):
     #: Of windows over all keys: the rows as they come to the step before, and so those that are late.
     late_schema: pa.Schema | None = field(default=None, metadata={"derived": True})
 
+    #: Names of the aggregates' columns, in order; (): as the aggregates are.
+    shown: tuple[str, ...] = field(default=(), metadata={"derived": True})
+
+    @property
+    def results(self) -> tuple[WindowAggregate, ...]:
+        """The aggregates that have columns, in the order of these."""
+        return in_order(self.aggregates, self.shown)
+
     @property
     def shown_keys(self) -> tuple[str, ...]:
         """Key columns of results."""
@@ -99,7 +109,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
-        schema = window_schema(step, self.shown_keys, self.aggregates, inputs[0])
+        schema = window_schema(step, self.shown_keys, self.results, inputs[0])
         early = self.updates.early
         if early is not None and early.where is not None:
             check_predicate(f"{step}: where of early", early.where, inputs[0])

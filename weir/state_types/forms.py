@@ -33,7 +33,10 @@ _WIDTHS = {
 
 
 def reads(stored: Form, needed: Form) -> bool:
-    """Whether values of the stored type are values of the needed one, byte for byte: the same, or narrower numbers."""
+    """Whether values of the stored type are values of the needed one: the same, narrower, or with fewer fields.
+
+    Fields that are added come last and are nullable.
+    """
     if stored == needed:
         return True
     if isinstance(stored, dict) and isinstance(needed, dict):
@@ -41,9 +44,10 @@ def reads(stored: Form, needed: Form) -> bool:
             return "nullable" in needed and reads(stored, needed["nullable"])
         ((kind, a),), ((_, b),) = stored.items(), needed.items()
         if kind in ("struct", "dataclass"):
-            return [name for name, _ in a] == [name for name, _ in b] and all(
-                reads(x, y) for (_, x), (_, y) in zip(a, b, strict=True)
-            )
+            same = [name for name, _ in a] == [name for name, _ in b[: len(a)]]
+            # Fields that came later are null in what is stored; those of a struct always may be.
+            added = kind == "struct" or all(isinstance(y, dict) and "nullable" in y for _, y in b[len(a) :])
+            return same and added and all(reads(x, y) for (_, x), (_, y) in zip(a, b, strict=False))
         return kind != "tuple" and reads(a, b)
     if isinstance(needed, dict):
         return "nullable" in needed and reads(stored, needed["nullable"])

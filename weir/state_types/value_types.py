@@ -6,7 +6,7 @@ import datetime as dt
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -247,6 +247,12 @@ class ListType(ValueType):
         return [None if item is None else inner(item) for item in plain]
 
 
+def _with_added(plain: Sequence[Any], fields: Collection[str]) -> Sequence[Any]:
+    """The fields of a stored value; those that came later, which are nullable and last, are null."""
+    missing = len(fields) - len(plain)
+    return plain if missing <= 0 else [*plain, *[None] * missing]
+
+
 class StructType(ValueType):
     """Mappings with known names; values may be null."""
 
@@ -273,7 +279,9 @@ class StructType(ValueType):
         """See :class:`ValueType`."""
         return {
             name: None if item is None else field.from_plain(item)
-            for (name, field), item in zip(self._fields.items(), plain, strict=True)
+            for (name, field), item in zip(
+                self._fields.items(), _with_added(plain, self._fields), strict=True
+            )
         }
 
 
@@ -309,6 +317,8 @@ class DataclassType(ValueType):
         return self._kind(
             **{
                 name: None if item is None else field.from_plain(item)
-                for (name, (field, _)), item in zip(self._fields.items(), plain, strict=True)
+                for (name, (field, _)), item in zip(
+                    self._fields.items(), _with_added(plain, self._fields), strict=True
+                )
             }
         )

@@ -76,6 +76,18 @@ class JoinOperator(InTimeOperator):
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
 
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        if context.schema is None:
+            raise StateError(f"join {context.operator_name!r} was not told its schema")
+        self._context = context
+        self._joined = JoinedRows(self._spec, context.schema)
+        self._check_codecs(context)
+
+    def _check_codecs(self, context: OperatorContext) -> None:
+        for snapshot in kept_snapshots(context, self._spec.kind).values():
+            self._check_codec(snapshot["codec"])
+
     def open(self, context: OperatorContext) -> None:
         """Open the states.
 
@@ -89,8 +101,7 @@ class JoinOperator(InTimeOperator):
         self._slices = RowSlices(context.clock)
         self._joined = JoinedRows(self._spec, context.schema)
         kept = kept_snapshots(context, self._spec.kind)
-        for snapshot in kept.values():
-            self._check_codec(snapshot["codec"])
+        self._check_codecs(context)
         # Each is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
         indices = context.subtask_indices or tuple(range(context.parallelism))
         is_lowest = context.subtask_index == min(indices)

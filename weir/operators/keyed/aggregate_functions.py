@@ -192,6 +192,19 @@ class RegistersAccumulator(Accumulator):
         return pa.array(out)
 
 
+class DroppedAccumulator(Accumulator):
+    """The cells of an aggregate that the job has no more."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Accumulator`."""
+        return int(self.aggregate.parameters[0])
+
+    def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
+        """See :class:`Accumulator`."""
+        return pa.nulls(len(slots))
+
+
 _CLASSES: dict[str, type[Accumulator]] = {
     "count": CountAccumulator,
     "sum": SumAccumulator,
@@ -205,6 +218,7 @@ _CLASSES: dict[str, type[Accumulator]] = {
     "largest": LargestAccumulator,
     "count_distinct": DistinctAccumulator,
     "approx_distinct": RegistersAccumulator,
+    "dropped": DroppedAccumulator,
 }
 
 

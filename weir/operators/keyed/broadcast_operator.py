@@ -58,6 +58,10 @@ class BroadcastOperator(UserStep):
         assert self._table is not None
         return self._table
 
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        kept_snapshots(context, self._spec.kind)
+
     def open(self, context: OperatorContext) -> None:
         """Begin with the dict of a checkpoint, then open the user's operator.
 

@@ -32,6 +32,7 @@ from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.keyed import Aggregate
 from weir.state.handles.block import Keys
@@ -51,6 +52,31 @@ class ChangelogAggregateOperator(Operator):
         self._set_sums([False] * len(spec.aggregates))
         self._conditions = Conditions(spec.aggregates)
 
+    def _codec_of(self, schema: pa.Schema) -> dict[str, Json]:
+        return {
+            "keys": [[name, str(schema.field(name).type)] for name in self._spec.key_columns],
+            "aggregates": [
+                [each.function, each.column, str(schema.field(each.output).type), _condition(each)]
+                for each in self._spec.aggregates
+            ],
+            "outputs": [each.output for each in self._spec.aggregates],
+        }
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        assert context.schema is not None
+        needed = self._codec_of(context.schema)
+        for value in kept_snapshots(context, self._spec.kind).values():
+            stored = value["codec"]
+            # Older checkpoints have no names, and conditions as a version of Polars showed them.
+            is_same = stored == needed if "outputs" in stored else stored == _older(needed, self._spec)
+            if not is_same:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: the checkpoint's aggregates are {stored}, the job now "
+                    f"needs {needed}; write them as they were and in the same order, start without the checkpoint, or "
+                    "give the step another name if it may begin empty"
+                )
+
     def open(self, context: OperatorContext) -> None:
         """Open the state.
 
@@ -60,20 +86,8 @@ class ChangelogAggregateOperator(Operator):
         """
         assert context.schema is not None
         self._fields = [context.schema.field(each.output) for each in self._spec.aggregates]
-        self._codec: dict[str, Json] = {
-            "keys": [[name, str(context.schema.field(name).type)] for name in self._spec.key_columns],
-            "aggregates": [
-                [each.function, each.column, str(field.type), str(each.condition)]
-                for each, field in zip(self._spec.aggregates, self._fields, strict=True)
-            ],
-        }
-        for value in kept_snapshots(context, self._spec.kind).values():
-            if value["codec"] != self._codec:
-                raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's aggregates are {value['codec']}, the job now "
-                    f"needs {self._codec}; start without the checkpoint, or give the step another name if it may "
-                    "begin empty"
-                )
+        self.check_restored(context)
+        self._codec = self._codec_of(context.schema)
         self._table: ValueTable = declared_tables(context).values("totals")
         self._max_parallelism = context.max_parallelism
 
@@ -258,6 +272,18 @@ class ChangelogAggregateOperator(Operator):
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes of the state mean."""
         return keyed_snapshot(self._spec.kind, self._codec)
+
+
+def _condition(aggregate: Aggregate) -> str:
+    return "" if aggregate.condition is None else canonical_expression(aggregate.condition)
+
+
+def _older(codec: dict[str, Json], spec: ChangelogAggregateSpec) -> dict[str, Json]:
+    shown = [
+        [*told[:3], str(each.condition)]
+        for told, each in zip(codec["aggregates"], spec.aggregates, strict=True)
+    ]
+    return {"keys": codec["keys"], "aggregates": shown}
 
 
 def _float_columns(aggregates: Sequence[Aggregate], schema: pa.Schema) -> list[bool]:

@@ -18,6 +18,7 @@ from weir.operators.keyed.state_codec import (
     check_declared,
     check_key_columns,
     kept_snapshots,
+    key_forms,
     keyed_snapshot,
 )
 from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
@@ -61,6 +62,15 @@ class DeduplicateOperator(InTimeOperator):
         self._times = OperatorTimes([self._state])
         self._handle: CellHandle | None = None
         self._max_parallelism = 0
+        self._key_forms: list[str | None] = []
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
+        for value in kept_snapshots(context, self._spec.kind).values():
+            check_key_columns(context.operator_name, value["codec"], needed)
+            check_declared(context.operator_name, value["codec"]["states"], needed["states"])
+            self._times.check(context, value)
 
     def open(self, context: OperatorContext) -> None:
         """Open the state.
@@ -68,11 +78,9 @@ class DeduplicateOperator(InTimeOperator):
         Raises:
             StateError: there is no store, or a checkpoint's state cannot be read with this spec.
         """
-        needed = self._codec()
+        self.check_restored(context)
         kept = kept_snapshots(context, self._spec.kind)
-        for value in kept.values():
-            check_key_columns(context.operator_name, value["codec"], needed)
-            check_declared(context.operator_name, value["codec"]["states"], needed["states"])
+        self._key_forms = key_forms(context.schema, self._spec.key_columns)
         self._times.restore(context, kept.values())
         handle = CellHandle if self._state.ttl is None else _DatedByValue
         self._handle = handle(self._state, declared_tables(context), Cursor())
@@ -88,7 +96,11 @@ class DeduplicateOperator(InTimeOperator):
         return WATERMARK_MIN_MS
 
     def _codec(self) -> dict[str, Json]:
-        return {"keys": list(self._spec.key_columns), "states": self._times.forms()}
+        return {
+            "keys": list(self._spec.key_columns),
+            "key_forms": self._key_forms,
+            "states": self._times.forms(),
+        }
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """The rows that are the first of their key, in their order.

@@ -30,6 +30,22 @@ class OperatorTimes:
         #: None: no state has a TTL.
         self._times: StateTimes | None = None
 
+    def check(self, context: OperatorContext, snapshot: Mapping[str, Any]) -> None:
+        """Whether a snapshot's times go on.
+
+        Raises:
+            StateMismatchError: a state had a TTL in the other kind of time.
+        """
+        forms = snapshot["codec"].get("states", {})
+        for state in self._states:
+            before = forms.get(state.name, {}).get("stamps")
+            if state.ttl is not None and before and before != state.ttl.time:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: state {state.name!r} has times of {before} time in the "
+                    f"checkpoint, its ttl now says time={state.ttl.time!r}; declare it as it was, or give the state "
+                    "another name if it may begin empty"
+                )
+
     def restore(self, context: OperatorContext, kept: Iterable[Mapping[str, Any]]) -> None:
         """Go on where a checkpoint ends; called before the states are opened.
 
@@ -42,19 +58,15 @@ class OperatorTimes:
         """
         listed = list(kept)
         for snapshot in listed:
+            self.check(context, snapshot)
+        for snapshot in listed:
             for name, form in snapshot["codec"].get("states", {}).items():
                 if form.get("stamps"):
                     self._stamps[name] = form["stamps"]
         timed = [state for state in self._states if state.ttl is not None]
         for state in timed:
             assert state.ttl is not None
-            before = self._stamps.setdefault(state.name, state.ttl.time)
-            if before != state.ttl.time:
-                raise StateMismatchError(
-                    f"step {context.operator_name!r}: state {state.name!r} has times of {before} time in the "
-                    f"checkpoint, its ttl now says time={state.ttl.time!r}; declare it as it was, or give the state "
-                    "another name if it may begin empty"
-                )
+            self._stamps.setdefault(state.name, state.ttl.time)
         if timed and context.tables is not None:
             self._times = context.tables.times
             names = {state.name for state in timed}

@@ -24,6 +24,7 @@ from weir.operators.keyed.state_codec import (
     check_key_columns,
     check_timers,
     kept_snapshots,
+    key_forms,
     keyed_snapshot,
 )
 from weir.operators.user_operator import OutputChecker
@@ -63,11 +64,21 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         #: Something may happen between any two rows.
         self._minds_rows = False
         self._state_times: StateTimes | None = None
+        self._key_forms: list[str | None] = []
 
     @property
     def user(self) -> KeyedProcess:
         """The user's object."""
         return self._user
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
+        for value in kept_snapshots(context, self._spec.kind).values():
+            check_key_columns(context.operator_name, value["codec"], needed)
+            check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
+            check_timers(context.operator_name, value["codec"].get("timers"))
+            self._times.check(context, value)
 
     def open(self, context: OperatorContext) -> None:
         """Open the states, then the user's operator.
@@ -75,12 +86,9 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         Raises:
             StateError: it cannot read the checkpoint's state, or the stage has no store.
         """
-        needed = self._codec()
+        self.check_restored(context)
         kept = kept_snapshots(context, self._spec.kind)
-        for value in kept.values():
-            check_key_columns(context.operator_name, value["codec"], needed)
-            check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
-            check_timers(context.operator_name, value["codec"].get("timers"))
+        self._key_forms = key_forms(context.schema, self._spec.key_columns)
         self._times.restore(context, kept.values())
         cursor = Cursor()
         handles: dict[str, Handle] = {}
@@ -116,6 +124,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
     def _codec(self) -> dict[str, Json]:
         codec = {
             "keys": list(self._spec.key_columns),
+            "key_forms": self._key_forms,
             "states": self._times.forms(),
         }
         return codec | {"timers": TIMERS_FORM} if self._spec.has_timers else codec

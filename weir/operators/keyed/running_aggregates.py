@@ -58,6 +58,16 @@ class KeyedAggregateOperator(Operator):
         #: Where the aggregates stand: after the user columns.
         self._user_columns = 0
         self._last = np.empty(0, dtype=np.int32)
+        places = {aggregate.output: place for place, aggregate in enumerate(spec.aggregates)}
+        #: Where the aggregates that have columns are among all, in the order of the columns.
+        self._shown = [places[aggregate.output] for aggregate in spec.results]
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        kept = kept_snapshots(context, self._spec.kind)
+        stored = {codec_from_json(value["codec"]) for value in kept.values()}
+        # The step passes on all columns that somebody reads.
+        check_aggregate_codecs(context.operator_name, stored, aggregate_codec(self._spec, context.schema))
 
     def open(self, context: OperatorContext) -> None:
         """Take the stage's store.
@@ -66,10 +76,10 @@ class KeyedAggregateOperator(Operator):
             StateError: there is none, or a checkpoint's state cannot be read with this spec.
         """
         self._step = context.operator_name
+        self.check_restored(context)
         kept = kept_snapshots(context, self._spec.kind)
         self._stored_codecs = {codec_from_json(value["codec"]) for value in kept.values()}
         self._codec = aggregate_codec(self._spec, None)
-        check_aggregate_codecs(self._step, self._stored_codecs, self._codec)
         # Each key is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
         indices = context.subtask_indices or tuple(range(context.parallelism))
         lowest = context.subtask_index == min(indices)
@@ -157,8 +167,8 @@ class KeyedAggregateOperator(Operator):
 
     def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
         """User columns, aggregates, system columns."""
-        for index, (accumulator, column) in enumerate(zip(self._accumulators, columns, strict=True)):
-            name = accumulator.aggregate.output
+        for index, place in enumerate(self._shown):
+            name, column = self._accumulators[place].aggregate.output, columns[place]
             field = self._fields.get(name)
             if field is None or field.type != column.type:
                 field = self._fields[name] = pa.field(name, column.type)

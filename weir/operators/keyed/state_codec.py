@@ -13,7 +13,7 @@ users' operators kept bytes of their own: nothing of them is read, and ``--allow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,7 +102,7 @@ def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed
     """
     for codec in stored:
         same = codec.values == needed.values and _fits(codec.keys, needed.keys)
-        if not (same and _fits(codec.aggregates, needed.aggregates)):
+        if not (same and fits_aggregates(codec.aggregates, needed.aggregates)):
             raise StateMismatchError(
                 f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; {_MEND}"
             )
@@ -114,6 +114,12 @@ def check_key_columns(step: str, stored: Mapping[str, Any], needed: Mapping[str,
     Raises:
         StateMismatchError: it is not.
     """
+    before, now = stored.get("key_forms", []), needed["key_forms"]
+    if stored["keys"] == needed["keys"] and not _same_forms(before, now):
+        raise StateMismatchError(
+            f"step {step!r}: in the checkpoint {', '.join(stored['keys'])} are of the form "
+            f"{', '.join(map(str, before))}, in the job of the form {', '.join(map(str, now))}; {_MEND}"
+        )
     if stored["keys"] != needed["keys"]:
         raise StateMismatchError(
             f"step {step!r}: the checkpoint's state is by {', '.join(stored['keys'])}, the job now keeps it by "
@@ -176,9 +182,30 @@ def _fits(stored: tuple[tuple[str | None, ...], ...], needed: tuple[tuple[str | 
     return all(None in (a[-1], b[-1]) or a[-1] == b[-1] for a, b in zip(stored, needed, strict=True))
 
 
+def fits_aggregates(stored: Sequence[Sequence[str | None]], needed: Sequence[Sequence[str | None]]) -> bool:
+    """Whether the first of those that are needed are those that are stored; one that was dropped fits any."""
+    if len(stored) > len(needed):
+        return False
+    return all(
+        str(now[0]).startswith("dropped ")
+        or (then[:2] == now[:2] and (None in (then[2], now[2]) or then[2] == now[2]))
+        for then, now in zip(stored, needed, strict=False)
+    )
+
+
+def key_forms(schema: pa.Schema | None, names: Sequence[str]) -> list[str | None]:
+    """The form of each key column that the schema has; see :func:`key_form`."""
+    return [key_form(schema, name) for name in names]
+
+
+def _same_forms(stored: Sequence[str | None], needed: Sequence[str | None]) -> bool:
+    """Older checkpoints have none."""
+    return all(None in pair or pair[0] == pair[1] for pair in zip(stored, needed, strict=False))
+
+
 def key_form(schema: pa.Schema | None, name: str) -> str | None:
     """Types whose equal values have equal key bytes have one form (``weir.key_encoding``)."""
-    if schema is None:
+    if schema is None or name not in schema.names:
         return None
     data_type = schema.field(name).type
     if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):

@@ -155,27 +155,40 @@ class TopOperator(Operator):
         self._codec: dict[str, Json] = {}
         self._tells_places = spec.rank is not None or spec.rows == 1
 
+    def _columns_of(self, schema: pa.Schema) -> list[pa.Field]:
+        """Those that are kept."""
+        added = {CHANGE_COLUMN, self._spec.rank}
+        return [field for field in schema if field.name not in added]
+
+    def _codec_of(self, schema: pa.Schema) -> dict[str, Json]:
+        spec = self._spec
+        return {
+            "keys": list(spec.key_columns),
+            "order": [spec.by, spec.ascending, spec.prefers_later, spec.rows],
+            "columns": [[field.name, str(field.type)] for field in self._columns_of(schema)],
+        }
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        assert context.schema is not None
+        needed = self._codec_of(context.schema)
+        for value in kept_snapshots(context, self._spec.kind).values():
+            if value["codec"] != needed:
+                raise StateMismatchError(
+                    f"step {context.operator_name!r}: the checkpoint's rows are {value['codec']}, the job now needs "
+                    f"{needed}; start without the checkpoint, or give the step another name if it may begin empty"
+                )
+
     def open(self, context: OperatorContext) -> None:
         """Open the state.
 
         Raises:
             StateError: there is no store, or a checkpoint's state cannot be read with this spec.
         """
-        spec = self._spec
         assert context.schema is not None
-        added = {CHANGE_COLUMN, spec.rank}
-        kept_columns = [field for field in context.schema if field.name not in added]
-        self._codec = {
-            "keys": list(spec.key_columns),
-            "order": [spec.by, spec.ascending, spec.prefers_later, spec.rows],
-            "columns": [[field.name, str(field.type)] for field in kept_columns],
-        }
-        for value in kept_snapshots(context, spec.kind).values():
-            if value["codec"] != self._codec:
-                raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's rows are {value['codec']}, the job now needs "
-                    f"{self._codec}; start without the checkpoint, or give the step another name if it may begin empty"
-                )
+        self.check_restored(context)
+        self._codec = self._codec_of(context.schema)
+        kept_columns = self._columns_of(context.schema)
         self._names = [field.name for field in kept_columns]
         self._table = declared_tables(context).values("top")
         self._max_parallelism = context.max_parallelism

@@ -142,6 +142,25 @@ class MeanFold(Fold):
         return array_of(cells.floats[:, self.cell] / np.maximum(counts, 1), counts != 0)
 
 
+class DroppedFold(Fold):
+    """The cells of an aggregate that the job has no more."""
+
+    @property
+    def width(self) -> int:
+        """See :class:`Fold`."""
+        return int(self.aggregate.parameters[0])
+
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+        """See :class:`Fold`."""
+
+    def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
+        """See :class:`Fold`."""
+
+    def results(self, cells: Cells) -> pa.Array:
+        """See :class:`Fold`."""
+        return pa.nulls(len(cells.integers))
+
+
 _CLASSES: dict[str, type[Fold]] = {
     "count": CountFold,
     "sum": SumFold,
@@ -156,6 +175,7 @@ _CLASSES: dict[str, type[Fold]] = {
     "count_distinct": DistinctFold,
     "approx_distinct": RegistersFold,
     "quantile": QuantileFold,
+    "dropped": DroppedFold,
 }
 
 

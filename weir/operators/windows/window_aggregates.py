@@ -58,10 +58,18 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self._lateness_ms = spec.updates.lateness_ms
         #: Of the rows that are looked at: see ``weir.row_watermarks.late_ms``.
         self._late_ms: np.ndarray | None = None
+        places = {aggregate.output: place for place, aggregate in enumerate(spec.aggregates)}
+        #: Where the aggregates that have columns are among all, in the order of the columns.
+        self._shown = [places[aggregate.output] for aggregate in spec.results]
         self._table: WindowTable | None = None
         self._rolling: RollingWindows | None = None
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """See :class:`Operator`."""
+        kept = kept_snapshots(context, self._spec.kind)
+        check_window_codecs(context.operator_name, kept.values(), window_codec(self._spec))
 
     def open(self, context: OperatorContext) -> None:
         """Take the stage's store.
@@ -82,7 +90,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
                 self._cuts |= TimeCuts.DUE
         kept = kept_snapshots(context, spec.kind)
         self._codec = window_codec(spec)
-        check_window_codecs(self._step, kept.values(), self._codec)
+        self.check_restored(context)
         indices = context.subtask_indices or tuple(range(context.parallelism))
         lowest = context.subtask_index == min(indices)
         self.late_rows = sum(
@@ -381,7 +389,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """Results as they leave the step, in batches of the usual size."""
         if not len(windows.ends_ms):
             return
-        values = self._folds.results(windows.cells, windows.presence)[: len(self._spec.aggregates)]
+        found = self._folds.results(windows.cells, windows.presence)
+        values = [found[place] for place in self._shown]
         keys = () if self._spec.is_keyless else windows.keys
         columns = [*keys, pa.array(windows.starts_ms), pa.array(windows.ends_ms), *values]
         if windows.changes is not None:

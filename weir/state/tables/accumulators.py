@@ -73,10 +73,12 @@ def decode_one(value: bytes, cell_count: int) -> tuple[np.ndarray, np.ndarray]:
 def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
     """``cells`` (int64) and ``presence`` (uint8) of several values, shaped as for :func:`encode_rows`.
 
+    Values that were written before aggregates were added have fewer cells: the last ones are without a value then.
+
     Raises:
         StateMismatchError: a value has another length or format version.
     """
-    _, rows = pack_values(values, value_bytes(cell_count))
+    _, rows = pack_values([padded(value, cell_count) for value in values], value_bytes(cell_count))
     return decode_rows(rows, cell_count)
 
 
@@ -95,6 +97,30 @@ def decode_rows(rows: np.ndarray, cell_count: int) -> tuple[np.ndarray, np.ndarr
     split = 1 + presence_bytes(cell_count)
     cells = np.ascontiguousarray(rows[:, split:]).view("<i8")
     return cells, np.ascontiguousarray(rows[:, 1:split])
+
+
+def padded(value: bytes, cell_count: int) -> bytes:
+    """A value with fewer cells, with more that are without a value; any other as it is."""
+    size = value_bytes(cell_count)
+    if len(value) >= size:
+        return value
+    # As many as have room: 8 cells and their byte of presence take 65 bytes.
+    found = (len(value) - 1) * 8 // 65
+    if value_bytes(found) != len(value) or not found:
+        return value
+    split, more = presence_bytes(found), presence_bytes(cell_count) - presence_bytes(found)
+    return value[: 1 + split] + bytes(more) + value[1 + split :] + bytes(8 * (cell_count - found))
+
+
+def pack_padded(values: Sequence[bytes | None], cell_count: int) -> tuple[np.ndarray, np.ndarray]:
+    """As ``packed.pack_values``, of values some of which have fewer cells; see :func:`decode_values`.
+
+    Raises:
+        StateMismatchError: a value has another length.
+    """
+    return pack_values(
+        [None if value is None else padded(value, cell_count) for value in values], value_bytes(cell_count)
+    )
 
 
 def pack_mixed(

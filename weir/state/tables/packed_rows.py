@@ -76,6 +76,23 @@ class PackedPane:
         """Bytes of all arrays."""
         return int(self.groups.nbytes + self.offsets.nbytes + self.data.nbytes + self.references_ms.nbytes)
 
+    def runs(self) -> list[tuple[int, PackedPane]]:
+        """Rows one after the other that have the same number of cells, and that number.
+
+        Rows of before aggregates were added have fewer.
+        """
+        if not len(self.groups):
+            return []
+        at = self.offsets[:-1] + _CELLS.start
+        cells = self.data[at].astype(np.int64) | self.data[at + 1].astype(np.int64) << 8
+        bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+        if len(bounds) == 2:
+            return [(int(cells[0]), self)]
+        found, numbers = [], np.arange(len(cells))
+        for start, stop in itertools.pairwise(bounds):
+            found.append((int(cells[start]), self._of_rows((numbers >= start) & (numbers < stop))))
+        return found
+
     def referred_ms(self) -> list[int]:
         """Ends of the panes to which rows refer."""
         found = np.unique(self.references_ms)

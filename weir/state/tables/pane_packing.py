@@ -18,8 +18,8 @@ from weir.state.tables.number_kernels import LENGTHS, PADDING_BYTES
 from weir.state.tables.packed_cell_kernels import COLUMN_BYTES
 from weir.state.tables.packed_key_kernels import INTEGERS_BYTES, REFERENCE_BYTES
 from weir.state.tables.packed_pane_kernels import ROW_ENTRIES_MAX
-from weir.state.tables.packed_rows import PackedPane, cells_of, made_pane
-from weir.state.tables.window_entries import WindowEntries, key_offsets
+from weir.state.tables.packed_rows import PackedPane, made_pane
+from weir.state.tables.window_entries import WindowEntries, concatenated, key_offsets
 
 _INTEGER_BYTES = 8
 #: What a row may take besides keys, presence and cells: header, and lengths and bytes that are not full.
@@ -171,6 +171,9 @@ def unpack_panes(
     listed = [pane for pane in panes if len(pane.groups)]
     if not listed:
         return None
+    runs = [run for pane in listed for run in pane.runs()]
+    if any(count < cell_count for count, _ in runs):
+        return concatenated([_unpacked_run(pane, count, cell_count, known) for count, pane in runs])
     keys, cells, presence, counts = _unpack(listed, cell_count, known, with_cells=True)
     groups = np.concatenate([pane.groups for pane in listed])
     ends_ms = np.repeat([pane.end_ms for pane in listed], [len(pane.groups) for pane in listed])
@@ -179,12 +182,26 @@ def unpack_panes(
     )
 
 
+def _unpacked_run(pane: PackedPane, count: int, cell_count: int, known: KnownKeys) -> WindowEntries:
+    """Of rows with so many cells: where they were packed before aggregates were added, the last ones have no value."""
+    own = min(count, cell_count)
+    keys, cells, presence, counts = _unpack([pane], own, known, with_cells=True)
+    rows = len(cells)
+    all_cells = np.zeros((rows, cell_count), dtype=np.int64)
+    all_presence = np.zeros((rows, presence_bytes(cell_count)), dtype=np.uint8)
+    all_cells[:, :own], all_presence[:, : presence.shape[1]] = cells, presence
+    ends_ms = np.full(rows, pane.end_ms, dtype=np.int64)
+    return WindowEntries(ends_ms, keys, np.repeat(pane.groups, counts), all_cells, all_presence)
+
+
 def _unpacked_keys(panes: list[PackedPane]) -> tuple[weir_keys.KeyColumn, np.ndarray]:
     """All keys of panes whose rows refer to no others, and their key groups."""
-    first = panes[0]
-    cell_count = cells_of(first.data[int(first.offsets[0]) : int(first.offsets[1])].tobytes())
-    keys, _, _, counts = _unpack(panes, cell_count, NO_KEYS, with_cells=False)
-    return keys, np.repeat(np.concatenate([pane.groups for pane in panes]), counts)
+    columns, groups = [], []
+    for count, run in [run for pane in panes for run in pane.runs()]:
+        keys, _, _, counts = _unpack([run], count, NO_KEYS, with_cells=False)
+        columns.append(keys)
+        groups.append(np.repeat(run.groups, counts))
+    return weir_keys.joined_keys(columns), np.concatenate(groups)
 
 
 def _unpack(

@@ -109,12 +109,14 @@ class StoredCells:
             try:
                 return self._backend.get_packed(keys, self._value_bytes)
             except StateError:
-                if not self._other_cell_count:
+                if self._cell_count == 1 and not self._other_cell_count:
                     raise
         # What fails for another reason fails again here.
-        found = accumulators.pack_mixed(
-            self._backend.get_many(keys.to_list()), self._cell_count, self._other_cell_count
-        )
+        values = self._backend.get_many(keys.to_list())
+        if self._other_cell_count:
+            found = accumulators.pack_mixed(values, self._cell_count, self._other_cell_count)
+        else:
+            found = accumulators.pack_padded(values, self._cell_count)
         self._is_mixed = True
         return found
 

@@ -1,0 +1,59 @@
+"""What a job makes of a savepoint: used by starts in one process and on several, and by ``weir plan``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.protocol.manifest import Manifest
+from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
+from weir.specs.keyed import KeyedProcessSpec
+from weir.stored_aggregates import fitted_layouts, with_layouts
+
+
+def fitted_to(
+    graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
+) -> tuple[LogicalGraph, Manifest]:
+    """Fit a savepoint to the job that is to start from it.
+
+    Args:
+        graph: the job as it was written.
+        manifest: of the savepoint, or of a checkpoint of another job.
+        allow_dropped: what the job has no more may go.
+
+    Returns:
+        The job, whose steps keep their aggregates as the savepoint has them, and the manifest of the job.
+
+    Raises:
+        CheckpointError: they do not fit; the message says what, and the mend.
+    """
+    manifest = renamed(manifest, graph.renamed, _renamed_states(graph))
+    layouts = {
+        step: fitted.layout
+        for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()
+    }
+    laid_out = with_layouts(graph, layouts)
+    stages = {
+        stage.index: StageNow(
+            [node.name for node in stage.nodes],
+            stage.parallelism,
+            any(edge.exchange is Exchange.HASH for edge in stage.inputs),
+            stage.states,
+        )
+        for stage in physical_graph(laid_out).stages
+    }
+    fitted = fit_savepoint(
+        manifest, graph.fingerprint, stages, graph.max_parallelism, allow_dropped=allow_dropped
+    )
+    return laid_out, replace(fitted, layouts=layouts)
+
+
+def _renamed_states(graph: LogicalGraph) -> dict[str, str]:
+    """``step/state`` then by ``step/state`` now, of the states that say what they were called."""
+    return {
+        f"{node.name}/{state.name}": f"{node.name}/{state.renamed_from}"
+        for node in graph.nodes
+        if isinstance(node.spec, KeyedProcessSpec)
+        for state in node.spec.states
+        if state.renamed_from
+    }

@@ -1,0 +1,171 @@
+"""In which order the steps of a job keep their aggregates: see ``weir.protocol.aggregate_layout``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+
+from weir.errors import CheckpointError
+from weir.graph import LogicalGraph, Node
+from weir.protocol.aggregate_layout import (
+    DROPPED,
+    FittedLayout,
+    Layout,
+    StoredAggregate,
+    fit_layout,
+    named_layout,
+)
+from weir.protocol.manifest import Manifest
+from weir.specs.aggregate_functions import (
+    AnyAggregate,
+    stored_cells,
+    stored_function,
+    stored_number,
+)
+from weir.specs.canonical import canonical_expression
+from weir.specs.keyed import Aggregate, KeyedAggregateSpec
+from weir.specs.window_parts import WindowPartSpec
+from weir.specs.window_updates import WindowUpdates
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+
+#: Of an aggregate that was dropped.
+_NOTHING = "dropped"
+
+
+def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
+    """By step: the aggregates of its state, in their order there."""
+    by_name = {node.name: node for node in graph.nodes}
+    found = {}
+    for node in graph.nodes:
+        spec = node.spec
+        if isinstance(spec, KeyedAggregateSpec):
+            schema = by_name[node.inputs[0].producer].schema_of(node.inputs[0].output)
+        elif type(spec) is WindowAggregateSpec:
+            schema = spec.input_schema
+        else:
+            continue
+        found[node.name] = tuple(_stored(each, schema) for each in spec.aggregates)
+    return found
+
+
+def _stored(aggregate: AnyAggregate, schema: pa.Schema) -> StoredAggregate:
+    condition = "" if aggregate.condition is None else canonical_expression(aggregate.condition)
+    return StoredAggregate(
+        aggregate.output,
+        stored_function(aggregate),
+        aggregate.column,
+        stored_number(schema, aggregate),
+        condition,
+        stored_cells(schema, aggregate),
+    )
+
+
+def fitted_layouts(
+    graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
+) -> dict[str, FittedLayout]:
+    """Fit the aggregates of a job, as it was written, to those of a checkpoint of an earlier one.
+
+    Raises:
+        CheckpointError: a step has aggregates that do not fit; the message has both forms.
+    """
+    found = {}
+    for step, now in layouts_of(graph).items():
+        stored = manifest.layouts.get(step)
+        if stored is None:
+            # Of before names were kept; what does not fit the step finds out, and says so.
+            codecs = _codecs(manifest, step)
+            stored = named_layout(codecs, now) if codecs else ()
+            if stored is None:
+                continue
+        if not stored:
+            continue
+        spec = graph.node(step).spec
+        fitted = fit_layout(step, stored, now, allow_dropped=allow_dropped, can_add=_can_add(spec))
+        _check_shared(step, stored, fitted)
+        found[step] = fitted
+    return found
+
+
+def _check_shared(step: str, stored: Layout, fitted: FittedLayout) -> None:
+    """Aggregates that share entries cannot be joined or left: the bits of an entry go by how many share it."""
+    before, after = _sharing(stored), _sharing(fitted.layout)
+    for shared, names in before.items():
+        if after.get(shared, names) != names:
+            now = " and ".join(after[shared])
+            raise CheckpointError(
+                f"step {step!r}: {' and '.join(names)} share their state in the checkpoint, in the job {now} do "
+                f"({shared[0]} over {shared[1]!r}); add and take out all that share it "
+                "together, or give the step another name if it may begin with empty state"
+            )
+
+
+def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
+    """Names of aggregates that share entries, by what they share."""
+    found: dict[tuple[str | None, ...], list[str]] = {}
+    for each in layout:
+        if each.output != DROPPED and each.function.startswith("count_distinct"):
+            found.setdefault((each.function, each.column), []).append(each.output)
+        elif each.output != DROPPED and each.function.startswith("quantile"):
+            found.setdefault((each.function, each.column, each.condition), []).append(each.output)
+    return found
+
+
+def _can_add(spec: object) -> bool:
+    """Whether the last cells of a step are those of its aggregates."""
+    if not isinstance(spec, WindowAggregateSpec):
+        return True
+    return spec.window.kind not in ("session", "global") and spec.updates == WindowUpdates()
+
+
+def _codecs(manifest: Manifest, step: str) -> list[list[list[str | None]]]:
+    kept = [part.operators.get(step) for part in manifest.parts]
+    codecs = [value.get("codec") for value in kept if isinstance(value, dict)]
+    return [codec["aggregates"] for codec in codecs if isinstance(codec, dict) and "aggregates" in codec]
+
+
+def with_layouts(graph: LogicalGraph, layouts: Mapping[str, Layout]) -> LogicalGraph:
+    """The same job, whose steps keep their aggregates in the order of their state.
+
+    Args:
+        graph: as it was written.
+        layouts: by step; steps that are not among them keep them as they are written.
+    """
+    own = layouts_of(graph)
+    changed = {step: layout for step, layout in layouts.items() if step in own and layout != own[step]}
+    if not changed:
+        return graph
+    nodes = {node.name: node for node in graph.nodes}
+    for step, layout in changed.items():
+        node = nodes[step]
+        nodes[step] = _laid_out(node, layout)
+        producer = nodes[node.inputs[0].producer]
+        if isinstance(producer.spec, WindowPartSpec):
+            # Of windows over all keys: its rows are accumulators.
+            aggregates = nodes[step].spec.aggregates  # type: ignore[attr-defined]
+            nodes[producer.name] = replace(producer, spec=replace(producer.spec, aggregates=aggregates))
+    return replace(graph, nodes=tuple(nodes[node.name] for node in graph.nodes), written=graph.fingerprint)
+
+
+def _laid_out(node: Node, layout: Layout) -> Node:
+    spec = node.spec
+    assert isinstance(spec, KeyedAggregateSpec | WindowAggregateSpec)
+    shown = tuple(each.output for each in spec.results)
+    if isinstance(spec, KeyedAggregateSpec):
+        running = {each.output: each for each in spec.aggregates}
+        kept = tuple(
+            Aggregate(DROPPED, _NOTHING, parameters=(float(each.cells),))
+            if each.output == DROPPED
+            else running[each.output]
+            for each in layout
+        )
+        return replace(node, spec=replace(spec, aggregates=kept, shown=shown))
+    by_name = {each.output: each for each in spec.aggregates}
+    laid = tuple(
+        WindowAggregate(DROPPED, _NOTHING, parameters=(float(each.cells),))
+        if each.output == DROPPED
+        else by_name[each.output]
+        for each in layout
+    )
+    return replace(node, spec=replace(spec, aggregates=laid, shown=shown))
