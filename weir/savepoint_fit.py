@@ -27,7 +27,7 @@ def fitted_to(
     Raises:
         CheckpointError: they do not fit; the message says what, and the mend.
     """
-    manifest = renamed(manifest, graph.renamed, _renamed_states(graph))
+    manifest = with_names_of(graph, manifest)
     layouts = {
         step: fitted.layout
         for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()
@@ -46,6 +46,15 @@ def fitted_to(
         manifest, graph.fingerprint, stages, graph.max_parallelism, allow_dropped=allow_dropped
     )
     return laid_out, replace(fitted, layouts=layouts)
+
+
+def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
+    """The manifest with the names that the job has now for steps and states that say what they were called.
+
+    Raises:
+        CheckpointError: two steps say that they were the same one.
+    """
+    return renamed(manifest, graph.renamed, _renamed_states(graph))
 
 
 def _renamed_states(graph: LogicalGraph) -> dict[str, str]:

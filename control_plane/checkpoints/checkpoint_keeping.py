@@ -15,6 +15,7 @@ from weir.config import ControlPlaneConfig
 from weir.errors import SupersededError, WeirError
 from weir.protocol import checkpoint_model as model
 from weir.protocol.manifest import Manifest
+from weir.redaction import redacted_text
 from weir.rpc import control_pb2
 
 log = logging.getLogger("control_plane")
@@ -64,6 +65,14 @@ class CheckpointKeeping:
     def is_enabled(self) -> bool:
         """Whether there is a checkpoint store."""
         return self._store is not None
+
+    @property
+    def latest_place(self) -> str:
+        """Path or URI of the latest checkpoint's manifest; empty: there is none."""
+        if self.latest is None:
+            return ""
+        uri, mark, options = self.latest.uri.partition("?")
+        return redacted_text(f"{uri.rstrip('/')}/{self.latest.job_id}/{self.latest.path}{mark}{options}")
 
     def restore_point(self) -> control_pb2.Restore | None:
         """What a deployment now begins with."""

@@ -135,6 +135,7 @@ class StatusView(BaseModel):
     restarts: int = Field(0, description="since this control plane took over")
     restart_cause: str = Field("", description="why the job started again last")
     latest_checkpoint: int | None = Field(None, description="what a restart begins with")
+    latest_checkpoint_path: str = Field("", description="where it is: for --from-checkpoint and weir plan")
     fingerprint: str
     started_ms: int | None = None
     ended_ms: int | None = None

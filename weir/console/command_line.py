@@ -37,6 +37,8 @@ Examples:
 weir plan counts.py
 weir plan my_jobs.counts --param input=events.jsonl
 weir plan counts.py --json
+weir plan counts.py --from-savepoint savepoints/monday
+weir plan counts.py --from-running localhost:9008
 """
 
 COMPILE_EPILOG = """
@@ -212,13 +214,35 @@ def plan_command(
     config: ConfigOption = None,
     set_flags: SetOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as GET /plan answers.")] = False,
+    from_savepoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Tell instead what becomes of the state of each step if the job starts from there."
+        ),
+    ] = None,
+    from_running: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="As --from-savepoint, of the latest checkpoint of a running job."
+        ),
+    ] = None,
+    allow_dropped_state: DroppedStateOption = False,
 ) -> None:
-    """Check a job and draw its stages, without running it."""
+    """Check a job and draw its stages, without running it; or tell what it makes of the state of a checkpoint."""
 
     def plan() -> int:
         from weir.console.planning import print_plan
 
-        return print_plan(job, param or [], config, set_flags or [], as_json=as_json)
+        return print_plan(
+            job,
+            param or [],
+            config,
+            set_flags or [],
+            as_json=as_json,
+            from_savepoint=from_savepoint or "",
+            from_running=from_running or "",
+            allow_dropped=allow_dropped_state,
+        )
 
     run("weir plan", plan)
 

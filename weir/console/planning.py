@@ -14,7 +14,8 @@ from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
 from weir.entry_point import parameter_texts
-from weir.graph import physical_graph
+from weir.errors import CheckpointError
+from weir.graph import LogicalGraph, physical_graph
 from weir.job_loading import load_job
 from weir.plan_document import plan_document
 
@@ -22,11 +23,30 @@ _WIDTH = 10_000
 
 
 def print_plan(
-    job: str, params: Sequence[str], path: Path | None, set_flags: Sequence[str], *, as_json: bool
+    job: str,
+    params: Sequence[str],
+    path: Path | None,
+    set_flags: Sequence[str],
+    *,
+    as_json: bool,
+    from_savepoint: str = "",
+    from_running: str = "",
+    allow_dropped: bool = False,
 ) -> int:
-    """Load the job and print it; returns the exit code.
+    """Load the job and print it, or what it makes of a checkpoint; returns the exit code.
+
+    Args:
+        job: file or module.
+        params: NAME=VALUE.
+        path: of the configuration.
+        set_flags: KEY=VALUE.
+        as_json: for programs.
+        from_savepoint: a savepoint or checkpoint, as ``weir run --from-savepoint`` takes it; empty: none.
+        from_running: HTTP address of the control plane of a job whose latest checkpoint is meant; empty: none.
+        allow_dropped: as ``--allow-dropped-state`` of the start.
 
     Raises:
+        CheckpointError: there is no such checkpoint, or it cannot be read.
         GraphError: the job cannot be found or loaded, or its graph is not valid.
         ConfigError: a setting or a flag is wrong.
     """
@@ -34,10 +54,64 @@ def print_plan(
     sys.path[:0] = found.python_path({})
     config = load_config(path, os.environ, parse_set_flags(set_flags), tells_of_absence=False).config
     configured = {"input": config.file_name, "max_parallelism": config.control_plane.max_parallelism}
-    graph = physical_graph(load_job(found.module, parameter_texts(params), configured).graph)
+    logical = load_job(found.module, parameter_texts(params), configured).graph
+    if from_savepoint or from_running:
+        return _print_changes(
+            logical,
+            from_savepoint or _latest_of(from_running),
+            allow_dropped=allow_dropped,
+            as_json=as_json,
+        )
+    graph = physical_graph(logical)
     if as_json:
         print(json.dumps(plan_document(graph), indent=2))
     else:
         # A tree is cut at the console's width; the terminal wraps longer lines itself.
         Console(highlight=False, width=_WIDTH).print(draw(graph), soft_wrap=True)
     return 0
+
+
+def _print_changes(graph: LogicalGraph, place: str, *, allow_dropped: bool, as_json: bool) -> int:
+    """What becomes of the state of each step; 1 if a start would refuse it."""
+    # Operators take long to import, and most plans need none.
+    from weir.checkpoints.checkpoint_store import CheckpointStore
+    from weir.savepoint_changes import Verdict, step_changes
+
+    store, path = CheckpointStore.open_checkpoint(place)
+    manifest = store.latest() if path is None else store.read_manifest(path)
+    if manifest is None:
+        raise CheckpointError(f"there is no savepoint or checkpoint at {store.location}")
+    changes = step_changes(graph, manifest, allow_dropped=allow_dropped)
+    is_refused = any(change.verdict is Verdict.REFUSED for change in changes)
+    if as_json:
+        steps = [
+            {"step": each.step, "verdict": each.verdict.value, "reason": each.reason} for each in changes
+        ]
+        document = {"checkpoint": manifest.checkpoint_id, "starts": not is_refused, "steps": steps}
+        print(json.dumps(document, indent=2))
+        return int(is_refused)
+    print(f"{graph.name} from checkpoint {manifest.checkpoint_id} at {store.location}:")
+    width = max((len(each.step) for each in changes), default=0)
+    for each in changes:
+        print(f"  {each.step:{width}}  {each.verdict.value:12}  {each.reason}".rstrip())
+    print("the job would be refused" if is_refused else "the job would start")
+    return int(is_refused)
+
+
+def _latest_of(address: str) -> str:
+    """Where the latest checkpoint of a running job is.
+
+    Raises:
+        CheckpointError: it has none, or is not reached.
+    """
+    from weir.client import AskError, connect
+
+    with connect(address) as connection:
+        try:
+            _, answer = connection.ask("/status", {})
+        except AskError as error:
+            raise CheckpointError(f"--from-running {address}: {error}") from error
+    place = answer.get("latest_checkpoint_path")
+    if not place:
+        raise CheckpointError(f"--from-running {address}: job {answer.get('job')} has made no checkpoint yet")
+    return str(place)

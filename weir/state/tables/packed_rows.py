@@ -83,8 +83,12 @@ class PackedPane:
         """
         if not len(self.groups):
             return []
-        at = self.offsets[:-1] + _CELLS.start
-        cells = self.data[at].astype(np.int64) | self.data[at + 1].astype(np.int64) << 8
+        # Rows that are too short for a number are damaged, which who unpacks them finds out.
+        is_whole = np.diff(self.offsets) >= _CELLS.stop
+        at = np.where(is_whole, self.offsets[:-1] + _CELLS.start, 0)
+        cells = np.zeros(len(at), dtype=np.int64)
+        if is_whole.any():
+            cells = (self.data[at].astype(np.int64) | self.data[at + 1].astype(np.int64) << 8) * is_whole
         bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
         if len(bounds) == 2:
             return [(int(cells[0]), self)]

@@ -140,7 +140,11 @@ def test_a_users_states_and_key_columns_are_checked():
     assert written == {
         "kind": "keyed_process",
         "version": 1,
-        "codec": {"keys": ["k"], "states": {"total": {"kind": "value", "type": "int64"}}},
+        "codec": {
+            "keys": ["k"],
+            "key_forms": [None],
+            "states": {"total": {"kind": "value", "type": "int64"}},
+        },
     }
     process_operator(First, {0: written})
     with pytest.raises(StateError, match="state is by k, the job now keeps it by k, j"):

@@ -222,7 +222,7 @@ def test_bytes_that_are_no_packed_pane_are_one_error(change, message):
 
 def test_a_pane_of_other_cells_is_one_error():
     with pytest.raises(StateMismatchError, match="aggregates changed"):
-        unpacked(packed(10, [(0, b"ann", [300], 1)]), 2)
+        unpacked(packed(10, [(0, b"ann", [300, 4], 1)]), 1)
 
 
 def test_readers_of_a_store_see_packed_entries_and_those_that_count_instead():

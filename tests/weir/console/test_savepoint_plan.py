@@ -1,0 +1,138 @@
+"""``weir plan --from-savepoint``: what becomes of each step's state, and that a start says the same."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import weir
+from tests.weir.states.changed_jobs import rows_of, running
+from weir import testing
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.console.planning import print_plan
+from weir.errors import CheckpointError, WeirError
+from weir.savepoint_changes import Verdict, step_changes
+
+N, BAD = ("count",), ("count", "", "bad")
+
+
+def several(**more):
+    """A job with a source that keeps positions, aggregates, and a step besides."""
+    flow = weir.Dataflow("running")
+    rows = flow.source("events", weir.JsonLines("/absent", schema={"k": str, "at": int}, event_time="at"))
+    keyed = rows.key_by("k")
+    if "top" in more:
+        keyed.top(**more["top"]).sink("best", weir.Collect())
+    if "first" in more:
+        keyed.deduplicate(more["first"]).sink("firsts", weir.Collect())
+    keyed.aggregate("totals", **more["aggregates"]).sink("out", weir.Collect())
+    return flow
+
+
+def saved(flow, tmp_path, rows=None):
+    with testing.start(flow, {"events": rows or [{"k": "a", "at": 1}]}) as job:
+        job.savepoint(tmp_path / "savepoint")
+    return tmp_path / "savepoint"
+
+
+def told(flow, path, *, allow_dropped=False):
+    graph = flow.build()
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    changes = step_changes(graph, manifest, allow_dropped=allow_dropped)
+    starts = all(change.verdict is not Verdict.REFUSED for change in changes)
+    if starts:
+        testing.start(flow, {"events": []}, from_savepoint=path, allow_dropped_state=allow_dropped).stop()
+    else:
+        with pytest.raises(WeirError):
+            testing.start(flow, {"events": []}, from_savepoint=path, allow_dropped_state=allow_dropped)
+    return {change.step: (change.verdict.value, change.reason) for change in changes}
+
+
+def test_each_step_is_told_as_the_start_decides(tmp_path):
+    n, latest = weir.count(), weir.max("at")
+    top = {"name": "best_rows", "by": "at", "rows": 2}
+    path = saved(several(aggregates={"n": n}, top=top), tmp_path)
+    assert told(several(aggregates={"n": n}, top=top), path)["totals"] == ("kept", "")
+
+    more = told(several(aggregates={"latest": latest, "n": n}, top=top, first="seen"), path)
+    assert more["totals"] == ("converted", "latest: begins at its first value, also for keys that there are")
+    assert more["best_rows"] == ("kept", "")
+    assert more["seen"] == ("begins empty", "the checkpoint has no such step")
+
+    without = told(several(aggregates={"n": n}), path)
+    assert without["best_rows"][0] == "refused"
+    assert "--allow-dropped-state" in without["best_rows"][1]
+    assert told(several(aggregates={"n": n}), path, allow_dropped=True)["best_rows"][0] == "dropped"
+
+    other = told(several(aggregates={"n": n}, top={**top, "rows": 3}), path)
+    assert other["best_rows"][0] == "refused"
+    assert "order" in other["best_rows"][1]
+
+    moved = told(
+        several(aggregates={"n": n}, top={**top, "name": "winners", "renamed_from": "best_rows"}), path
+    )
+    assert moved["winners"] == ("converted", "was called best_rows")
+    assert "best_rows" not in moved
+
+    wrong = told(several(aggregates={"n": n.where(pl.col("at") > 3)}, top=top), path)
+    assert wrong["totals"][0] == "refused"
+    assert "aggregate 'n' is n=count" in wrong["totals"][1]
+
+
+def test_a_removed_aggregate_is_told_with_leave_and_refused_without(tmp_path):
+    path = saved(running({"n": N, "bad": BAD}), tmp_path, rows_of(1, 20))
+    assert told(running({"bad": BAD}), path)["totals"][0] == "refused"
+    assert told(running({"bad": BAD}), path, allow_dropped=True)["totals"] == ("converted", "n: dropped")
+
+
+JOB = """
+import weir
+
+def build(wide: bool = False, groups: int = 128):
+    flow = weir.Dataflow("counts", max_parallelism=groups)
+    rows = flow.source("events", weir.JsonLines("/absent", schema={"k": str, "at": int}, event_time="at"))
+    more = {"latest": weir.max("at")} if wide else {}
+    rows.key_by("k").aggregate("totals", n=weir.count(), **more).sink("out", weir.Blackhole())
+    return flow
+"""
+
+
+def test_the_command_prints_it_and_its_exit_code_is_that_of_the_start(tmp_path, capsys, monkeypatch):
+    flow = weir.Dataflow("counts")
+    rows = flow.source("events", weir.JsonLines("/absent", schema={"k": str, "at": int}, event_time="at"))
+    rows.key_by("k").aggregate("totals", n=weir.count()).sink("out", weir.Blackhole())
+    with testing.start(flow, {"events": [{"k": "a", "at": 1}]}, collect_sinks=True) as job:
+        job.savepoint(tmp_path / "savepoint")
+    (tmp_path / "changed.py").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    place = str(tmp_path / "savepoint")
+    assert print_plan("changed.py", ["wide=true"], None, [], as_json=False, from_savepoint=place) == 0
+    shown = capsys.readouterr().out
+    assert "latest: begins at its first value" in shown
+    assert shown.splitlines()[-1] == "the job would start"
+    assert print_plan("changed.py", ["groups=64"], None, [], as_json=True, from_savepoint=place) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert not document["starts"]
+    assert "128 key groups" in document["steps"][-1]["reason"]
+    with pytest.raises(CheckpointError, match="no savepoint"):
+        print_plan("changed.py", [], None, [], as_json=True, from_savepoint=str(tmp_path / "none"))
+
+
+def test_the_command_line_knows_the_flags(tmp_path):
+    (tmp_path / "changed.py").write_text(JOB)
+    root = Path(__file__).parents[3]
+    done = subprocess.run(
+        [sys.executable, "-m", "weir", "plan", "changed.py", "--from-savepoint", str(tmp_path / "none")],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "there is no savepoint or checkpoint at" in done.stderr

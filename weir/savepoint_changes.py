@@ -1,0 +1,157 @@
+"""What becomes of each step's state when a changed job starts from a checkpoint: the answer of ``weir plan``.
+
+What is refused here is refused by the start: both ask :func:`weir.savepoint_fit.fitted_to`, and the operators
+(``Operator.check_restored``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from weir.errors import CheckpointError, WeirError
+from weir.graph import LogicalGraph, Node
+from weir.operators.base import Json, OperatorContext
+from weir.operators.registry import create_operator
+from weir.protocol.manifest import Manifest
+from weir.savepoint_fit import fitted_to, with_names_of
+from weir.stored_aggregates import fitted_layouts
+
+
+class Verdict(Enum):
+    """What becomes of the state of a step."""
+
+    KEPT = "kept"
+    #: It goes on, and not all of it is as it was.
+    CONVERTED = "converted"
+    EMPTY = "begins empty"
+    DROPPED = "dropped"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One step of the job, or of the checkpoint."""
+
+    step: str
+    verdict: Verdict
+    reason: str = ""
+
+
+def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool) -> list[StepChange]:
+    """What becomes of each step that has state now or had state then; none that is REFUSED: the job would start.
+
+    Args:
+        graph: the job, as it was written.
+        manifest: of a savepoint, or of a checkpoint of a running job.
+        allow_dropped: as the start would be told.
+    """
+    try:
+        told = with_names_of(graph, manifest)
+    except CheckpointError as error:
+        return [StepChange(graph.name, Verdict.REFUSED, str(error))]
+    restored = _restored(told)
+    changes = [
+        change
+        for node in graph.nodes
+        if (change := _change(graph, node, told, restored.get(node.name, {}), allow_dropped=allow_dropped))
+    ]
+    refused = {change.step for change in changes if change.verdict is Verdict.REFUSED}
+    steps = {node.name for node in graph.nodes}
+    for step in sorted({*restored, *(name.partition("/")[0] for name in told.state_ids)} - steps):
+        verdict = Verdict.DROPPED if allow_dropped else Verdict.REFUSED
+        mend = (
+            ""
+            if allow_dropped
+            else "; name it in renamed_from= of a step, or let it go with --allow-dropped-state"
+        )
+        changes.append(StepChange(step, verdict, f"the job has no such step{mend}"))
+        refused |= set() if allow_dropped else {step}
+    if not refused:
+        # What is said of the whole job, such as its key groups.
+        try:
+            fitted_to(graph, manifest, allow_dropped=allow_dropped)
+        except CheckpointError as error:
+            changes.append(StepChange(graph.name, Verdict.REFUSED, str(error)))
+    return changes
+
+
+def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
+    """By step: what its subtasks told the checkpoint."""
+    found: dict[str, dict[int, Json]] = {}
+    for part in manifest.parts:
+        for step, value in part.operators.items():
+            if value is not None:
+                kept = found.setdefault(step, {})
+                index = part.subtask.subtask_index
+                kept[-1 - len(kept) if index in kept else index] = value
+    return found
+
+
+def _change(
+    graph: LogicalGraph, node: Node, manifest: Manifest, kept: dict[int, Json], *, allow_dropped: bool
+) -> StepChange | None:
+    step = node.name
+    had_state = any(name.partition("/")[0] == step for name in manifest.state_ids)
+    if not node.states and not kept and not had_state:
+        return None
+    if not kept and not had_state:
+        return StepChange(step, Verdict.EMPTY, "the checkpoint has no such step")
+    notes = [f"was called {graph.renamed[step]}"] if graph.renamed.get(step) else []
+    alone = _only(graph, step, manifest)
+    try:
+        fitted = fitted_layouts(graph, alone, allow_dropped=allow_dropped).get(step)
+        laid_out, _ = fitted_to(graph, alone, allow_dropped=allow_dropped)
+        _check_operator(laid_out, step, kept)
+    except WeirError as error:
+        return StepChange(step, Verdict.REFUSED, str(error).removeprefix(f"step {step!r}: "))
+    if fitted is not None and fitted.added:
+        notes.append(f"{', '.join(fitted.added)}: begins at its first value, also for keys that there are")
+    if fitted is not None and fitted.dropped:
+        notes.append(f"{', '.join(fitted.dropped)}: dropped")
+    had = {name for name in manifest.state_ids if name.partition("/")[0] == step}
+    now = set(laid_out.node(step).states.values())
+    if had and (begun := _shown(step, now - had)):
+        notes.append(f"{begun}: begins empty")
+    if gone := _shown(step, had - now):
+        notes.append(f"{gone}: dropped")
+    return StepChange(step, Verdict.CONVERTED if notes else Verdict.KEPT, "; ".join(notes))
+
+
+def _shown(step: str, states: set[str]) -> str:
+    return ", ".join(sorted(name.removeprefix(f"{step}/") for name in states))
+
+
+def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:
+    """What the checkpoint has of one step: what is wrong with others is said of them."""
+    parts = tuple(
+        replace(part, operators={name: value for name, value in part.operators.items() if name == step})
+        for part in manifest.parts
+    )
+    return replace(
+        manifest,
+        parts=parts,
+        max_parallelism=graph.max_parallelism,
+        routing={},
+        state_ids={
+            name: number for name, number in manifest.state_ids.items() if name.partition("/")[0] == step
+        },
+        layouts={name: layout for name, layout in manifest.layouts.items() if name == step},
+    )
+
+
+def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json]) -> None:
+    node = graph.node(step)
+    if node.is_source or not kept or not node.states:
+        return
+    context = OperatorContext(
+        graph.name,
+        step,
+        0,
+        0,
+        node.parallelism,
+        graph.max_parallelism,
+        restored=kept,
+        schema=node.schema,
+    )
+    create_operator(node.spec).check_restored(context)
