@@ -98,7 +98,7 @@ class DeduplicateOperator(InTimeOperator):
     def _codec(self) -> dict[str, Json]:
         return {
             "keys": list(self._spec.key_columns),
-            "key_forms": self._key_forms,
+            **({"key_forms": self._key_forms} if any(self._key_forms) else {}),
             "states": self._times.forms(),
         }
 

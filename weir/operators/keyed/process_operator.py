@@ -124,7 +124,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
     def _codec(self) -> dict[str, Json]:
         codec = {
             "keys": list(self._spec.key_columns),
-            "key_forms": self._key_forms,
+            **({"key_forms": self._key_forms} if any(self._key_forms) else {}),
             "states": self._times.forms(),
         }
         return codec | {"timers": TIMERS_FORM} if self._spec.has_timers else codec

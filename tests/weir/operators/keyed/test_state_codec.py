@@ -142,7 +142,6 @@ def test_a_users_states_and_key_columns_are_checked():
         "version": 1,
         "codec": {
             "keys": ["k"],
-            "key_forms": [None],
             "states": {"total": {"kind": "value", "type": "int64"}},
         },
     }
