@@ -13,6 +13,7 @@ from weir.errors import CheckpointError, WeirError
 from weir.graph import LogicalGraph, Node
 from weir.operators.base import Json, OperatorContext
 from weir.operators.registry import create_operator
+from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
 from weir.savepoint_fit import fitted_to, with_names_of
 from weir.stored_aggregates import fitted_layouts
@@ -81,7 +82,7 @@ def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
     found: dict[str, dict[int, Json]] = {}
     for part in manifest.parts:
         for step, value in part.operators.items():
-            if value is not None:
+            if value is not None and not is_times_key(step):
                 kept = found.setdefault(step, {})
                 index = part.subtask.subtask_index
                 kept[-1 - len(kept) if index in kept else index] = value

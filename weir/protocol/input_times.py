@@ -33,6 +33,11 @@ def is_times_key(name: str) -> bool:
     return name.endswith(_SUFFIX)
 
 
+def step_of(name: str) -> str:
+    """The step of which :func:`times_key` made a name."""
+    return name.removesuffix(_SUFFIX)
+
+
 def times_to_json(shown_ms: int, channels: Iterable[tuple[ChannelId, int]]) -> Any:
     """See the module. Channels that have come to nothing yet, or to the end of time, are left out."""
     inputs = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
-from weir.protocol.input_times import is_times_key
+from weir.protocol.input_times import is_times_key, step_of, times_key
 from weir.protocol.manifest import Json, Manifest
 from weir.protocol.routing import RoutingTable, initial_table
 
@@ -86,6 +86,8 @@ def renamed(manifest: Manifest, steps: Mapping[str, str], states: Mapping[str, s
         taken[then] = now
 
     def step(name: str) -> str:
+        if is_times_key(name):
+            return times_key(taken.get(step_of(name), step_of(name)))
         return taken.get(name, name)
 
     state_ids = {}

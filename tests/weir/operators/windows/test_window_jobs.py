@@ -98,7 +98,7 @@ def test_a_job_with_other_windows_does_not_read_the_state():
         savepoint = job.savepoint()
     for window, aggregates, message in (
         (weir.tumbling(20), {}, "has window"),
-        (weir.tumbling(10), {"rows": weir.count()}, "has aggregates"),
+        (weir.tumbling(10), {"rows": weir.count()}, "holds aggregates that the job has not got: total=sum"),
     ):
         with pytest.raises(WeirError, match=message):
             testing.start(flow_of(window, **aggregates), {"events": []}, from_savepoint=savepoint)
