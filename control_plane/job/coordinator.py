@@ -23,7 +23,7 @@ from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from control_plane.record.record_writer import RecordWriter
 from control_plane.rescale.rescaler import Rescaler
-from control_plane.web.totals import totals_view
+from control_plane.web.totals import late_text, totals_view
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
 from weir.entry_point import REPEATED_LOGGER
@@ -251,7 +251,8 @@ class Coordinator:
 
     def _counted(self, state: JobState) -> str:
         totals = totals_view(self._job, self._rejects.totals, self._checkpointer.latest)
-        return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out"
+        late = late_text(totals.rows_late)
+        return f"{state.value.lower()}: {totals.events_in:,} events in, {totals.events_out:,} out{late}"
 
     async def _keep_end(self, state: JobState) -> None:
         """The process may end with the job, and what it has not written down its successor would take up again."""

@@ -11,6 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from control_plane.web.totals import late_text
 from control_plane.web.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
 from weir.subtask_names import in_step
 from weir.types import SubtaskId
@@ -75,7 +76,8 @@ def line(moment: Moment) -> str:
     if (status.waiting_for or status.cause) and status.state not in _FAILURES:
         parts[0] += f" ({status.waiting_for or status.cause})"
     parts += _waits(status)
-    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s")
+    late = late_text(status.totals.rows_late)
+    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s{late}")
     if moment.checkpoint is not None:
         parts.append(_checkpoint(moment.checkpoint, moment.now_ms))
     if moment.rescale is not None and moment.rescale.phase not in _ENDED_PHASES:
@@ -115,6 +117,8 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         yield "waits", Text(told, "yellow")
     totals = status.totals
     yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
+    if totals.rows_late:
+        yield "late", Text(late_text(totals.rows_late)[2:], "yellow")
     for item in status.rejected:
         yield "rejected", Text(_rejected(item), "yellow")
     if moment.checkpoint is not None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from control_plane.composition import ControlPlane
-from control_plane.web.totals import known_distinct_keys, totals_view
+from control_plane.web.totals import known_distinct_keys, late_text, totals_view
 from control_plane.web.views import (
     InputQueueView,
     InputWatermarkView,
@@ -199,6 +199,7 @@ def outcome(status: StatusView, missed: str = "") -> dict[str, str]:
     totals = status.totals
     rejected = f", {totals.events_rejected:,} rejected" if totals.events_rejected else ""
     rejected += f", {totals.rows_put_aside:,} put aside" if totals.rows_put_aside else ""
+    rejected += late_text(totals.rows_late)
     where = "".join(
         f"; the first of {item.step}: {_first(item)}" for item in status.rejected if item.first_reason
     )

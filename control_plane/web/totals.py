@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.running_job import RunningJob
@@ -42,11 +43,26 @@ def totals_view(job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoi
         events_out=counts.events_out,
         events_rejected=sum(item.rejected for item in rejected if item.is_source),
         rows_put_aside=sum(item.rejected for item in rejected if not item.is_source),
+        rows_late=late_rows(reports.values()),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
         events_per_second=round(read / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
     )
+
+
+def late_rows(reports: Iterable[control_pb2.SubtaskReport]) -> dict[str, int]:
+    """Rows that each step has dropped because they came too late, of those that have dropped any."""
+    found = Counter[str]()
+    for report in reports:
+        for late in report.late:
+            found[late.step] += late.rows
+    return dict(sorted(found.items()))
+
+
+def late_text(rows_late: Mapping[str, int]) -> str:
+    """What is said of them in a line; empty if there are none."""
+    return "".join(f", {rows:,} late at {step}" for step, rows in rows_late.items())
 
 
 def known_distinct_keys(reports: Iterable[control_pb2.SubtaskReport]) -> int | None:

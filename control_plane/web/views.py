@@ -95,6 +95,9 @@ class TotalsView(BaseModel):
     rows_put_aside: int = Field(
         0, description="rows that made a step raise; they are in its dead-letter files"
     )
+    rows_late: dict[str, int] = Field(
+        {}, description="by step: rows that it dropped because they came too late"
+    )
     distinct_keys: int | None = Field(
         description="keys that aggregates have met; null: no step counts its keys (a KeyedProcess does not)"
     )

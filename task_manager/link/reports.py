@@ -32,6 +32,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         records_in=progress.records_in,
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,
+        late=[control_pb2.LateRows(step=step, rows=rows) for step, rows in progress.late],
         rejected=map(_rejected_to_proto, progress.rejected),
         queue_depth=queue_depth,
         busy_us=int(progress.busy_s * 1e6),

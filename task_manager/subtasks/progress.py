@@ -72,6 +72,8 @@ class SubtaskProgress:
     records_rejected: int = 0
     #: Rows that windows dropped because they came too late.
     records_late: int = 0
+    #: The same, by step.
+    late: Sequence[tuple[str, int]] = ()
     #: Of its source and its steps.
     rejected: Sequence[Rejects] = ()
     busy_s: float = 0.0

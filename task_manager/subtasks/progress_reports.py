@@ -5,6 +5,7 @@ from __future__ import annotations
 from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress
 from task_manager.subtasks.rejects import rejects_of
 from task_manager.subtasks.running import RunningSubtask
+from weir.operators.late_rows import late_rows_of
 
 
 def current_progress(running: RunningSubtask) -> SubtaskProgress:
@@ -25,9 +26,8 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
     kept.inputs = progress.inputs = running.subtask.input_watermarks()
-    kept.records_late = progress.records_late = sum(
-        getattr(operator, "late_rows", 0) for operator in running.chain.operators
-    )
+    progress.late = late_rows_of(running.chain)
+    kept.records_late = progress.records_late = sum(rows for _, rows in progress.late)
     counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
     known = [count for count in counts if count is not None]
     kept.distinct_keys = progress.distinct_keys = sum(known) if known else None

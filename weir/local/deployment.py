@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, Sourc
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
+from weir.operators.late_rows import late_rows_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.input_times import InputTimes, restored_times, times_key
 from weir.protocol.routing import RoutingTable
@@ -120,6 +122,14 @@ class Deployment:
             subtask.go_on_in_time(self._restored_times(subtask.subtask))
         for source in self.sources:
             source.begin()
+
+    @property
+    def late_rows(self) -> dict[str, int]:
+        """By step: rows that it has dropped because they came too late."""
+        found = Counter[str]()
+        for subtask in self.subtasks:
+            found.update(dict(late_rows_of(subtask.chain)))
+        return dict(sorted(found.items()))
 
     def _times_key(self, subtask: SubtaskId) -> str:
         return times_key(self._parts.graph.stage(subtask.stage_index).nodes[0].name)

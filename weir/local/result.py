@@ -93,10 +93,13 @@ class Result:
         dead_letters: Sequence[DeadLetter],
         *,
         was_stopped: bool = False,
+        late_rows: Mapping[str, int] | None = None,
     ) -> None:
         self._collections = collections
         #: Records that sources could not read.
         self.dead_letters = list(dead_letters)
+        #: By step: rows that it dropped because they came too late.
+        self.late_rows = dict(late_rows or {})
         #: The run was stopped before its inputs had ended.
         self.was_stopped = was_stopped
 
@@ -119,7 +122,8 @@ class Result:
 
     def __repr__(self) -> str:
         rows = ", ".join(f"{step}: {found.rows} rows" for step, found in self._collections.items())
-        return f"<weir Result, {rows or 'nothing collected'}, {len(self.dead_letters)} dead letters>"
+        late = "".join(f", {count:,} late at {step}" for step, count in self.late_rows.items())
+        return f"<weir Result, {rows or 'nothing collected'}, {len(self.dead_letters)} dead letters{late}>"
 
 
 def rows_of(collections: Mapping[str, Collection], step: str) -> Rows:

@@ -98,7 +98,7 @@ def run(
             dead_letters = read_dead_letters(deployment.dead_letters)
         if errors:
             raise errors[0]
-        return Result(collections, dead_letters, was_stopped=was_stopped)
+        return Result(collections, dead_letters, was_stopped=was_stopped, late_rows=deployment.late_rows)
 
 
 def _checked_names(collect: object) -> set[str]:

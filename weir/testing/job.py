@@ -269,9 +269,10 @@ class RunningJob:
             for one in pushed:
                 one.ended = True
         with self._generations.failing():
-            read_all(self._generations.deployment, self.clock, lambda: False, self._sleep)
+            deployment = self._generations.deployment
+            read_all(deployment, self.clock, lambda: False, self._sleep)
             self._generations.finish()
-        return Result(self._collections, self.dead_letters)
+        return Result(self._collections, self.dead_letters, late_rows=deployment.late_rows)
 
     def stop(self) -> None:
         """End the job as it is: nothing more is delivered. Called at the end of ``with``."""

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from control_plane.terminal.follow import Lines, Rate
 from control_plane.terminal.follow_view import Moment, line, screen
+from control_plane.web.status_views import outcome
+from control_plane.web.totals import late_rows
 from control_plane.web.views import (
     CheckpointView,
     RescaleView,
@@ -21,6 +23,7 @@ from control_plane.web.views import (
     TotalsView,
 )
 from experiments.ports import free_port
+from weir.rpc import control_pb2
 
 
 def status(state="RUNNING", events_in=12_345, **more):
@@ -231,3 +234,15 @@ def test_a_control_plane_that_is_followed(terminal, tmp_path):
     assert "CANCELLED" in text
     assert "stopping: cancelling job" in text, "log lines are there too"
     assert ("waiting_for_task_managers (" in text) is not terminal
+
+
+def test_rows_that_came_too_late_are_told_by_step():
+    reports = [
+        control_pb2.SubtaskReport(late=[control_pb2.LateRows(step="windows", rows=rows)])
+        for rows in (1_200, 34)
+    ]
+    shown = status(state="FINISHED")
+    shown.totals.rows_late = late_rows([*reports, control_pb2.SubtaskReport()])
+    assert shown.totals.rows_late == {"windows": 1_234}
+    assert "1,234 late at windows" in line(Moment(shown, 0.0, 10_000))
+    assert ", 1,234 late at windows, in" in outcome(shown)["summary"]

@@ -40,7 +40,9 @@ def test_a_left_row_that_was_late_is_not_told_without_its_partner(restarts):
         job.push("left", [{"id": 3, "key": "a", "at": 100}])
         for name in ("left", "right"):
             job.push(name, [{"id": 4, "key": "b", "at": 3_000}])
-        assert sorted(row["id"] for row in job.finish()["out"].to_dicts()) == [1, 2, 4]
+        result = job.finish()
+        assert sorted(row["id"] for row in result["out"].to_dicts()) == [1, 2, 4]
+        assert result.late_rows == {"joined": 1}
 
 
 @pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])

@@ -226,6 +226,17 @@ class Ready(weir.WatermarkGenerator):
         return max(batch.column("at_ms").to_pylist())
 
 
+def test_a_run_says_how_many_rows_were_late(tmp_path):
+    write(tmp_path, "jsonl", 0, rows_of(0))
+    flow = weir.Dataflow("logs")
+    logs = flow.source("logs", source(tmp_path, "jsonl"), event_time="at_ms", watermark=strategy())
+    counts = logs.key_by("server").window(weir.tumbling("10ms")).aggregate("counts", n=weir.count())
+    result = weir.run(counts)
+    counted = sum(row["n"] for row in result["counts"].to_dicts())
+    assert result.late_rows == {"counts": ROWS - counted}
+    assert f"{ROWS - counted} late at counts" in repr(result)
+
+
 def test_each_file_has_a_generator_of_its_own(tmp_path):
     for server in range(FILES):
         write(tmp_path, "jsonl", server, rows_of(server, sorted(times_of(server))))
