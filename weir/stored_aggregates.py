@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import pyarrow as pa
 
@@ -31,7 +32,7 @@ from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 #: Of an aggregate that was dropped.
-_NOTHING = "dropped"
+_NOTHING: Final = "dropped"
 
 
 def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:

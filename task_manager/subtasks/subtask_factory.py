@@ -140,7 +140,7 @@ class SubtaskFactory:
             ports.checkpoints,
             progress,
             self._errors,
-            key := times_key(nodes[0].name),
+            key := times_key(stage.nodes[0].name),
             restored_times(self._state.restored(subtask, key), subtask.subtask_index, stage.subtask_indices),
         )
         if not stage.is_source:
