@@ -117,7 +117,7 @@ class SourcePosition(SourceCounts):
         if not self.times_ms and self.told_ms == WATERMARK_MIN_MS:
             return {}
         times = [[numbers[p], at] for p, at in self.times_ms.items() if at != WATERMARK_MIN_MS]
-        return {"times_ms": times, "told_ms": time_to_json(self.told_ms)}
+        return {"times_ms": sorted(times), "told_ms": time_to_json(self.told_ms)}
 
 
 def time_to_json(time_ms: int) -> Json:

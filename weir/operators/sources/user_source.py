@@ -25,7 +25,7 @@ from weir.specs import UserSourceSpec
 #: How soon, and how late, a split that has nothing is asked again.
 _WAIT_US_MIN, _WAIT_US_MAX = 5_000, 500_000
 #: Of so many turns one goes by the order of splits alone: one that stays behind does not stop the others.
-_TURNS_OF_THE_LAST = 4
+_TURNS_OF_THE_LAST = 32
 
 
 @dataclass

@@ -245,3 +245,16 @@ def test_each_file_has_a_generator_of_its_own(tmp_path):
     logs = flow.source("logs", source(tmp_path, "jsonl"), event_time="at_ms", watermark=watermark)
     counts = logs.key_by("server").window(weir.tumbling("1s")).aggregate("counts", n=weir.count())
     assert sum(row["n"] for row in weir.run(counts)["counts"].to_dicts()) == FILES * ROWS
+
+
+def test_the_form_of_times_in_a_snapshot(tmp_path):
+    write(tmp_path, "jsonl", 0, rows_of(0, [100, 300, 200]))
+    write(tmp_path, "jsonl", 1, rows_of(1, [150]))
+    reading = Reading(spec_of(tmp_path, "jsonl"))
+    reading.poll(2)
+    snapshot = reading.stop()
+    assert {name: snapshot[name] for name in ("version", "times_ms", "told_ms")} == {
+        "version": 1,
+        "times_ms": [[0, 300], [1, 150]],
+        "told_ms": 150,
+    }

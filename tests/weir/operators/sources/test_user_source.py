@@ -326,3 +326,46 @@ def test_mistakes_of_the_author_are_told():
 
     with pytest.raises(GraphError, match="source source: the rows have no column 'id', only name"):
         Run(spec(lacking)).read()
+
+
+class Backlog(weir.Source):
+    """Two splits; one has twenty times as many rows an hour."""
+
+    def splits(self):
+        return ["dense", "sparse"]
+
+    def read(self, split, position):
+        step = 1 if split == "dense" else 20
+        for at in range(position or 0, 2_000, 10 * step):
+            yield [{"id": at + n * step} for n in range(10)], at + 10 * step
+
+
+def test_the_split_that_is_behind_is_read_first():
+    run = Run(spec(Backlog, event_time="id"))
+    furthest = {}
+    apart = 0
+    while not (polled := run.poll()).finished:
+        if polled.batch is not None:
+            times = polled.batch["id"].to_pylist()
+            furthest["sparse" if times[1] - times[0] == 20 else "dense"] = times[-1]
+        if len(furthest) == 2 and run.times[-1] < 1_500:
+            apart = max(apart, abs(furthest["sparse"] - furthest["dense"]))
+    assert apart <= 800, "in turn the sparse split would be at its end when the dense one is at its beginning"
+
+
+def test_a_split_that_stays_behind_does_not_stop_the_others():
+    def read_all():
+        class Stuck(weir.Source):
+            def splits(self):
+                return ["stuck", "goes on"]
+
+            def read(self, split, position):
+                for number in range(1_000):
+                    yield [{"id": 1 if split == "stuck" else 10 + number}], number
+
+        run = Run(spec(Stuck, event_time="id"))
+        for _ in range(400):
+            run.poll()
+        return run.ids
+
+    assert max(read_all()) >= 15
