@@ -1,7 +1,7 @@
 """A form of expressions of its own, which says what they do and not how a version of Polars shows them.
 
 Persisted: checkpoints have it of the conditions of aggregates. Where they are known here, names of Weir stand for those
-of Polars; ``tests/weir/specs/test_canonical.py`` has golden texts.
+of Polars; ``tests/weir/test_canonical_expressions.py`` has golden texts.
 """
 
 from __future__ import annotations

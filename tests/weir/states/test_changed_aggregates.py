@@ -173,8 +173,7 @@ def windows_of(kind, rows):
     return found
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "all rows"])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize(("kind", "keyed"), [*((kind, True) for kind in WINDOWS), ("tumbling", False)])
 @pytest.mark.parametrize("change", CHANGES, ids=IDS)
 def test_windows(change, kind, keyed, tmp_path):
     has_parts = {"users", "about"} & {*change.before, *change.after}
