@@ -40,6 +40,8 @@ from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")
 
+#: A checkpoint that has waited so long is told of in ``/status``.
+_WAITS_LONG_MS = 1000
 #: While there is nothing new to put into a checkpoint, one is made after so many intervals, or after so many ms.
 _CALM_INTERVALS, _CALM_INTERVAL_MS_MAX = 5, 10_000
 
@@ -174,6 +176,11 @@ class Checkpointer:
         record, actions = result
         self._carry_out_all(actions)
         return record
+
+    @property
+    def waits_for(self) -> str:
+        """What the checkpoint that is being made waits for; empty: there is none, or not for long yet."""
+        return self.machine.waits_for_text(self._now_ms, _WAITS_LONG_MS)
 
     def view(self, record: model.CheckpointRecord) -> CheckpointView:
         """A checkpoint for people, with times of the wall clock."""

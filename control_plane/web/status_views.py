@@ -64,6 +64,7 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         restart_cause=machine.restart_cause,
         latest_checkpoint=control_plane.checkpointer.latest_id,
         latest_checkpoint_path=control_plane.checkpointer.kept.latest_place,
+        checkpoint_waits_for=control_plane.checkpointer.waits_for,
         fingerprint=job.identity.fingerprint,
         started_ms=_ms(job.started_us),
         ended_ms=_ms(job.ended_us),

@@ -139,6 +139,9 @@ class StatusView(BaseModel):
     restart_cause: str = Field("", description="why the job started again last")
     latest_checkpoint: int | None = Field(None, description="what a restart begins with")
     latest_checkpoint_path: str = Field("", description="where it is: for --from-checkpoint and weir plan")
+    checkpoint_waits_for: str = Field(
+        "", description="what the checkpoint that is being made waits for, if that takes longer than a second"
+    )
     fingerprint: str
     started_ms: int | None = None
     ended_ms: int | None = None

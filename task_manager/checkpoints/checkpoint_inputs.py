@@ -7,15 +7,16 @@ senders' credits bound it; what is recorded is bounded here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
-from task_manager.exchange.deliveries import Delivery, RowsWanted, take_rows
+from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted, take_rows
+from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock
-from weir.protocol.alignment import BarrierAligner
-from weir.records import InputRows, batch_bytes
+from weir.protocol.alignment import BarrierAligner, Step
+from weir.records import Barrier, EndOfStream, InputRows, RouteMarker, batch_bytes
 from weir.types import ChannelId
 
 #: Rows that a barrier may overtake; more, and the checkpoint fails.
@@ -46,11 +47,6 @@ class CheckpointInputs:
         """Whether nothing is put aside or recorded, and nothing is left of what was: elements come as they are."""
         return self.aligner.checkpoint_id == 0 and not self._ready
 
-    @property
-    def is_overdue(self) -> bool:
-        """Whether the first barrier has waited too long."""
-        return self.overdue_s != float("inf") and self._clock.monotonic_s() >= self.overdue_s
-
     def next_ready(self) -> Delivery | None:
         """The next of what was put aside earlier."""
         return self._ready.popleft() if self._ready else None
@@ -61,6 +57,60 @@ class CheckpointInputs:
             return delivery
         self._ready.append(delivery)
         return self._ready.popleft()
+
+    def put_first(self, delivery: Delivery) -> None:
+        """Keep the rest of a batch that is taken in parts: it comes next."""
+        self._ready.appendleft(delivery)
+
+    def put_last(self, delivery: Delivery) -> None:
+        """Keep rows that come before all that arrives, after those that were put here before."""
+        self._ready.append(delivery)
+
+    @property
+    def waiting(self) -> Sequence[Delivery]:
+        """What was put aside earlier, in order."""
+        return self._ready
+
+    def pull(self, inbox: Inbox) -> bool:
+        """Take what lies in the inbox after what was put aside; whether barriers may overtake all of it.
+
+        Not where inputs are being added or their key groups move: what comes after that is taken as it comes.
+        """
+        self._ready.extend(inbox.take_all())
+        return not any(isinstance(item.element, ChannelOpened | RouteMarker) for item in self._ready)
+
+    def newest_barrier(self) -> Delivery | None:
+        """The first barrier, among what was put aside, of the newest checkpoint; None: of one that is over."""
+        newest: Delivery | None = None
+        newest_id = max(self.aligner.checkpoint_id, self.aligner.ended_id + 1) - 1
+        for item in self._ready:
+            if isinstance(item.element, Barrier) and item.element.checkpoint_id > newest_id:
+                newest, newest_id = item, item.element.checkpoint_id
+        return newest
+
+    def overtake_waiting(self, checkpoints: Checkpoints) -> Step:
+        """After :meth:`overtake`: record all that waits before the missing barriers, and take those that wait.
+
+        Returns:
+            What the last of these barriers, or of the ends of inputs among them, leads to.
+        """
+        step, left = Step.GO_ON, deque[Delivery]()
+        checkpoint_id = self.aligner.checkpoint_id
+        for item in self._ready:
+            if isinstance(item.element, pa.RecordBatch):
+                if item.in_checkpoint != checkpoint_id and self.aligner.records(item.channel):
+                    self.record(item.channel, item.element, checkpoints)
+                    item.in_checkpoint = checkpoint_id
+            elif isinstance(item.element, Barrier):
+                if step is Step.GO_ON and item.element.checkpoint_id == checkpoint_id:
+                    step = self.aligner.barrier(item.channel, checkpoint_id)
+                item.release()
+                continue
+            elif isinstance(item.element, EndOfStream) and step is Step.GO_ON:
+                step = self.aligner.end(item.channel)
+            left.append(item)
+        self._ready = left
+        return step
 
     def ready_rows(
         self,

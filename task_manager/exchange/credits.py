@@ -94,6 +94,11 @@ class CreditGate:
         return max(0, int(self._rows_max) - self._rows)
 
     @property
+    def rows_max(self) -> int:
+        """How many rows may be in flight, as the receiver is measured."""
+        return max(1, int(self._rows_max))
+
+    @property
     def rows(self) -> int:
         """Rows in flight."""
         return self._rows

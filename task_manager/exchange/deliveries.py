@@ -33,6 +33,19 @@ class Delivery:
     release: Callable[[], None]
     #: About how many bytes a batch occupies, for metrics.
     size_bytes: int = 0
+    #: The checkpoint that holds these rows already, because its barrier has overtaken them; 0: none.
+    in_checkpoint: int = 0
+
+    def split(self, rows: int) -> Delivery:
+        """Keep the first rows of a batch that has more; returns the others, which now have its credit."""
+        batch = self.element
+        assert isinstance(batch, pa.RecordBatch)
+        first_bytes = self.size_bytes * rows // batch.num_rows
+        rest = Delivery(
+            self.channel, batch.slice(rows), self.release, self.size_bytes - first_bytes, self.in_checkpoint
+        )
+        self.element, self.release, self.size_bytes = batch.slice(0, rows), no_release, first_bytes
+        return rest
 
 
 def no_release() -> None:

@@ -67,11 +67,23 @@ class Inbox:
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
         self.borrows = False
         self._lender: Lender | None = None
+        #: When each barrier that lies here came, monotonic seconds, oldest first.
+        self.barriers_s: deque[float] = deque()
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
         self.busy_share = 1.0
 
     def __len__(self) -> int:
         return len(self._elements)
+
+    def take_all(self) -> list[Delivery]:
+        """Take everything that is here, in order; never waits."""
+        with self._condition:
+            taken = list(self._elements)
+            self._elements.clear()
+            self.barriers_s.clear()
+            self._heard[1].clear()
+            self._gathered = 0
+            return taken
 
     @property
     def is_lent(self) -> bool:
@@ -108,6 +120,7 @@ class Inbox:
             watermarks[delivery.channel] = self._clock.monotonic_s()
         elif isinstance(delivery.element, Barrier):
             barriers.add(delivery.channel)
+            self.barriers_s.append(self._clock.monotonic_s())
 
     def _is_wave_here(self) -> bool:
         watermarks, barriers = self._heard
@@ -260,7 +273,12 @@ class Inbox:
                 condition.wait(timeout_s)
             self._woken = False
             self._gathered -= 1
-            return self._elements.popleft() if self._elements else None
+            if not self._elements:
+                return None
+            delivery = self._elements.popleft()
+            if self.barriers_s and isinstance(delivery.element, Barrier):
+                self.barriers_s.popleft()
+            return delivery
         finally:
             condition.release()
 

@@ -54,6 +54,8 @@ class Output:
         self.batches = 0
         #: Seconds spent waiting for credit.
         self.waited_s = 0.0
+        #: More rows than are wanted wait for credit, as of the last look.
+        self.is_over = False
 
     def consumers(self, edge: Edge) -> list[int]:
         """Subtask indices to which an edge leads now."""
@@ -70,9 +72,9 @@ class Output:
         return sum(writer.bytes_sent for edge in self._edges for writer in edge.writers)
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Send a batch on every edge of the chain's end; waits while a whole batch has no credit.
+        """Send a batch on every edge of the chain's end; waits before it while earlier rows hold it up.
 
-        That is back-pressure.
+        That is back-pressure. A subtask that can do something else meanwhile calls :meth:`has_room` first.
         """
         self._emit(self._main, batch)
 
@@ -81,13 +83,15 @@ class Output:
         if len(self._main) != 1:
             self.emit(batch.take(plain_array(rows)))
             return
+        self._await_room()
         self.rows += len(rows)
         self.batches += 1
         self._main[0].add_picked(batch, rows)
-        self._settle(lambda writer: not writer.is_full)
+        self._send()
 
     def emit_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
         """As :meth:`emit`, rows of a block of which the others come later: the end of them is not part of it."""
+        self._await_room()
         self.rows += end - first
         self.batches += 1
         all_left = True
@@ -96,7 +100,7 @@ class Output:
         if all_left:
             self._is_clear = self._is_all_sent()
         else:
-            self._settle(lambda writer: not writer.is_full)
+            self._send()
 
     def divide_ahead(self, block: pa.RecordBatch) -> None:
         """Divide a block of which :meth:`emit_ahead` will send the rows; called while there is nothing to send."""
@@ -111,22 +115,24 @@ class Output:
 
     def emit_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`emit`, of rows that lack a column."""
+        self._await_room()
         self.rows += batch.num_rows
         self.batches += 1
         for edge in self._main:
             edge.add_late(batch, late)
-        self._settle(lambda writer: not writer.is_full)
+        self._send()
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
         """As :meth:`emit`, on the edges of a side output."""
         self._emit(self._sides[output], batch)
 
     def _emit(self, edges: Sequence[OutputEdge], batch: pa.RecordBatch) -> None:
+        self._await_room()
         self.rows += batch.num_rows
         self.batches += 1
         for edge in edges:
             edge.add(batch)
-        self._settle(lambda writer: not writer.is_full)
+        self._send()
 
     def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
         """Queue a control element on every channel, after all rows; does not wait.
@@ -204,6 +210,44 @@ class Output:
         for edge in self._edges:
             for writer in edge.writers:
                 writer.channel.close()
+
+    def has_room(self) -> bool:
+        """Whether rows may come without that they wait; sends what has credit by now."""
+        if self.is_over:
+            self._send()
+        return not self.is_over
+
+    def wait_for_room(self, timeout_s: float) -> None:
+        """Sleep until a release or a command comes, as what was sent last has to wait."""
+        began_s = self._clock.monotonic_s()
+        if self.is_held:
+            self.let_go()
+        self._wait(min(timeout_s, _WAIT_S))
+        self.waited_s += self._clock.monotonic_s() - began_s
+
+    def send_rest(self) -> bool:
+        """Send what has credit; whether everything has left. :meth:`wait_for_room` until then."""
+        self.is_held = False
+        now_s = self._clock.monotonic_s()
+        for edge in self._edges:
+            edge.pump(now_s, everything=True)
+        return self._is_all_sent()
+
+    def _await_room(self) -> None:
+        if self.is_over:
+            self._settle(lambda writer: not writer.holds_up)
+            self.is_over = False
+
+    def _send(self) -> None:
+        """Send what is due and has credit, and look whether too much is left."""
+        now_s = self._clock.monotonic_s()
+        is_over = False
+        for edge in self._edges:
+            edge.pump(now_s, holds=self.is_held)
+            for writer in edge.writers:
+                is_over = is_over or writer.holds_up
+        self.is_over = is_over
+        self._is_clear = not is_over and self._is_all_sent()
 
     def _settle(self, done: Callable[[ChannelWriter], bool], *, everything: bool = False) -> None:
         """Send until every writer is done, waiting for credit between tries."""

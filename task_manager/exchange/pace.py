@@ -191,6 +191,14 @@ class Pace:
         is_small = rows < SMALL_ROWS and rows < self.rows_max
         self.next_s = began_s + rest_s if is_small else 0.0
 
+    def held_up(self, now_s: float, waited_s: float) -> None:
+        """Note a wait for credit after the last rows, which has just ended."""
+        period_s = max(now_s - self._ended_s, waited_s, 1e-9)
+        share = min(period_s / _SHARE_S, 1.0)
+        self.busy_share += share * (waited_s / period_s - self.busy_share)
+        self._rows_per_s -= min(period_s / _RATE_S, 1.0) * self._rows_per_s
+        self._ended_s = now_s
+
     def _note_round(self, began_s: float) -> None:
         self._period_s += _PERIOD_WEIGHT * (min(began_s - self._began_s, 1.0) - self._period_s)
         self._began_s = began_s

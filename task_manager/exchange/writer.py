@@ -20,6 +20,7 @@ from task_manager.exchange.channels import Channel
 from weir.errors import WireLimitError
 from weir.records import (
     JOINED_BYTES,
+    Barrier,
     ControlElement,
     Element,
     EndOfStream,
@@ -40,6 +41,8 @@ class BatchPolicy:
     age_ms_max: float = float("inf")
     #: So do rows of this many bytes.
     bytes_max: float = float("inf")
+    #: A barrier that has waited longer for the credit of the rows before it takes them along without.
+    barrier_ms_max: float = float("inf")
 
     @property
     def whole_rows_max(self) -> int:
@@ -97,6 +100,8 @@ class ChannelWriter:
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
         self.deadline_s = float("inf")
         self.bytes_sent = 0
+        #: Since when a barrier waits here, on the monotonic clock; infinity: none does.
+        self._barrier_s = float("inf")
 
     @property
     def is_full(self) -> bool:
@@ -109,6 +114,11 @@ class ChannelWriter:
         if self._rows >= policy.rows_max or self._bytes >= policy.bytes_max:
             return True
         return self._rows > 0 and self.age_s(self._clock.monotonic_s()) * 1e3 > policy.age_ms_max
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether the subtask must not add more: it is full, or as many rows wait as may be in flight besides."""
+        return self._rows > 0 and (self._rows >= self.channel.gate.rows_max or self.is_full)
 
     @property
     def batch_bytes_max(self) -> int:
@@ -167,6 +177,8 @@ class ChannelWriter:
             self._arrivals.append((element.num_rows, now_s))
             self._append(element, size_bytes)
             return
+        if isinstance(element, Barrier):
+            self._barrier_s = min(self._barrier_s, self._clock.monotonic_s())
         self._pending.append(element)
 
     def send_at_once(self, batch: pa.RecordBatch, size_bytes: int) -> bool:
@@ -201,12 +213,16 @@ class ChannelWriter:
                 continue
             if not isinstance(head, _Waiting):
                 self._pending.popleft()
+                if isinstance(head, Barrier):
+                    self._barrier_s = float("inf")
                 self.channel.send(head)
                 continue
             has_control_behind = len(self._pending) > 1 and not isinstance(self._pending[-1], _Waiting)
             due = everything or has_control_behind or self.is_full or gate.idle or now_s >= self.deadline_s
             if not due or not self._send_rows():
-                break
+                if (now_s - self._barrier_s) * 1e3 < self._policy.barrier_ms_max:
+                    break
+                self._send_without_credit()
         gate.wake_on_release = bool(self._pending)
         # A release may have come before the flag was set: look once more.
         if gate.wake_on_release and gate.is_empty:
@@ -224,7 +240,7 @@ class ChannelWriter:
         self._pending.clear()
         self._arrivals.clear()
         self._rows = self._bytes = 0
-        self.deadline_s = float("inf")
+        self.deadline_s = self._barrier_s = float("inf")
         self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
         return elements
 
@@ -238,11 +254,16 @@ class ChannelWriter:
         for batch in batches:
             self._append(batch, None)
         while self._rows:
-            item = self._gather(self._rows, self._joined_bytes_max)
-            assert item is not None, "rows wait"
-            batch, size_bytes = self._cut(item)
-            self._check_size(size_bytes)
-            self._send(batch, size_bytes)
+            self._send_without_credit()
+
+    def _send_without_credit(self) -> None:
+        """Send one batch of leading rows."""
+        item = self._gather(self._rows, self._joined_bytes_max)
+        assert item is not None, "rows wait"
+        batch, size_bytes = self._cut(item)
+        self._check_size(size_bytes)
+        self._send(batch, size_bytes)
+        self._forget_arrivals(batch.num_rows)
 
     def _append(self, batch: pa.RecordBatch, size_bytes: int | None) -> None:
         """Put rows after those that wait."""
@@ -307,7 +328,7 @@ class ChannelWriter:
 
     def _forget_arrivals(self, rows: int) -> None:
         """The oldest rows were sent."""
-        while rows > 0:
+        while rows > 0 and self._arrivals:
             waiting, since_s = self._arrivals.popleft()
             rows -= waiting
         if rows < 0:

@@ -131,12 +131,15 @@ class SourceSubtask(Subtask):
         while True:
             while self._held_by:
                 self._poll(self._housekeeping())
+            if self._chain.output.is_over and not self._chain.output.has_room():
+                self._wait_for_room(self._housekeeping())
+                continue
             if self._drift is not None and not self._drift.may_read(self._watermark.time_ms):
                 self._wait_for_others(self._drift)
                 continue
             # naming_step by hand, as in the operator chain.
             try:
-                polled = self._reader.poll(self._rows_max)
+                polled = self._reader.poll(min(self._rows_max, self._parts.rows))
             except BaseException as error:
                 name_step(error, self._step)
                 raise

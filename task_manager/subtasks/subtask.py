@@ -23,6 +23,7 @@ from weir.errors import WeirError, kind_of
 from weir.operators.base import NEVER_US, Json
 from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import EventCounts
+from weir.protocol.part_rows import PartRows
 from weir.records import Barrier, EndOfStream, batch_bytes
 from weir.state.placement.placed_store import PlacedStore
 
@@ -45,6 +46,7 @@ class Subtask(ABC):
         self._on_change = parts.on_change
         self._checkpoints = parts.checkpoints
         self._pace = Pace(timers.batch_rows_max, timers.batch_timeout_ms, timers.gathering)
+        self._parts = PartRows(timers.batch_rows_max)
         self._upkeep = StateUpkeep(parts.chain, parts.progress, parts.clock, timers.state_flush_interval_ms)
         self._input_wait = InputWait(
             parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
@@ -108,6 +110,8 @@ class Subtask(ABC):
         self._change(SubtaskState.DEPLOYED)
         self._loop()
         self._count_output()
+        while not self._chain.output.send_rest():
+            self._wait_for_room(float("inf"))
         self._chain.output.finish()
         self._run_last_commands()
         self._deliver_last_part()
@@ -268,6 +272,7 @@ class Subtask(ABC):
         elapsed_s = self._clock.monotonic_s() - began_s - waited_s
         progress.busy_s += elapsed_s
         self._pace.processed(rows, began_s, elapsed_s, waited_s)
+        self._parts.took(rows, elapsed_s + waited_s)
         self.mailbox.inbox.busy_share = self._pace.busy_share
         self._count_output()
 
@@ -276,6 +281,22 @@ class Subtask(ABC):
         # A chain that ends in a sink has no channels: what the sink received counts.
         self.progress.records_out = output.rows if output.has_channels else self._chain.rows_into_last
         self.progress.batches_out = output.batches
+
+    def _wait_for_room(self, until_s: float) -> None:
+        """Rows that were sent wait for credit: sleep until some comes, or a moment, and do what was ordered."""
+        output = self._chain.output
+        waited_s = output.waited_s
+        output.wait_for_room(max(until_s - self._clock.monotonic_s(), 0.0))
+        self._pace.held_up(self._clock.monotonic_s(), output.waited_s - waited_s)
+        self.progress.backpressured_s = output.waited_s
+        self.mailbox.inbox.busy_share = self._pace.busy_share
+        self._run_commands()
+
+    def _run_commands(self) -> None:
+        """Do what was ordered; between two batches."""
+        self.mailbox.run_commands()
+        if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
+            self._change(SubtaskState.RUNNING)
 
     def _housekeeping(self) -> float:
         """Call operators at their time, send rows that are due, write dirty state; returns when that is needed next.

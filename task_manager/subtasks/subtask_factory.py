@@ -246,6 +246,7 @@ class SubtaskFactory:
             self._config.batch_timeout_ms,
             self._config.in_flight_ms,
             self._config.channel_buffer_bytes,
+            self._settings.alignment_timeout_ms,
         )
         return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
 

@@ -11,7 +11,7 @@ from threading import Lock
 import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
-from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted
+from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted, no_release
 from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
@@ -35,12 +35,14 @@ from weir.records import (
     InputRows,
     RouteMarker,
     Watermark,
+    batch_bytes,
 )
 from weir.state.placement.placed_store import PlacedStore
 from weir.types import ChannelId
 
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
 _PARKED_BYTES_MAX = 64 << 20
+_NEVER_S = float("inf")
 
 
 class TaskSubtask(Subtask):
@@ -67,7 +69,10 @@ class TaskSubtask(Subtask):
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
         self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
-        self._restored_rows = deque(restored_rows)
+        for rows in restored_rows:
+            # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
+            channel = ChannelId(self.subtask, self.subtask, rows.input_index)
+            self._barriers.put_last(Delivery(channel, rows.batch, no_release, batch_bytes(rows.batch)))
         self._state: PlacedStore | None = None
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
@@ -157,15 +162,7 @@ class TaskSubtask(Subtask):
 
     def _loop(self) -> None:
         self._go_on_in_time()
-        while self._restored_rows:
-            rows = self._restored_rows.popleft()
-            if row_watermarks.column_of(rows.batch) is not None:
-                # What other inputs had come to is not known here.
-                batch, _ = row_watermarks.combined(rows.batch, WATERMARK_MIN_MS, self._watermarks.combined_ms)
-                rows = InputRows(rows.input_index, batch)
-            self._process_input(rows)
-            self.mailbox.run_commands()
-        while self._watermarks.has_open_inputs or not self._may_finish or not self._may_leave():
+        while self._has_input or not self._may_finish or not self._may_leave():
             delivery = self._next()
             if delivery is not None:
                 self._take(delivery)
@@ -176,6 +173,10 @@ class TaskSubtask(Subtask):
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 
     @property
+    def _has_input(self) -> bool:
+        return self._watermarks.has_open_inputs or bool(self._barriers.waiting)
+
+    @property
     def _may_finish(self) -> bool:
         return self._ownership is None or self._ownership.may_finish
 
@@ -183,12 +184,17 @@ class TaskSubtask(Subtask):
         """What was put aside comes first, in order; else what arrives."""
         due_s = self._housekeeping()
         barriers = self._barriers
+        # A small batch pays for each call.
+        if (barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s) and self._is_barrier_late():
+            self._overtake()
+        output = self._chain.output
+        if output.is_over and not output.has_room():
+            self._wait_for_room(min(due_s, barriers.overdue_s))
+            return None
         if not barriers.is_calm:
-            if barriers.is_overdue:
-                self._overtake()
             delivery = barriers.next_ready()
             if delivery is not None:
-                self.mailbox.run_commands()
+                self._run_commands()
                 return delivery
         is_aware = self._assigns_times and not self._idle_forwarded
         idle_s = self._chain.idle_at_s if is_aware else float("inf")
@@ -244,10 +250,30 @@ class TaskSubtask(Subtask):
             case Step.GO_ON:
                 pass
 
+    def _is_barrier_late(self) -> bool:
+        """Whether a barrier has waited for long, for others or behind rows."""
+        waiting = self.mailbox.inbox.barriers_s
+        due_s = waiting[0] + self._timers.alignment_timeout_ms / 1e3 if waiting else _NEVER_S
+        return self._clock.monotonic_s() >= min(due_s, self._barriers.overdue_s)
+
     def _overtake(self) -> None:
-        """Barriers have waited too long for others: they overtake the rows before them."""
-        part = self._snapshot(self._barriers.aligner.checkpoint_id)
-        self._barriers.overtake(part)
+        """Barriers have waited too long for others, or behind rows: they overtake the rows before them."""
+        barriers, aligner = self._barriers, self._barriers.aligner
+        may_pass = barriers.pull(self.mailbox.inbox)
+        newest = barriers.newest_barrier() if may_pass else None
+        if newest is not None and isinstance(newest.element, Barrier):
+            aligner.begin(newest.element.checkpoint_id)
+        checkpoint_id = aligner.checkpoint_id
+        if not checkpoint_id:
+            return
+        if not aligner.is_recording:
+            part = self._snapshot(checkpoint_id)
+            barriers.overtake(part)
+            if part is None:
+                return
+        if may_pass:
+            step = barriers.overtake_waiting(self._checkpoints)
+            self._after_barrier(step, Barrier(checkpoint_id))
 
     def _process_input(self, rows: InputRows) -> None:
         self._process(rows.batch, input_index=rows.input_index)
@@ -297,6 +323,10 @@ class TaskSubtask(Subtask):
         those of other channels belong to the same wave.
         """
         taken = [delivery]
+        rows_max = self._parts.rows
+        if first.num_rows > rows_max and self._parts.is_limited:
+            # Barriers and commands are looked at before the rest.
+            self._barriers.put_first(delivery.split(rows_max))
         inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
         self._note_rows(delivery, is_calm)
         # As they are now: joined batches have the same columns.
@@ -304,7 +334,9 @@ class TaskSubtask(Subtask):
         first = delivery.element
         rises, heard = False, set[ChannelId]()
         # Large batches are not joined: that would only copy them.
-        wanted = RowsWanted(self._pace.rows_max - first.num_rows, JOINED_BYTES - delivery.size_bytes)
+        wanted = RowsWanted(
+            min(self._pace.rows_max, rows_max) - first.num_rows, JOINED_BYTES - delivery.size_bytes
+        )
         edge = delivery.channel.edge_index if self._tells_inputs_apart or may_park else None
         while wanted.rows > 0 and wanted.bytes > 0:
             but = heard if rises else ()
@@ -330,10 +362,21 @@ class TaskSubtask(Subtask):
         """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
         if not is_calm:
             assert isinstance(delivery.element, pa.RecordBatch)
-            self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
+            if delivery.in_checkpoint != self._barriers.aligner.checkpoint_id:
+                self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
+        if delivery.channel.producer == self.subtask:
+            self._note_restored(delivery)
+            return
         self._watermarks.mark_active(delivery.channel)
         if row_watermarks.column_of(delivery.element) is not None:
             self._note_times(delivery)
+
+    def _note_restored(self, delivery: Delivery) -> None:
+        if row_watermarks.column_of(delivery.element) is not None:
+            # What other inputs had come to is not known here.
+            delivery.element, _ = row_watermarks.combined(
+                delivery.element, WATERMARK_MIN_MS, self._watermarks.combined_ms
+            )
 
     def _note_times(self, delivery: Delivery) -> None:
         """Rows say what the watermark of their channel is as of each: it becomes that of all inputs."""

@@ -102,12 +102,17 @@ class ControlPlaneConfig(Section):
         le=86_400_000,
     )
     checkpoint_timeout_ms: int = setting(
-        60_000, "A checkpoint that takes longer is given up.", "ms", ge=100, le=86_400_000
+        60_000,
+        "A checkpoint that takes longer is given up, and the next one has twice as long. That does not restart the "
+        "job: `/status` says what it waits for.",
+        "ms",
+        ge=100,
+        le=86_400_000,
     )
     checkpoint_alignment_timeout_ms: int = setting(
         1000,
-        "A barrier that waits longer for those of other inputs overtakes the rows before it, which become part of "
-        "the checkpoint: back-pressure does not stop checkpoints.",
+        "A barrier that waits longer, for those of other inputs or behind rows of a slow step, overtakes the rows "
+        "before it, which become part of the checkpoint: back-pressure does not stop checkpoints.",
         "ms",
         ge=0,
         le=86_400_000,

@@ -36,6 +36,11 @@ class BarrierAligner:
         self.checkpoint_id = 0
         self.is_recording = False
 
+    @property
+    def ended_id(self) -> int:
+        """Checkpoints up to this number are over, or were passed."""
+        return self._ended_id
+
     def blocks(self, name: Hashable) -> bool:
         """Whether elements of this input are to be put aside for now."""
         return self.checkpoint_id != 0 and not self.is_recording and name in self._arrived
@@ -59,6 +64,12 @@ class BarrierAligner:
         self._arrived.add(name)
         step = self._look()
         return Step.BEGIN if begins and step is Step.GO_ON else step
+
+    def begin(self, checkpoint_id: int) -> None:
+        """A barrier of this checkpoint lies behind rows that it is to overtake; no input has arrived at it yet."""
+        if checkpoint_id > max(self.checkpoint_id, self._ended_id):
+            self._reset()
+            self.checkpoint_id = checkpoint_id
 
     def end(self, name: Hashable) -> Step:
         """An input has ended: no barrier comes from it, and none is needed."""

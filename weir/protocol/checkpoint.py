@@ -193,11 +193,12 @@ class CheckpointMachine(CheckpointSteps):
         flight = self._flight
         if flight is not None and not flight.is_committing:
             waited_ms = self._now_ms - (flight.record.started_ms or 0)
-            if waited_ms >= self._settings.timeout_ms:
+            if waited_ms >= self._timeout_ms:
                 missing = listed(self._name_of, sorted(flight.missing))
-                return self._fail(
-                    flight, f"no part of {missing} after {waited_ms} ms (checkpoint_timeout_ms)"
-                )
+                self._timeouts += 1
+                cause = f"no part of {missing} after {waited_ms} ms (checkpoint_timeout_ms)"
+                # Whoever is lost is missed by its lease: these are busy, and a restart would only begin again.
+                return self._fail(flight, cause, counts=False)
         return []
 
     # --- handlers: parts and commits ----------------------------------------------------------------------------
@@ -234,7 +235,7 @@ class CheckpointMachine(CheckpointSteps):
         flight.record.size_bytes = event.size_bytes
         self._end_record(flight.record, CheckpointState.COMPLETE, "")
         self._flight = None
-        self._failures = 0
+        self._failures = self._timeouts = 0
         if flight.record.holds and not self._final_wanted:
             self._stop = flight.record
         if not self._is_running:

@@ -18,6 +18,9 @@ from weir.protocol.manifest import SubtaskPart
 from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
+#: So often, at most, the time for a checkpoint is doubled after others that took too long.
+_TIMEOUT_DOUBLED_MAX = 6
+
 
 @dataclass
 class Flight:
@@ -61,6 +64,8 @@ class CheckpointLife:
         self._flight: Flight | None = None
         self._records = CheckpointRecords(next_id)
         self._failures = 0
+        #: Checkpoints in a row that were given up because they took too long.
+        self._timeouts = 0
         #: A savepoint that could not be made although the job finishes, and the cause; one line, "" if there is none.
         self.missed_savepoint = ""
         #: Bytes of last parts that no checkpoint has counted yet.
@@ -108,10 +113,34 @@ class CheckpointLife:
         if self._flight is not None:
             if self._flight.is_committing:
                 return None
-            return (self._flight.record.started_ms or 0) + self._settings.timeout_ms
+            return (self._flight.record.started_ms or 0) + self._timeout_ms
         if self._final_wanted or self._stop is not None:
             return self._retry_ms
         return self._due_ms if self._settings.interval_ms and self._may_trigger() else None
+
+    def waits_for_text(self, now_ms: int, since_ms: int = 0) -> str:
+        """What the checkpoint that is being made waits for, in one line; empty: none is, or it has all parts.
+
+        Also empty as long as it has waited less than ``since_ms``.
+        """
+        flight = self._flight
+        if flight is None or not flight.missing or now_ms - (flight.record.started_ms or 0) < since_ms:
+            return ""
+        # Barriers come to it from those before it, and go on to those after it.
+        subtask = min(flight.missing)
+        waited_s = (now_ms - (flight.record.started_ms or 0)) / 1e3
+        where = f"stage {subtask.stage_index}, {self._name_of(subtask)}"
+        rest = len(flight.missing) - 1
+        others = f" (and {rest} more after it)" if rest else ""
+        return (
+            f"checkpoint {flight.checkpoint_id} waits for {where}: {waited_s:.0f} s in the rows before the barrier"
+            f"{others}"
+        )
+
+    @property
+    def _timeout_ms(self) -> int:
+        """Twice as long after each one that was given up: several slow steps have to be passed one after the other."""
+        return self._settings.timeout_ms << min(self._timeouts, _TIMEOUT_DOUBLED_MAX)
 
     @property
     def minds_news(self) -> bool:

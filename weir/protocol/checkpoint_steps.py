@@ -100,7 +100,8 @@ class CheckpointSteps(CheckpointLife):
         """A last part has more in it than belongs to a checkpoint whose barrier its subtask had passed on."""
         return last_part.passed_checkpoint_id < flight.checkpoint_id
 
-    def _fail(self, flight: Flight, cause: str) -> list[CheckpointAction]:
+    def _fail(self, flight: Flight, cause: str, *, counts: bool = True) -> list[CheckpointAction]:
+        """End it without success; too many in a row that count fail the job."""
         self._calm.forget()
         self._end_record(flight.record, CheckpointState.FAILED, cause)
         self._flight = None
@@ -111,7 +112,7 @@ class CheckpointSteps(CheckpointLife):
         # Last parts and the bytes for them stay; those of others may be written anew.
         actions: list[CheckpointAction] = [self._notify(flight, committed=False)]
         # A savepoint goes where the user said; that this cannot be written says nothing about the job.
-        self._failures += not flight.record.path
+        self._failures += counts and not flight.record.path
         limit = self._settings.failures_max
         if limit and self._failures > limit:
             actions.append(FailJob(f"{self._failures} checkpoints in a row failed, the last one: {cause}"))

@@ -141,6 +141,10 @@ def test_a_sender_without_credit_waits_until_there_is_some():
     output.emit(batch(["a"]))
     assert not waits
     output.emit(batch(["b"]))
+    # Whoever sends may do something else first.
+    assert not waits
+    assert not output.has_room()
+    output.emit(batch(["c"]))
     assert waits
     assert output.waited_s > 0
     output.finish()

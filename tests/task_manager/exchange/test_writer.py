@@ -13,7 +13,7 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from tests.task_manager.exchange.made_channels import NoWaker, batch, channel, drain
 from weir.clock import Clock, SystemClock
-from weir.records import Watermark
+from weir.records import Barrier, Watermark
 from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 
@@ -194,3 +194,20 @@ def test_rows_that_wait_for_credit_for_long_hold_the_sender_back():
     out.pump(clock.monotonic_s())
     assert not out.is_full
     assert (out.rows, out.age_s(clock.monotonic_s())) == (0, 0.0)
+
+
+def test_a_barrier_that_waits_for_long_takes_the_rows_before_it_along_without_credit():
+    clock = ManualClock()
+    out, inbox = writer(BatchPolicy(1000, 0.0, barrier_ms_max=1000.0), elements_max=1, clock=clock)
+    for _ in range(3):
+        out.add(batch(["a"] * 5))
+        out.pump(clock.monotonic_s())
+    out.add(Barrier(7))
+    out.pump(clock.monotonic_s())
+    assert len(inbox) == 1
+    clock.advance_ms(1001)
+    out.add(batch(["a"] * 5))
+    out.pump(clock.monotonic_s())
+    elements = [inbox.poll(0.0).element for _ in range(len(inbox))]
+    assert [getattr(item, "num_rows", item) for item in elements] == [5, 10, Barrier(7)]
+    assert out.rows == 5

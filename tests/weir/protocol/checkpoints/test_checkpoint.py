@@ -285,3 +285,29 @@ def test_broken_invariants_are_found(in_flight):
     in_flight.machine._is_running = False
     with pytest.raises(InvalidTransitionError, match="only a running job"):
         in_flight.machine.check_invariants()
+
+
+def test_slow_subtasks_do_not_fail_the_job_and_get_longer_each_time(bench):
+    """A restart would only begin again with the same rows; several slow stages are passed one after the other."""
+    waited = []
+    for _ in range(12):
+        assert bench.tell(Tick(), at=bench.now_ms + 1000)[0] == Trigger(bench.machine.in_flight, (SOURCE,))
+        began_ms = bench.now_ms
+        assert bench.tell(Tick(), at=bench.machine.next_due_ms) == [
+            NotifyEnd(bench.machine.records[0].checkpoint_id, 1, False, BOTH)
+        ]
+        waited.append(bench.now_ms - began_ms)
+    assert waited == [5000 * min(2**number, 64) for number in range(12)]
+    bench.tell(Tick(), at=bench.now_ms + 1000)
+    assert bench.machine.in_flight is not None
+
+
+def test_it_is_told_what_a_checkpoint_waits_for(in_flight):
+    assert in_flight.machine.waits_for_text(1500, 1000) == ""
+    assert in_flight.machine.waits_for_text(13_000) == (
+        "checkpoint 7 waits for stage 0, subtask 0/0: 12 s in the rows before the barrier (and 1 more after it)"
+    )
+    in_flight.deliver(7, SOURCE)
+    assert in_flight.machine.waits_for_text(13_000) == (
+        "checkpoint 7 waits for stage 1, subtask 1/0: 12 s in the rows before the barrier"
+    )

@@ -1,0 +1,64 @@
+"""A slow step over a backlog: checkpoints go on, and a failure throws no progress away."""
+
+import json
+import time
+
+import pytest
+
+pytestmark = pytest.mark.scenario
+
+EVENTS = 50_000
+
+
+@pytest.fixture(scope="module")
+def events(tmp_path_factory, write_events):
+    return write_events(tmp_path_factory.mktemp("backlog") / "events.jsonl", EVENTS)
+
+
+def complete(cluster):
+    """The checkpoints that are complete, oldest first."""
+    return [item for item in reversed(cluster.http("GET", "/checkpoints")[1]) if item["state"] == "COMPLETE"]
+
+
+@pytest.mark.parametrize("chained", [False, True], ids=["stages", "chain"])
+@pytest.mark.parametrize("s_per_row", [0.05, 1.0])
+def test_checkpoints_are_made_whatever_a_row_takes(make_cluster, events, tmp_path, s_per_row, chained):
+    cluster = make_cluster(task_managers=1)
+    cluster.start_control_plane(
+        "flow_backlog",
+        {"input": events, "output": tmp_path / "out", "s_per_row": s_per_row, "chained": chained},
+    )
+    cluster.start_task_manager("first")
+    cluster.wait_for(lambda _: len(complete(cluster)) >= 2, "two checkpoints", timeout_s=45)
+    # The first rows of a step of which nothing is known take their time.
+    assert complete(cluster)[-1]["duration_ms"] < 10_000
+    status = cluster.status()
+    assert status["restarts"] == 0
+    assert cluster.http("POST", "/cancel")[0] == 202
+
+
+def test_a_kill_does_not_throw_away_what_a_slow_step_has_done(make_cluster, events, tmp_path):
+    cluster = make_cluster({"controlPlane.restart_attempts": 3}, task_managers=1)
+    cluster.start_control_plane(
+        "flow_backlog", {"input": events, "output": tmp_path / "out", "s_per_row": 0.05}
+    )
+    cluster.start_task_manager("first")
+    cluster.wait_for(
+        lambda status: status["totals"]["events_out"] >= 60 and complete(cluster), "some rows", timeout_s=40
+    )
+    cluster.processes["first"].popen.kill()
+    first = len(complete(cluster))
+    cluster.start_task_manager("second")
+    cluster.wait_for(lambda _: len(complete(cluster)) >= first + 3, "checkpoints after it", timeout_s=40)
+    began_s = time.monotonic()
+    savepoint = cluster.directory / "savepoints" / "kept"
+    assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
+    cluster.wait_ended()
+    assert time.monotonic() - began_s < 30
+    ids = [
+        json.loads(line)["id"]
+        for part in sorted((tmp_path / "out").glob("part-*.jsonl"))
+        for line in part.read_text().splitlines()
+    ]
+    assert len(ids) >= 60
+    assert sorted(ids) == list(range(len(ids)))

@@ -1,0 +1,61 @@
+"""How many rows a subtask takes at once, so that barriers and commands never wait long for a slow function. Pure.
+
+What a batch takes is a fixed part and a part for each row. Both are estimated from the latest batches: where the fixed
+part decides, as with a read from a database, smaller batches would make everything slower and nothing sooner.
+"""
+
+from __future__ import annotations
+
+#: Rows of the first batch of a step of which nothing is known, and how much one batch may raise the number.
+ROWS_AT_FIRST, _GROWTH_MAX = 16, 4
+#: Rows are to take so long, or as long as the fixed part of a batch if that is more; seconds.
+PART_S = 0.2
+#: Weight of what was known, at each batch.
+_KEPT = 0.8
+#: Numbers of rows that differ by less say nothing about the fixed part; of their mean.
+_SPREAD_MIN = 0.1
+
+
+class PartRows:
+    """One per subtask, called by its thread."""
+
+    def __init__(self, rows_max: int) -> None:
+        """``rows_max``: rows of the largest batch."""
+        self._rows_max = rows_max
+        #: Take at most so many.
+        self.rows = min(ROWS_AT_FIRST, rows_max)
+        self._weight = self._n = self._t = self._nn = self._nt = 0.0
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
+        return self.rows < self._rows_max
+
+    def took(self, rows: int, elapsed_s: float) -> None:
+        """Note that rows were processed in so many seconds."""
+        if elapsed_s * _GROWTH_MAX <= PART_S:
+            if self.rows < self._rows_max and rows * 2 >= self.rows:
+                self.rows = min(self.rows * _GROWTH_MAX, self._rows_max)
+            self._weight = 0.0
+            return
+        kept = _KEPT if self._weight else 0.0
+        self._weight = self._weight * kept + 1
+        self._n, self._t = self._n * kept + rows, self._t * kept + elapsed_s
+        self._nn, self._nt = self._nn * kept + rows * rows, self._nt * kept + rows * elapsed_s
+        wanted = self._wanted()
+        grown = min(max(wanted, 1.0), self.rows * _GROWTH_MAX, self._rows_max)
+        # Few rows say little of what many would take.
+        if grown <= self.rows or rows * 2 >= self.rows:
+            self.rows = int(grown)
+
+    def _wanted(self) -> float:
+        mean_n, mean_t = self._n / self._weight, self._t / self._weight
+        spread = self._nn / self._weight - mean_n * mean_n
+        row_s, fixed_s = mean_t / mean_n, 0.0
+        if spread > (_SPREAD_MIN * mean_n) ** 2:
+            row_s = (self._nt / self._weight - mean_n * mean_t) / spread
+            fixed_s = mean_t - row_s * mean_n
+        if row_s <= 0:
+            # Fewer rows took longer: something else does.
+            return float(self.rows)
+        return max(PART_S, fixed_s) / row_s
