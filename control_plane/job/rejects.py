@@ -91,4 +91,11 @@ def _from_proto(message: control_pb2.RejectedRows) -> Rejects:
         if message.reason
         else None
     )
-    return Rejects(message.step, message.is_source, message.rows_in, message.rejected, first)
+    return Rejects(
+        message.step,
+        message.is_source,
+        message.rows_in,
+        message.rejected,
+        first,
+        rejected_here=message.rejected_here,
+    )

@@ -79,6 +79,7 @@ def _rejected_to_proto(item: Rejects) -> control_pb2.RejectedRows:
         is_source=item.is_source,
         rows_in=item.rows_in,
         rejected=item.rejected,
+        rejected_here=item.rejected_here,
         reason=first.reason,
         source=first.source,
         position=first.position,

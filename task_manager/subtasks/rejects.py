@@ -25,7 +25,10 @@ def rejects_of(running: RunningSubtask) -> list[Rejects]:
     if letters is not None:
         # A source counts on over restarts, its file does not.
         rejected = max(letters.rejected, getattr(running.reader, "rejected", 0))
-        found.append(Rejects(letters.operator, True, 0, rejected, _first(letters)))
+        met = running.subtask.progress.records_in + letters.rejected
+        found.append(
+            Rejects(letters.operator, True, met, rejected, _first(letters), rejected_here=letters.rejected)
+        )
     for (operator, context), rows_in in zip(running.chain.steps, running.chain.rows_into, strict=True):
         file = None if running.isolation is None else running.isolation.file_of(context.operator_name)
         # What a sink of dead letters is given the job has put aside by itself.

@@ -50,6 +50,17 @@ def test_records_that_a_source_rejects_are_told_of(make_cluster, tmp_path, numbe
     assert first in told[0]
 
 
+def test_a_job_of_which_no_record_is_good_fails(make_cluster, tmp_path, numbers):
+    numbers.write_text('{"n": "one"}\n' * 100)
+    cluster = make_cluster(task_managers=1)
+    code, log, _ = ended(cluster, {"input": numbers, "output": tmp_path / "out"})
+    assert code == 1
+    [error] = [line for line in log.splitlines() if " ERROR " in line]
+    assert "source 'numbers' rejected 100 records" in error
+    assert "none was good" in error
+    assert not list((tmp_path / "out").glob("part-*"))
+
+
 def test_strict_fails_at_them(make_cluster, tmp_path, numbers):
     cluster = make_cluster({"controlPlane.restart_attempts": 10}, task_managers=1)
     code, log, _ = ended(cluster, {"input": numbers, "output": tmp_path / "out"}, "--strict")

@@ -165,15 +165,17 @@ class ControlPlaneConfig(Section):
     )
     dead_letter_share_max: float = setting(
         0.01,
-        "The job fails when a step has put aside more than this share of its rows (see `poison_attempts`) and more "
-        "rows than `dead_letter_grace`; 1: never. Records that a source rejects do not count: see `strict`.",
+        "The job fails when a source has rejected more than this share of its records, or a step put aside more than "
+        "this share of its rows (see `poison_attempts`), and more of them than `dead_letter_grace`; 1: never, but if a "
+        "source has rejected all.",
         "fraction",
         ge=0,
         le=1,
     )
     dead_letter_grace: int = setting(
         100,
-        "So many rows of a step may be put aside whatever their share; but at the end of the job at most half of them.",
+        "So many records of a source may be rejected, and rows of a step put aside, whatever their share; but at the "
+        "end of the job at most half of them.",
         "rows",
         ge=0,
         le=1_000_000_000,

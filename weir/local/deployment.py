@@ -21,6 +21,7 @@ from weir.operators.factories import make_operator, make_reader
 from weir.operators.late_rows import late_rows_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.input_times import InputTimes, restored_times, times_key
+from weir.protocol.rejects import FirstReject, Rejects
 from weir.protocol.routing import RoutingTable
 from weir.protocol.watermark_drift import lowest_watermarks_ms
 from weir.records import InputRows
@@ -98,6 +99,7 @@ class Deployment:
         keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
         self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
         self.dead_letters: list[tuple[str, DeadLetterFile]] = []
+        self._source_letters: dict[SubtaskId, DeadLetterFile] = {}
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
         self.snapshots: dict[SubtaskId, dict[str, Json]] = {}
         self.marks: dict[tuple[str, int], int] = {}
@@ -219,6 +221,18 @@ class Deployment:
                 subtask.chain.commit(0 if subtask.finished else checkpoint_id)
                 subtask.delivered = subtask.finished
 
+    def rejects(self) -> dict[SubtaskId, Rejects]:
+        """Of each subtask of a source, what it has rejected among what it met."""
+        found = {}
+        for subtask, letters in self._source_letters.items():
+            source, position, reason = letters.first or ("", -1, "")
+            first = FirstReject(reason, source, position, str(letters.path)) if letters.first else None
+            met = self._by_id[subtask].counts.events_in + letters.rejected
+            found[subtask] = Rejects(
+                letters.operator, True, met, letters.rejected, first, rejected_here=letters.rejected
+            )
+        return found
+
     def close(self) -> list[Exception]:
         """Release files, locks and whatever operators hold; returns what they raised. Commits nothing."""
         errors = []
@@ -248,6 +262,8 @@ class Deployment:
         output = LocalOutput(self._edges(subtask))
         first = stage.nodes[0]
         dead_letters = self._dead_letter_file(first, subtask) if stage.is_source else None
+        if dead_letters is not None:
+            self._source_letters[subtask] = dead_letters
         routing = self._routing.get(stage.index)
         tables = StateTables(
             self._store,

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
+from weir.config import ControlPlaneConfig
 from weir.errors import GraphError, InputError
 from weir.graph import LogicalGraph, physical_graph
 from weir.local.collected import Collection
@@ -22,6 +23,7 @@ from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
 from weir.operators.step_errors import StepError
+from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
 from weir.state.api import StateBackend
 from weir.streams import Stream
@@ -65,7 +67,8 @@ def run(
     Raises:
         GraphError: the dataflow is not valid.
         UserFunctionError: a step raised; the cause is what it raised, with its traceback.
-        InputError: an input cannot be read, or the run is strict and a record was rejected.
+        InputError: an input cannot be read; too many records were rejected (more than a half, or more than 100 and one
+            in a hundred), or one and the run is strict.
         WeirError: a sink or the state cannot be read or written.
     """
     logical = local_graph(flow)
@@ -87,6 +90,8 @@ def run(
             deployment.end_input()
             if strict:
                 _check_none_rejected(deployment)
+            if not was_stopped:
+                _check_share_rejected(deployment)
             deployment.commit(0)
         except StepError as error:
             shown = told(error)
@@ -118,6 +123,17 @@ def _check_none_rejected(deployment: Deployment) -> None:
                 f"source {step!r} rejected {file.rejected:,} record{'s' if file.rejected > 1 else ''}; the first: "
                 f"{place}{reason}; a strict run takes none: mend it, or run without strict=True"
             )
+
+
+def _check_share_rejected(deployment: Deployment) -> None:
+    """As the control plane judges a job at its end, by the defaults of its settings."""
+    defaults = ControlPlaneConfig()
+    ledger = RejectLedger(defaults.dead_letter_share_max, defaults.dead_letter_grace, strict=False)
+    for subtask, item in deployment.rejects().items():
+        ledger.take(subtask, [item])
+    if verdict := ledger.verdict(at_end=True):
+        # Here there is no such setting.
+        raise InputError(verdict.partition(", or raise ")[0])
 
 
 def _deployment(

@@ -1,10 +1,11 @@
 """What was rejected, and whether a job may go on with it. Pure: reports in, totals and verdicts out.
 
-Sources *reject records* that they cannot read; that fails a job only if it is strict. Steps have *rows put aside* that
-make them raise (poison); that fails a job when it is too large a share of what they were given.
+Sources *reject records* that they cannot read. Steps have *rows put aside* that make them raise (poison). Both fail a
+job when it is too large a share of what they were given, and if it is strict the first one does.
 
 A deployment that ends before a checkpoint is complete is taken back, and so is what its steps put aside: their rows
 come again. Sources count on over restarts by themselves: the count is in their snapshots.
+Their share is that of the deployment, since what was read before is not counted on.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from weir.types import SubtaskId
 
-#: At the end of a job a step may not have put aside more than this share, however few rows that are.
+#: At the end of a job no more may have been rejected than this share, however few rows that are.
 SHARE_AT_END = 0.5
 
 
@@ -41,15 +42,22 @@ class Rejects:
 
     step: str
     is_source: bool
-    #: Rows that came to a step, with those put aside, in the deployments that count; 0 in a source.
+    #: Rows that came to a step, with those put aside, in the deployments that count; records of a source in the latest.
     rows_in: int
     rejected: int
     first: FirstReject | None = None
+    #: Of ``rejected``, those of a source in the latest deployment.
+    rejected_here: int = 0
+
+    @property
+    def judged(self) -> int:
+        """Rejected ones among ``rows_in``."""
+        return self.rejected_here if self.is_source else self.rejected
 
     @property
     def share(self) -> float:
         """Rejected ones among all, 0 to 1."""
-        return self.rejected / self.rows_in if self.rows_in else float(self.rejected > 0)
+        return self.judged / self.rows_in if self.rows_in else float(self.judged > 0)
 
     @property
     def told(self) -> str:
@@ -71,6 +79,7 @@ def _sum(parts: Iterable[Rejects], first: FirstReject | None) -> Rejects:
         sum(item.rows_in for item in items),
         sum(item.rejected for item in items),
         next((item for item in firsts if item is not None), None),
+        sum(item.rejected_here for item in items),
     )
 
 
@@ -139,20 +148,23 @@ class RejectLedger:
         for item in self.totals:
             if self._strict:
                 return f"{item.told}; a strict job takes none: mend it, or run without --strict (controlPlane.strict)"
-            if not item.is_source and (limit := self._limit(item, at_end=at_end)):
+            if limit := self._limit(item, at_end=at_end):
+                mend = "the schema or the input" if item.is_source else "the step"
                 return (
-                    f"{item.told}; that is {item.share:.1%}, {limit}: mend the step, or raise "
+                    f"{item.told}; that is {item.share:.1%}, {limit}: mend {mend}, or raise "
                     "controlPlane.dead_letter_share_max"
                 )
         return ""
 
     def _limit(self, item: Rejects, *, at_end: bool) -> str:
         """The limit that is passed, in words."""
-        if item.rejected > self._grace and item.share > self._share_max:
+        if item.judged > self._grace and item.share > self._share_max:
             return (
                 f"and at most {self._share_max:.1%} may be once it is more than {self._grace:,} rows "
                 "(dead_letter_grace)"
             )
+        if at_end and item.is_source and item.judged and item.share >= 1:
+            return "and none was good"
         share_at_end = max(self._share_max, SHARE_AT_END)
         if at_end and item.share > share_at_end:
             return f"and at the end of a job at most {share_at_end:.1%} may be, however few"

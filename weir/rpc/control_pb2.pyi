@@ -129,7 +129,7 @@ class RegisterReply(_message.Message):
     def __init__(self, heartbeat_interval_ms: _Optional[int] = ..., lease_timeout_ms: _Optional[int] = ..., control_plane_id: _Optional[str] = ..., keep_job: _Optional[bool] = ..., frequent_calls_port: _Optional[int] = ..., frequent_calls_greeting: _Optional[bytes] = ..., grpc_port: _Optional[int] = ...) -> None: ...
 
 class RejectedRows(_message.Message):
-    __slots__ = ("step", "is_source", "rows_in", "rejected", "reason", "source", "position", "dead_letters")
+    __slots__ = ("step", "is_source", "rows_in", "rejected", "reason", "source", "position", "dead_letters", "rejected_here")
     STEP_FIELD_NUMBER: _ClassVar[int]
     IS_SOURCE_FIELD_NUMBER: _ClassVar[int]
     ROWS_IN_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +138,7 @@ class RejectedRows(_message.Message):
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_HERE_FIELD_NUMBER: _ClassVar[int]
     step: str
     is_source: bool
     rows_in: int
@@ -146,7 +147,8 @@ class RejectedRows(_message.Message):
     source: str
     position: int
     dead_letters: str
-    def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ...) -> None: ...
+    rejected_here: int
+    def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ..., rejected_here: _Optional[int] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
     __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back")

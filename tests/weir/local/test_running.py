@@ -118,6 +118,20 @@ def test_rejected_records_are_in_the_result(events, tmp_path):
     assert len(result["count"]) == 750
 
 
+def test_a_run_of_which_no_record_is_good_fails_and_delivers_nothing(tmp_path):
+    """The schema says text, and the file has integers."""
+    path, out = tmp_path / "events.jsonl", tmp_path / "out"
+    path.write_text("".join(f'{{"id": {number}}}\n' for number in range(100)))
+    flow = weir.Dataflow("ids")
+    events = flow.source("events", weir.JsonLines(str(path), schema={"id": str}))
+    events.sink("out", weir.JsonLinesSink(str(out)))
+    with pytest.raises(
+        weir.WeirError, match=r"source 'events' rejected 100 records; the first: .*events\.jsonl at 0: .*id"
+    ):
+        weir.run(flow)
+    assert not list(out.glob("part-*"))
+
+
 def test_a_strict_run_fails_at_a_rejected_record_and_delivers_nothing(events, tmp_path):
     out = tmp_path / "out"
     flow = counting(events, weir.JsonLinesSink(str(out)))

@@ -17,9 +17,10 @@ def step(rejected, rows_in, first=WHY):
     return Rejects("picky", False, rows_in, rejected, first if rejected else None)
 
 
-def source(rejected):
+def source(rejected, met=1_000_000, here=None):
     first = FirstReject("field n is null", "in.parquet", 7, "dead_letters/job/events.0.jsonl")
-    return Rejects("events", True, 0, rejected, first if rejected else None)
+    here = rejected if here is None else here
+    return Rejects("events", True, met, rejected, first if rejected else None, rejected_here=here)
 
 
 @pytest.mark.parametrize(
@@ -131,3 +132,42 @@ def test_a_retired_subtask_still_counts_when_its_index_is_used_again():
 def test_settings_are_checked():
     with pytest.raises(ValueError, match="share_max"):
         ledger(share_max=1.5)
+
+
+@pytest.mark.parametrize(
+    ("rejected", "met", "at_end", "fails"),
+    [
+        (100, 100, True, True),
+        (1, 1, True, True),
+        (100, 100, False, False),
+        (101, 101, False, True),
+        (40, 100, True, False),
+        (51, 100, True, True),
+        (150, 1_000, False, True),
+        (101, 10_100, True, False),
+    ],
+)
+def test_a_source_that_rejects_too_large_a_share_fails_the_job(rejected, met, at_end, fails):
+    job = ledger()
+    job.take(FIRST, [source(rejected, met)])
+    message = job.verdict(at_end=at_end)
+    assert bool(message) is fails
+    if fails:
+        assert "field n is null" in message
+        assert "mend the schema or the input" in message
+
+
+def test_a_source_of_which_no_record_is_good_fails_the_job_always():
+    job = ledger(share_max=1)
+    job.take(FIRST, [source(100, 100)])
+    assert "none was good" in job.verdict(at_end=True)
+    job.take(SECOND, [source(0, 1)])
+    assert not job.verdict(at_end=True)
+
+
+def test_what_a_source_rejected_before_a_restart_is_told_but_its_share_is_of_now():
+    job = ledger()
+    job.begin_generation(keeps=True)
+    job.take(FIRST, [source(5_000, met=1_000, here=2)])
+    assert not job.verdict(at_end=True)
+    assert job.totals[0].rejected == 5_000
