@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console
@@ -15,11 +16,19 @@ from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
 from weir.entry_point import parameter_texts
 from weir.errors import CheckpointError
-from weir.graph import LogicalGraph, physical_graph
+from weir.graph import LogicalGraph, PhysicalGraph, physical_graph
 from weir.job_loading import load_job
 from weir.plan_document import plan_document
+from weir.specs import DeltaSinkSpec
+from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
 
 _WIDTH = 10_000
+#: Libraries without which a step does not run, and the extra that brings them.
+_LIBRARIES: Mapping[type, tuple[str, str]] = {
+    DeltaSinkSpec: ("deltalake", "delta"),
+    KafkaSinkSpec: ("confluent_kafka", "kafka"),
+    KafkaSpec: ("confluent_kafka", "kafka"),
+}
 
 
 def print_plan(
@@ -63,6 +72,7 @@ def print_plan(
             as_json=as_json,
         )
     graph = physical_graph(logical)
+    tell_missing(graph)
     if as_json:
         print(json.dumps(plan_document(graph), indent=2))
     else:
@@ -115,3 +125,16 @@ def _latest_of(address: str) -> str:
     if not place:
         raise CheckpointError(f"--from-running {address}: job {answer.get('job')} has made no checkpoint yet")
     return str(place)
+
+
+def tell_missing(graph: PhysicalGraph) -> None:
+    """Say on standard error which libraries of extras the job needs that are not installed here."""
+    for stage in graph.stages:
+        for node in stage.nodes:
+            for kind, (library, extra) in _LIBRARIES.items():
+                if isinstance(node.spec, kind) and find_spec(library) is None:
+                    print(
+                        f"weir plan: step {node.name!r} needs {library}, which is not installed here; run: "
+                        f"pip install 'weir[{extra}]'",
+                        file=sys.stderr,
+                    )

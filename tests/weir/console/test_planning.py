@@ -24,3 +24,15 @@ def test_lines_are_whole_on_a_narrow_terminal(tmp_path, monkeypatch, capsys):
     assert print_plan("narrow_job_of_this_test.py", [], None, [], as_json=False) == 0
     [line] = [line for line in capsys.readouterr().out.splitlines() if "parquet_source" in line]
     assert line.endswith("another_rather_long_name: string  not read: payload  row groups: id > 3")
+
+
+def test_a_library_that_a_sink_needs_and_that_is_not_installed_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    delta = JOB.replace("weir.Print()", "weir.DeltaSink('table')")
+    (tmp_path / "delta_job_of_this_test.py").write_text(delta)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("weir.console.planning.find_spec", lambda name: None if name == "deltalake" else name)
+    assert print_plan("delta_job_of_this_test.py", [], None, [], as_json=False) == 0
+    assert capsys.readouterr().err == (
+        "weir plan: step 'out' needs deltalake, which is not installed here; run: pip install 'weir[delta]'\n"
+    )
