@@ -40,7 +40,7 @@ from weir.operators.sources.csv_tokens import (
 from weir.operators.sources.json_decode import Decoded
 from weir.operators.sources.json_late import by_entry, gathered_texts
 from weir.operators.sources.json_strict import Rejection, too_long
-from weir.operators.sources.json_values import integer_range
+from weir.operators.sources.json_values import integer_range, wrong_type
 
 _KINDS = {
     pa.float64(): KIND_FLOAT,
@@ -246,10 +246,13 @@ class CsvDecoder:
         data_type = self._schema.field(index).type
         kind, slot = (int(self._table[index, column]) for column in (COLUMN_KIND, COLUMN_SLOT))
         if kind in (KIND_FLOAT, KIND_LATE) and len(late):
-            values, failed = _cast(gathered_texts(data, late), data_type)
+            texts = gathered_texts(data, late)
+            values, failed = _cast(texts, data_type)
             for place in failed:
                 row = int(late[place, 1])
                 why = self._reason(BAD_VALUE if kind == KIND_LATE else OUT_OF_RANGE, index)
+                if pa_types.is_timestamp(data_type):
+                    why = f"field {self._schema.field(index).name} {wrong_type(str(texts[place]), data_type)}"
                 if good[row]:
                     good[row] = False
                     rejections.append(Rejection(int(starts[row]), -1, why))

@@ -34,6 +34,7 @@ from weir.operators.sources.json_values import (
     parsed_type,
     reject_duplicates,
     value_converter,
+    wrong_type,
 )
 from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
 
@@ -91,6 +92,7 @@ class StrictDecoder:
         has_paths = any(len(path) > 1 for path in given) or [path[0] for path in given] != schema.names
         #: What lines are parsed into; then columns are taken out of it.
         self._tree = tree_schema(schema, given) if has_paths else schema
+        self._given = given
         self._paths = [tuple(map(object_key, path)) for path in given]
         self._required = [
             (keys, path_text(path))
@@ -265,12 +267,20 @@ class StrictDecoder:
 
     def _wrong_type(self, raw: bytes) -> str:
         """Which field of a line is not what pyarrow takes for its type."""
-        value = orjson.loads(raw)
+        whole = orjson.loads(raw)
+        for field, keys, path in zip(self._schema, self._paths, self._given, strict=True):
+            value: Any = whole
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            if value is None or value_converter(field.type) is not None:
+                continue
+            alone = StrictDecoder(pa.schema([field.with_name("it")]), [], self._line_bytes_max)
+            if alone._bulk(orjson.dumps({"it": value}) + b"\n") is None:
+                return f"field {path_text(path)} {wrong_type(str(value), field.type)}"
+        # An object on the way to a column is none.
         for name in self._exotic:
-            schema = pa.schema([self._nullable.field(name)])
-            alone = StrictDecoder(schema, [], self._line_bytes_max)
-            if len(self._exotic) == 1 or alone._bulk(orjson.dumps({name: value.get(name)}) + b"\n") is None:
-                return f"field {name} is not of type {schema.field(0).type}"
+            if whole.get(name) is not None:
+                return f"field {name} is not of type {self._tree.field(name).type}"
         return "a field does not have the type of the schema"
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:

@@ -5,6 +5,7 @@ Called by ``json_strict`` for lines that are read one by one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,10 @@ _INTEGER_RANGES = {
     pa.uint32(): (0, 2**32 - 1),
     pa.uint64(): (0, 2**64 - 1),
 }
+
+
+#: Of a second, that a unit has.
+_FRACTION_DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 class BadLineError(Exception):
@@ -45,6 +50,15 @@ def name_of(value: object) -> str:
         float: "a number with a fraction, an exponent or too many digits",
     }
     return "null" if value is None else names[type(value)]
+
+
+def wrong_type(text: str, data_type: pa.DataType) -> str:
+    """Why a text is no value of a type that only Arrow converts, after the name of the field."""
+    if pa_types.is_timestamp(data_type):
+        found = re.search(r":\d\d\.(\d+)", text)
+        if found and len(found[1]) > _FRACTION_DIGITS[data_type.unit]:
+            return f"has more digits than {data_type.unit}: {text[:40]!r}; declare it finer"
+    return f"is not of type {data_type}"
 
 
 def value_converter(data_type: pa.DataType) -> Callable[[Any], Any] | None:

@@ -252,6 +252,24 @@ def test_the_field_that_only_pyarrow_converts_is_named():
     ]
 
 
+def test_a_time_with_more_digits_than_its_column_says_so_by_the_path_that_was_declared(tmp_path):
+    fine = '"2026-01-01T00:00:00.123456"'
+    (tmp_path / "in.jsonl").write_text(
+        f'{{"o": {{"at": {fine}, "n": 1}}}}\n' + '{"o": {"at": "2026-01-01T00:00:00.123"}}\n' * 2
+    )
+    (tmp_path / "in.csv").write_text(f"at\n{fine}\n2026-01-01T00:00:00.123\n2026-01-01T00:00:00.123\n")
+    time = pl.Datetime("ms")
+    reasons = []
+    for source in (
+        weir.JsonLines(str(tmp_path / "in.jsonl"), schema={"o.at": time}),
+        weir.Csv(str(tmp_path / "in.csv"), schema={"at": time}),
+    ):
+        result = weir.run(weir.Dataflow("times").source("events", source))
+        reasons += [letter.reason for letter in result.dead_letters]
+    told = "has more digits than ms: '2026-01-01T00:00:00.123456'; declare it finer"
+    assert reasons == [f"field o.at {told}", f"field at {told}"]
+
+
 @pytest.mark.parametrize("kind", [pl.Time, pl.Duration("ms"), pl.List(pl.Time), pl.Array(pl.Int64, 2)])
 def test_columns_that_no_value_of_json_can_be_are_refused(kind):
     for source in (
