@@ -53,13 +53,15 @@ class Lines:
         self._write = write
         self._next_s = 0.0
         self._signature: tuple[object, ...] | None = None
+        self._told: set[str] = set()
 
     def show(self, moment: Moment, now_s: float) -> None:
         """Called with each moment; ``now_s`` is monotonic."""
         if moment.signature != self._signature or now_s >= self._next_s:
             self._signature = moment.signature
             self._next_s = now_s + _LINE_EVERY_S
-            self._write(line(moment))
+            self._write(line(moment, self._told))
+            self._told |= {item.step for item in moment.status.rejected if item.first_reason}
 
 
 async def follow(control_plane: ControlPlane, console: Console) -> None:

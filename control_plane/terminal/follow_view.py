@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import filesize
@@ -68,8 +68,8 @@ class Moment:
         )
 
 
-def line(moment: Moment) -> str:
-    """One line for a log."""
+def line(moment: Moment, told: Collection[str] = ()) -> str:
+    """One line for a log; of steps that are ``told``, the first record that was rejected is not repeated."""
     status = moment.status
     parts = [status.state.lower()]
     # Of a job that fails the cause has a line of its own, which comes last.
@@ -85,7 +85,7 @@ def line(moment: Moment) -> str:
         parts.append(f"{text} ({done} of {total} key groups)")
     if moment.restoring:
         parts.append(_restoring(moment.restoring))
-    parts += [_rejected(item) for item in status.rejected]
+    parts += [_rejected(item, item.step not in told) for item in status.rejected]
     return "; ".join(parts)
 
 
@@ -173,13 +173,13 @@ def _rescale(rescale: RescaleView, status: StatusView) -> tuple[str, int, int]:
     return text, done, rescale.groups_total
 
 
-def _rejected(item: RejectedView) -> str:
+def _rejected(item: RejectedView, says_first: bool = True) -> str:
     what, done = ("row", "put aside") if item.kind == "step" else ("record", "rejected")
     text = f"{item.rejected:,} {what}{'' if item.rejected == 1 else 's'} {done} by {item.step}"
     place = f"{item.first_source} at {item.first_position}: " if item.first_source else ""
     return (
         f"{text} ({place}{item.first_reason}; dead letters: {item.dead_letters})"
-        if item.first_reason
+        if item.first_reason and says_first
         else text
     )
 

@@ -16,6 +16,7 @@ from control_plane.web.status_views import outcome
 from control_plane.web.totals import late_rows
 from control_plane.web.views import (
     CheckpointView,
+    RejectedView,
     RescaleView,
     RestoreView,
     StageView,
@@ -246,3 +247,22 @@ def test_rows_that_came_too_late_are_told_by_step():
     assert shown.totals.rows_late == {"windows": 1_234}
     assert "1,234 late at windows" in line(Moment(shown, 0.0, 10_000))
     assert ", 1,234 late at windows, in" in outcome(shown)["summary"]
+
+
+def test_the_first_rejected_record_is_told_once():
+    item = RejectedView(
+        step="events",
+        kind="source",
+        rejected=3,
+        rows_in=None,
+        first_reason="no JSON",
+        first_source="in.jsonl",
+        first_position=7,
+        dead_letters="dead/events",
+    )
+    written = []
+    lines = Lines(written.append)
+    for second in (0.0, 6.0):
+        lines.show(Moment(status(rejected=[item]), 1.0, 9_500, [], [], []), second)
+    assert "3 records rejected by events (in.jsonl at 7: no JSON; dead letters: dead/events)" in written[0]
+    assert written[1].endswith("3 records rejected by events")
