@@ -1,4 +1,8 @@
-"""How rows of a changelog change its table, as numbers."""
+"""How rows of a changelog change its table, as numbers.
+
+Here is decided what a row does: each adds or removes one (:func:`adds_rows`), also half of an update, whose other half a
+filter has dropped or another key has got. Two halves that follow each other need not be of one update.
+"""
 
 from __future__ import annotations
 
@@ -28,3 +32,9 @@ def change_codes(batch: pa.RecordBatch) -> np.ndarray:
         raise InputError(f"{CHANGE_COLUMN} is {wrong.as_py()!r}; it must be one of {', '.join(CHANGES)}")
     codes: np.ndarray = found.to_numpy(zero_copy_only=False).astype(np.uint8)
     return codes
+
+
+def adds_rows(codes: np.ndarray) -> np.ndarray:
+    """Whether each row is added to the table, and not taken away; bool, shape (rows,)."""
+    found: np.ndarray = (codes == INSERT) | (codes == UPDATE_AFTER)
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.change_codes import DELETE, UPDATE_BEFORE, change_codes
+from weir.operators.change_codes import adds_rows, change_codes
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
@@ -39,13 +39,6 @@ class AsOfJoinOperator(JoinOperator):
         return side == 0
 
     def _join(self, side: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        codes = change_codes(batch)
-        if side == 1 and codes.any():
-            # The row after an update takes the place of the one before, as every version does.
-            counts = codes != UPDATE_BEFORE
-            batch, codes = batch.filter(pa.array(counts)), codes[counts]
-            if not batch.num_rows:
-                return iter(())
         keys = self._keys(side, batch)
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         until = times_ms if side == 0 else np.full(len(times_ms), NEVER_MS)
@@ -53,7 +46,9 @@ class AsOfJoinOperator(JoinOperator):
         if side == 1:
             block.drop_old_versions(self._watermark_ms)
         rows = NewRows(side, keys.inverse, times_ms, times_ms, until)
-        self._write(batch, rows, block, codes == DELETE)
+        # What takes a row away is a version too, without a row; an update is that and the next version.
+        is_gone = ~adds_rows(change_codes(batch)) if side == 1 else np.zeros(len(times_ms), dtype=bool)
+        self._write(batch, rows, block, is_gone)
         return iter(())
 
     def _complete(self, block: Block, watermark_ms: int) -> Iterator[pa.RecordBatch]:

@@ -26,6 +26,7 @@ from weir.operators.change_codes import (
     INSERT,
     UPDATE_AFTER,
     UPDATE_BEFORE,
+    adds_rows,
     change_codes,
 )
 from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
@@ -115,8 +116,7 @@ class ChangelogAggregateOperator(Operator):
         self._form = TotalsForm(self._spec.aggregates, sums_are_floats)
 
     def _add(self, batch: pa.RecordBatch, inverse: np.ndarray, totals: Totals) -> None:
-        codes = change_codes(batch)
-        signs = np.where((codes == INSERT) | (codes == UPDATE_AFTER), 1, -1).astype(np.int64)
+        signs = np.where(adds_rows(change_codes(batch)), 1, -1).astype(np.int64)
         np.add.at(totals.rows, inverse, signs)
         masks = self._conditions.masks(batch)
         for index, (aggregate, mask) in enumerate(zip(self._spec.aggregates, masks, strict=True)):

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
-from weir.operators.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, change_codes
+from weir.operators.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of
 from weir.specs import ChangelogTopSpec
@@ -49,7 +49,7 @@ class ChangelogTopOperator(TopOperator):
         assert table is not None
         assert owed_table is not None
         assert spec.by is not None
-        adds = np.isin(change_codes(batch), (INSERT, UPDATE_AFTER))
+        adds = adds_rows(change_codes(batch))
         column = weir_keys.key_bytes(batch, spec.key_columns)
         keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
         state_keys, owed_keys = keys.distinct.state_keys(table), keys.distinct.state_keys(owed_table)
