@@ -1,7 +1,7 @@
 """How rows of a changelog change its table, as numbers.
 
-Here is decided what a row does: each adds or removes one (:func:`adds_rows`), also half of an update, whose other half a
-filter has dropped or another key has got. Two halves that follow each other need not be of one update.
+Here is decided what a row does: each adds or removes one (:func:`adds_rows`), also half of an update, whose other half
+a filter has dropped or another key has got. Two halves that follow each other need not be of one update.
 """
 
 from __future__ import annotations
