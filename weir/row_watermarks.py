@@ -48,8 +48,8 @@ class TimeCuts(IntFlag):
     """Before which rows a batch is cut, so that an operator is told of the watermark: see ``Operator.time_cuts``."""
 
     NONE = 0
-    #: Late rows as of which something is due: they find it done.
-    DUE_LATE = 1
+    #: Late rows: they find done what was due before them.
+    LATE = 1
     #: Any rows as of which something is due.
     DUE = 2
     #: Each late row: each has an effect of its own.

@@ -73,6 +73,22 @@ def bad_input(
     execute(measure, json)
 
 
+@app.command("time_law")
+def time_law(
+    json: Json = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Sets of random rows.")] = 50,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+) -> None:
+    """Steps that look at time, over random rows in random pieces: each says the same, whatever the pieces."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import time_law as benchmark
+
+        return benchmark.run(report, seeds, first_seed).as_json()
+
+    execute(measure, json)
+
+
 @app.command("queries")
 def queries(
     json: Json = None,

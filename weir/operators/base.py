@@ -232,6 +232,13 @@ class InTimeOperator(Operator):
     def due_ms(self) -> int:
         """The lowest watermark at which something happens that rows may tell; the lowest time: any may be."""
 
+    def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """Of each row the lowest watermark at which something happens because of it; int64, shape (rows,).
+
+        None, by default: nothing, or the operator looks at that itself.
+        """
+        return None
+
 
 class LateDelivery(Operator):
     """A sink that does not hold rows up while it delivers: ``commit`` may return before it has."""

@@ -40,6 +40,8 @@ from weir.state.tables.table import IsOver, never
 _END: Any = object()
 #: What it may yield. A tuple: a union would be made anew for every batch.
 _OUTPUTS = (pa.RecordBatch, SideRows)
+#: Rows between which an operator is told of watermarks are looked at so many at a time.
+_ROWS_IN_TIME = 2_048
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -144,7 +146,10 @@ class OperatorChain(Generic[OutputT]):
             self.output.emit(batch)
             return
         if self._cuts[start] and (column := row_watermarks.column_of(batch)) is not None:
-            self._process_in_time(batch, column, start, input_index)
+            for first in range(0, batch.num_rows, _ROWS_IN_TIME):
+                stop = first + _ROWS_IN_TIME
+                part = batch.slice(first, _ROWS_IN_TIME)
+                self._process_in_time(part, column[first:stop], start, input_index)
         else:
             self._process(batch, start, input_index)
 
@@ -155,18 +160,22 @@ class OperatorChain(Generic[OutputT]):
         operator, cuts = self._operators[start][0], self._cuts[start]
         assert isinstance(operator, InTimeOperator)
         late, as_of_ms = row_watermarks.as_of(batch, column, self._reached_ms[start])
-        rows = len(late)
+        rows, made_due_ms = len(late), operator.made_due_ms(batch)
         late_rows = late.nonzero()[0]
         minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
         first = 0
         while first < rows:
-            if (cuts & TimeCuts.DUE or late[first]) and as_of_ms[first] >= operator.due_ms():
+            if late[first] or (cuts & TimeCuts.DUE and as_of_ms[first] >= operator.due_ms()):
                 self._tell_one(start, int(as_of_ms[first]))
-            # Both ascend.
             after = minded[np.searchsorted(minded, first, side="right") :]
-            due_ms = max(operator.due_ms(), self._told_ms[start] + 1)
-            due_at = np.searchsorted(as_of_ms[after], due_ms, side="left")
-            stop = int(after[due_at]) if due_at < len(after) else rows
+            due_ms: int | np.ndarray = operator.due_ms()
+            if made_due_ms is not None:
+                lowest_ms = np.minimum.accumulate(made_due_ms[first:])
+                due_ms = np.minimum(lowest_ms[after - first - 1], due_ms)
+            if cuts & TimeCuts.LATE:
+                due_ms = np.where(late[after], WATERMARK_MIN_MS, due_ms)
+            due = as_of_ms[after] >= np.maximum(due_ms, self._told_ms[start] + 1)
+            stop = int(after[due.argmax()]) if due.any() else rows
             if self.isolation is not None and self.isolation.concerns(
                 operator, self._operators[start][1].operator_name
             ):

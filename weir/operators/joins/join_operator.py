@@ -169,7 +169,7 @@ class JoinOperator(InTimeOperator):
     @property
     def time_cuts(self) -> TimeCuts:
         """See the base class: what late rows find is what was there before them."""
-        return TimeCuts.DUE_LATE
+        return TimeCuts.LATE
 
     def due_ms(self) -> int:
         """See the base class: any watermark may complete rows."""

@@ -89,7 +89,7 @@ class DeduplicateOperator(InTimeOperator):
     @property
     def time_cuts(self) -> TimeCuts:
         """See the base class: whether a late row finds what expired before it must not depend on batches."""
-        return TimeCuts.NONE if self._state.ttl is None else TimeCuts.DUE_LATE
+        return TimeCuts.NONE if self._state.ttl is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
     def due_ms(self) -> int:
         """See the base class: any watermark may let keys expire."""

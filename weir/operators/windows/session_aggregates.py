@@ -24,7 +24,7 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_entries import live_entries
 from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
@@ -75,8 +75,13 @@ class SessionAggregateOperator(WindowAggregateOperator):
             self.table.mark_places()
         self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
 
+    def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """See :class:`WindowAggregateOperator`: the end of a session of each row alone."""
+        ends_ms: np.ndarray = int64_column(batch, EVENT_TIME_COLUMN) + (self._gap_ms + 1)
+        return ends_ms
+
     #: A late row may belong to a session that was due before.
-    _cuts_when_late = TimeCuts.DUE_LATE
+    _cuts_when_late = TimeCuts.LATE
 
     def due_ms(self) -> int:
         """See :class:`WindowAggregateOperator`: the first end of a session."""

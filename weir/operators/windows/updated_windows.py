@@ -48,7 +48,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._rewritten: list[WindowEntries] = []
 
     #: What a late row changes is told again, after windows that were due before it.
-    _cuts_when_late = TimeCuts.DUE_LATE | TimeCuts.EACH_LATE
+    _cuts_when_late = TimeCuts.LATE | TimeCuts.EACH_LATE
 
     def due_ms(self) -> int:
         """See :class:`WindowAggregateOperator`; also when to tell what is not complete."""

@@ -86,6 +86,9 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self._cuts = TimeCuts.NONE
         if not self._by_clock:
             self._cuts = self._cuts_when_late
+            if not self._panes.is_single:
+                # A late row is not in those of its windows that were due before it.
+                self._cuts |= TimeCuts.LATE
             if context.row_watermarks is RowWatermarks.ALL:
                 self._cuts |= TimeCuts.DUE
         kept = kept_snapshots(context, spec.kind)
@@ -113,7 +116,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """What entries keep."""
         return Folds(self._spec.aggregates, self._spec.input_schema)
 
-    #: A window that is not over takes late rows as others, whatever was due before.
+    #: A window that is one pane takes late rows as others until it is over, whatever was due before.
     _cuts_when_late = TimeCuts.NONE
 
     @property
@@ -124,6 +127,12 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
     def due_ms(self) -> int:
         """See the base class: the first end of a window."""
         return WATERMARK_MIN_MS if self.table.has_new_groups else self._next_end_ms()
+
+    def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """See the base class: the end of each row's pane."""
+        times_ms, panes = int64_column(batch, EVENT_TIME_COLUMN), self._panes
+        ends_ms: np.ndarray = times_ms - (times_ms - panes.offset_ms) % panes.pane_ms + panes.pane_ms
+        return ends_ms
 
     @property
     def table(self) -> WindowTable:

@@ -1,0 +1,38 @@
+"""The same rows, the same answer: steps that look at time, over random rows in random pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.command_line import Report
+from benchmarks.results import Bar, BenchmarkResult
+from benchmarks.time_law_jobs import STEPS, Row, Step, random_rows, told
+
+BARS = (Bar("wrong", "at most", 0),)
+#: Rows of a piece that the source gives: one, random numbers, all.
+CUTS = (1, None, 1_000_000)
+
+
+def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
+    """The cuts of these rows with which a step says something else than it must; for the benchmark and the tests."""
+    expected = told(step, rows, 1, seed) if step.expected is None else sorted(step.expected(rows))
+    return [cut for cut in CUTS if told(step, rows, cut, seed) != expected]
+
+
+def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
+    """Try every step over the rows of so many seeds; called by the command ``time_law``."""
+    cases, wrong = 0, dict[str, list[int]]()
+    for seed in range(first_seed, first_seed + seeds):
+        rows = random_rows(seed)
+        for step in STEPS:
+            report(f"seed {seed}: {step.name}", (seed - first_seed) / seeds)
+            cases += len(CUTS)
+            found = wrong_cuts(step, rows, seed)
+            if found:
+                wrong.setdefault(step.name, []).append(seed)
+    figures: dict[str, Any] = {
+        "cases": cases,
+        "wrong": sum(map(len, wrong.values())),
+        "wrong_seeds": {name: str(found) for name, found in wrong.items()},
+    }
+    return BenchmarkResult("time_law", {"seeds": seeds, "first_seed": first_seed}, [figures], BARS)
