@@ -59,6 +59,9 @@ class BytesHandle(ValueHandle):
         self._set(value)
 
     def _set(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
         data = self._type.encode(value)
         _, index = self._current()
         self._load()

@@ -52,6 +52,9 @@ class CellHandle(ValueHandle):
         return value if self._convert is None else self._convert(value)
 
     def _set(self, value: Any) -> None:
+        if value is None:
+            self.clear()
+            return
         cell = self._to_cell(value)
         index: Any = self._cursor.index
         try:

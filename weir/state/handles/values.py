@@ -29,10 +29,10 @@ class ValueHandle(Handle):
 
     @value.setter
     def value(self, value: Any) -> None:
-        """Set it.
+        """Set it; None takes it away, as :meth:`clear` does.
 
         Raises:
-            TypeError, ValueError: it is not of the declared type. None is not: call :meth:`clear`.
+            TypeError, ValueError: it is not of the declared type.
         """
 
     @abstractmethod
