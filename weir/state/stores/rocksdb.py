@@ -146,6 +146,32 @@ class RocksDbBackend(StateBackend):
             self._readers.add(scan)
         return scan if reverse else chain.from_iterable(scan.chunks())
 
+    def check_readable(self, last: bytes | None, *, stop: bytes | None = None, reverse: bool = False) -> None:
+        """See that what follows a key is the end of a range, or can be read: rocksdict's iterators end at either.
+
+        Args:
+            last: the key that was read last; None: none was.
+            stop: where the range ends; None: at the end of all.
+            reverse: what comes before ``last`` is meant.
+
+        Raises:
+            StateError: a table file is damaged.
+        """
+        options = read_options(self._settings)
+        if stop is not None:
+            options.set_iterate_upper_bound(stop)
+        try:
+            found = self._store.iter(options)
+            if last is None:
+                (found.seek_to_last if reverse else found.seek_to_first)()
+            else:
+                (found.seek_for_prev if reverse else found.seek)(last)
+            if found.valid():
+                (found.prev if reverse else found.next)()
+            found.status()
+        except Exception as error:
+            raise state_error(error, self.path) from error
+
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, atomically."""
 
@@ -197,6 +223,8 @@ class RocksDbBackend(StateBackend):
         if stop is None:
             # RocksDB has no open end: up to the last key, and that key.
             last = stop = cast("bytes | None", next(self._store.keys(backwards=True), None))
+            if stop is None:
+                self.check_readable(None, reverse=True)
         if stop is None or begin > stop or (begin == stop and last is None):
             return
 
@@ -310,20 +338,26 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         self._items: Iterator[tuple[bytes, bytes]] | None = items
         self._start = start
         self._stop = stop
+        #: Of a reverse scan: the key that was read last, from which it began before that.
+        self._last = stop
 
     def chunks(self) -> Iterator[list[tuple[bytes, bytes]]]:
         """One entry, which is often all that is wanted, then more at a time: 0.3 µs an entry, a fifth of one by one.
 
         After :meth:`release` what was read already still comes, and then an error.
         """
-        count = 1
+        count, last = 1, self._start
         while True:
             self._backend.check_open()
             chunk = list(islice(self._items or (), count))
+            if len(chunk) < count:
+                last = chunk[-1][0] if chunk else last
+                self._check_end(last)
             yield chunk
             if len(chunk) < count:
                 self.release()
                 return
+            last = chunk[-1][0]
             like_the_last = SCAN_BYTES_MAX // (len(chunk[-1][1]) + 1)
             count = max(1, min(4 * count, SCAN_ENTRIES_MAX, like_the_last))
 
@@ -332,10 +366,19 @@ class _Scan(Iterator[tuple[bytes, bytes]]):
         for key, value in self._items or ():
             if self._start is not None and key < self._start:
                 break
+            self._last = key
             if self._stop is None or key < self._stop:
                 return key, value
+        else:
+            if self._items is not None:
+                self._backend.check_readable(self._last, reverse=True)
         self.release()
         raise StopIteration
+
+    def _check_end(self, last: bytes | None) -> None:
+        """See that the scan has come to its end, and not to a block that cannot be read."""
+        if self._items is not None:
+            self._backend.check_readable(last, stop=self._stop)
 
     def release(self) -> None:
         """Drop RocksDB's iterator."""
