@@ -43,6 +43,10 @@ from weir.types import SubtaskId
 log = logging.getLogger(__name__)
 
 
+#: Images that peers asked for are kept until so many later checkpoints have ended.
+_FOR_PEERS_CHECKPOINTS = 8
+
+
 class CheckpointParticipant:
     """One per deployed job. Without a checkpoint store only the last parts are reported, for sinks to deliver."""
 
@@ -91,8 +95,8 @@ class CheckpointParticipant:
         self._lock = threading.Lock()
         #: What keeps subtasks from writing, with the checkpoint's number.
         self._holds: list[tuple[int, WriteHold]] = []
-        #: Images that peers asked for, by id, until they are collected.
-        self._for_peers: dict[str, Future[tuple[StoreImage, int]]] = {}
+        #: Images that peers asked for, by id, with the checkpoint's number, until they are collected.
+        self._for_peers: dict[str, tuple[int, Future[tuple[StoreImage, int]]]] = {}
         #: Checkpoints up to this number are over.
         self.ended_id = 0
         self._closed = False
@@ -121,9 +125,15 @@ class CheckpointParticipant:
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
         if backend is None:
             return part
-        if self._applying is not None:
-            self._applying.took(backend, checkpoint_id, passed_id)
-        hold = backend.hold_writes()
+        try:
+            if self._applying is not None:
+                self._applying.took(backend, checkpoint_id, passed_id)
+            hold = backend.hold_writes()
+        except BaseException:
+            # The next barrier would wait for them without end.
+            for capture in captures:
+                capture.abandon()
+            raise
         # The files of a last part belong to the next checkpoint: under number 0 they would count as expired.
         number = checkpoint_id or max(self.ended_id, passed_id) + 1
         with self._lock:
@@ -240,7 +250,7 @@ class CheckpointParticipant:
             raise CheckpointError(f"task manager {self._address} has no checkpoint store")
         # It may be for a last part, and it is published at once.
         pending = self._publisher.take(checkpoint_id, stays=True)
-        self._for_peers[pending.image_id] = self._threads.submit(pending.publish)
+        self._for_peers[pending.image_id] = checkpoint_id, self._threads.submit(pending.publish)
         return pending.image_id
 
     def collect_for_peer(self, image_id: str) -> tuple[bytes, int]:
@@ -249,10 +259,10 @@ class CheckpointParticipant:
         Raises:
             WeirError: it could not be published.
         """
-        future = self._for_peers.pop(image_id, None)
-        if future is None:
+        kept = self._for_peers.pop(image_id, None)
+        if kept is None:
             raise CheckpointError(f"task manager {self._address} has no image {image_id}")
-        image, new_bytes = future.result(COLLECT_TIMEOUT_S)
+        image, new_bytes = kept[1].result(COLLECT_TIMEOUT_S)
         return orjson.dumps(image_to_json(image)), new_bytes
 
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
@@ -262,6 +272,11 @@ class CheckpointParticipant:
             over = [hold for number, hold in self._holds if number <= checkpoint_id]
         for hold in over:
             hold.release()
+        # Whoever asked for them has given up. A last part is asked for under the next number, and collected at once.
+        forgotten_id = self.ended_id - _FOR_PEERS_CHECKPOINTS
+        for image_id, (number, _) in list(self._for_peers.items()):
+            if number <= forgotten_id:
+                self._for_peers.pop(image_id, None)
         if self._applying is not None:
             self._applying.ended(checkpoint_id, committed=committed)
         if self._shared is not None:

@@ -12,7 +12,7 @@ import pytest
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.errors import CheckpointError, ConnectionLostError, InputError
+from weir.errors import CheckpointError, ConnectionLostError, InputError, StateError
 from weir.protocol.manifest import image_from_json, part_from_json
 from weir.records import InputRows
 from weir.rpc.wire import JobIdentity
@@ -252,6 +252,35 @@ def test_groups_at_a_peer_are_in_an_image_of_its_store(tmp_path):
 def test_an_image_that_nobody_asked_for_is_not_collected(side):
     with pytest.raises(CheckpointError, match="task manager here:1 has no image nonsense"):
         side.participant.collect_for_peer("nonsense")
+
+
+def test_images_for_peers_that_gave_up_are_not_kept(side):
+    first = side.participant.take_for_peer(1)
+    side.threads.run()
+    for checkpoint_id in range(2, 40):
+        side.participant.take_for_peer(checkpoint_id)
+        side.participant.ended(checkpoint_id, committed=False)
+    with pytest.raises(CheckpointError, match=f"has no image {first}"):
+        side.participant.collect_for_peer(first)
+    last = side.participant.take_for_peer(40)
+    side.threads.run()
+    assert side.participant.collect_for_peer(last)
+
+
+def test_captures_are_abandoned_when_the_database_has_refused_changes(side):
+    """Else the next barrier waits for them without end."""
+
+    class Refusing:
+        def took(self, backend, checkpoint_id, passed_id):
+            raise StateError("the database refuses changes")
+
+    participant = CheckpointParticipant(
+        JOB, side.address, side.store, None, side, side.control, {}, side.threads, side.takers, Refusing()
+    )
+    capture = Capture(lambda: None)
+    with pytest.raises(StateError, match="refuses changes"):
+        participant.take(SUBTASK, 7, {}, [capture], own_state(side), 3)
+    assert capture.has_ended
 
 
 def test_a_last_part_stays_when_the_checkpoint_is_given_up_whose_number_its_files_have(side):
