@@ -8,6 +8,7 @@ left, or so much later as late rows may come; in sessions when the session has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,9 @@ from weir.records import WATERMARK_MAX_MS, with_times
 from weir.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, entry_keys
+
+#: Of our own aggregates over kept rows: their rows are in memory together.
+_WINDOWS_AT_ONCE = 1_024
 
 
 class ProcessWindowOperator(WindowAggregateOperator):
@@ -103,6 +107,9 @@ class ProcessWindowOperator(WindowAggregateOperator):
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """What the author's code makes of windows, in batches of about the usual size."""
+        if self._users.aggregates is not None:
+            yield from self._aggregated(windows)
+            return
         found, rows = list[pa.RecordBatch](), 0
         for (key, bounds, owners), time_ms in zip(
             self._with_owners(windows), windows.times_ms.tolist(), strict=True
@@ -118,6 +125,26 @@ class ProcessWindowOperator(WindowAggregateOperator):
                 yield from self._batches(found)
                 found, rows = [], 0
         yield from self._batches(found)
+
+    def _aggregated(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
+        """Results of our own aggregates over kept rows, of many windows at a time."""
+        many = zip(self._with_owners(windows), windows.times_ms.tolist(), strict=True)
+        while part := list(islice(many, _WINDOWS_AT_ONCE)):
+            made = self._users.results([list(owners.values()) for (_, _, owners), _ in part])
+            for (_, bounds, owners), _ in part:
+                for pane_ms, owner in owners.items():
+                    if self._is_last(pane_ms, bounds.end_ms):
+                        self._kept.clear(owner)
+            if made is None:
+                continue
+            numbers, rows = made
+            taken = pa.array(numbers)
+            keys = pa.concat_batches([key for (key, _, _), _ in part]).take(taken)
+            limits = np.array([tuple(bounds) for (_, bounds, _), _ in part], dtype=np.int64)[numbers]
+            columns = [*keys.columns, *(pa.array(limits[:, side]) for side in (0, 1)), *rows.columns]
+            batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+            times_ms = np.array([time_ms for _, time_ms in part], dtype=np.int64)[numbers]
+            yield with_times(batch, times_ms, self._clock.now_us())
 
     def _with_owners(
         self, windows: ToldWindows

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,8 @@ from weir.errors import UserFunctionError
 from weir.frames import frame_of
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
-from weir.records import EVENT_TIME_COLUMN, user_columns
+from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
+from weir.row_aggregates import RowAggregates
 from weir.specs.window_process import WindowProcessSpec
 from weir.state_types import ValueType, value_type
 
@@ -35,6 +37,19 @@ class UserWindows(ABC):
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """Rows of the result, of the columns that the author has declared; ``owners``: of its panes, by time."""
+
+    @property
+    def aggregates(self) -> RowAggregates | None:
+        """Our own aggregates over kept rows, which take many windows at once; None: it is an author's code."""
+        return None
+
+    def results(self, windows: Sequence[Sequence[bytes]]) -> tuple[np.ndarray, pa.RecordBatch] | None:
+        """Where there are :attr:`aggregates`: results of many windows, each told by the owners of its panes.
+
+        Returns:
+            For each row of the result the number of its window, ascending, and the rows; None: there are none.
+        """
+        raise NotImplementedError
 
     def _about(self, key: dict[str, Any], window: WindowBounds) -> str:
         of_key = "" if self._spec.is_keyless else f" of {key}"
@@ -102,6 +117,34 @@ class RowsWindows(UserWindows):
         given = (window, frame) if self._spec.is_keyless else (key, window, frame)
         made = self._called(f"function {name}", lambda: function(*given), about, rows)
         return None if made is None else self._checked(f"function {name}", made, about)
+
+    @property
+    def aggregates(self) -> RowAggregates | None:
+        """See :class:`UserWindows`."""
+        factory = self._spec.factory
+        return factory if isinstance(factory, RowAggregates) and not self._spec.is_keyless else None
+
+    def results(self, windows: Sequence[Sequence[bytes]]) -> tuple[np.ndarray, pa.RecordBatch] | None:
+        """See :class:`UserWindows`."""
+        aggregates = self.aggregates
+        assert aggregates is not None
+        chunks, numbers = [], []
+        for number, owners in enumerate(windows):
+            for data in (data for owner in owners for data in self._kept.of(owner)):
+                chunks.append(rows_of_chunk(data))
+                numbers.append(np.full(chunks[-1].num_rows, number))
+        if not chunks:
+            return None
+        rows, number_of = pa.concat_batches(chunks), np.concatenate(numbers)
+        # Both sorts keep the order of what is equal.
+        order = np.lexsort((int64_column(rows, EVENT_TIME_COLUMN), number_of))
+        rows = rows.take(pa.array(order))
+        frame = frame_of(rows.select(user_columns(rows.schema)))
+        frame = frame.with_columns(pl.Series(UNNAMED_COLUMN, number_of[order]))
+        about = f"of {len(windows):,} windows with {rows.num_rows:,} rows"
+        made = self._called("an aggregate", lambda: aggregates.of_windows(frame), about, rows)
+        found = made[UNNAMED_COLUMN].to_numpy()
+        return found, self._checked("an aggregate", made.drop(UNNAMED_COLUMN), about)
 
 
 class AggregatorWindows(UserWindows):
