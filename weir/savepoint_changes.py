@@ -1,7 +1,7 @@
 """What becomes of each step's state when a changed job starts from a checkpoint: the answer of ``weir plan``.
 
 What is refused here is refused by the start: both ask :func:`weir.savepoint_fit.fitted_to`, and the operators
-(``Operator.check_restored``).
+(``ChecksRestored``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 
 from weir.errors import CheckpointError, WeirError
 from weir.graph import LogicalGraph, Node
-from weir.operators.base import Json, OperatorContext
+from weir.operators.base import ChecksRestored, Json, OperatorContext
 from weir.operators.registry import create_operator
 from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
@@ -155,4 +155,6 @@ def _check_operator(graph: LogicalGraph, step: str, kept: dict[int, Json]) -> No
         restored=kept,
         schema=node.schema,
     )
-    create_operator(node.spec).check_restored(context)
+    operator = create_operator(node.spec)
+    if isinstance(operator, ChecksRestored):
+        operator.check_restored(context)

@@ -93,11 +93,13 @@ def test_a_step_that_returns_a_fraction_where_it_declared_an_integer_fails(step)
 def test_rows_of_a_source_that_do_not_fit_are_put_aside_whatever_they_hold():
     def read(position):
         yield [{"n": 1}, {"n": 1.5}, {"n": 1 << 70}, {"n": 2, "other": 1 << 70}, {"n": "\ud800"}], 1
+        # More good ones than bad ones.
+        yield [{"n": 3}, {"n": 4}], 2
 
     flow = weir.Dataflow("job")
     flow.source("rows", weir.UserSource(read, schema={"n": pl.Int64})).sink("out", weir.Collect())
     result = weir.run(flow)
-    assert result["out"].to_dicts() == [{"n": 1}, {"n": 2}]
+    assert result["out"].to_dicts() == [{"n": 1}, {"n": 2}, {"n": 3}, {"n": 4}]
     assert [(letter.position, letter.raw) for letter in result.dead_letters] == [
         (1, '{"n":1.5}'),
         (2, "{'n': 1180591620717411303424}"),

@@ -125,13 +125,6 @@ class Operator(ABC):
     def open(self, context: OperatorContext) -> None:
         """Called once before the first batch; may block and read files."""
 
-    def check_restored(self, context: OperatorContext) -> None:
-        """Whether the state that a checkpoint has can be read; touches nothing. Part of ``open``, and of ``weir plan``.
-
-        Raises:
-            StateMismatchError: it cannot, with what is stored and what the job needs.
-        """
-
     @abstractmethod
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Called for every input batch (at least one row), in channel order. Yields zero or more batches.
@@ -218,6 +211,19 @@ class TimedOperator(Operator):
     @abstractmethod
     def on_time(self) -> Iterable[pa.RecordBatch]:
         """Called between two batches when :meth:`due_us` has come, and perhaps sooner."""
+
+
+@runtime_checkable
+class ChecksRestored(Protocol):
+    """An operator that says whether it can read the state that a checkpoint has."""
+
+    def check_restored(self, context: OperatorContext) -> None:
+        """Touches nothing. Part of ``open``, and of ``weir plan``.
+
+        Raises:
+            StateMismatchError: it cannot, with what is stored and what the job needs.
+        """
+        ...
 
 
 class InTimeOperator(Operator):

@@ -47,6 +47,15 @@ def test_no_events():
     assert NexmarkSource(weir.Nexmark("person", events=0)).splits() == []
 
 
+def left(reader):
+    """The rows that are left to read."""
+    rows = []
+    while not (poll := reader.poll(100)).finished:
+        if poll.batch is not None:
+            rows += poll.batch.select(["auction", "price"]).to_pylist()
+    return sorted(rows, key=str)
+
+
 def test_it_is_read_on_from_a_checkpoint():
     spec = weir.Nexmark("bid", events=EVENTS)
     context = OperatorContext("job", "bids", 0, 0, 1)
@@ -54,8 +63,8 @@ def test_it_is_read_on_from_a_checkpoint():
     reader.open(context)
     first = reader.poll(100).batch
     snapshot = reader.snapshot()
-    rest = reader.poll(100).batch
     again = create_reader(spec)
     again.open(dataclasses.replace(context, restored={0: snapshot}))
     assert first.num_rows == 100
-    assert again.poll(100).batch.select(["auction", "price"]) == rest.select(["auction", "price"])
+    # Which split comes first is open.
+    assert left(again) == left(reader)

@@ -74,7 +74,10 @@ class EarlySessionOperator(SessionAggregateOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
-        before_ms = self._watermark_ms
+        self.table.look()
+        # After a restart: what was told is in the state, whose places are behind by the lateness.
+        told_ms = int(self.table.places_ms.max())
+        before_ms = max(self._watermark_ms, told_ms if told_ms == NOTHING_MS else told_ms + self._lateness_ms)
         yield from super().on_watermark(time_ms)
         if self._times_told.passed(before_ms, self._watermark_ms):
             yield from self._tell_early()

@@ -320,7 +320,9 @@ class UpdatedWindowOperator(WindowAggregateOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
-        before_ms = self._watermark_ms
+        self.table.look()
+        # After a restart: what was told is in the state.
+        before_ms = max(self._watermark_ms, int(self.table.places_ms.max()))
         yield from super().on_watermark(time_ms)
         if self._times_told.passed(before_ms, self._watermark_ms):
             yield from self._tell_early()
