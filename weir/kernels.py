@@ -64,11 +64,13 @@ class _Waiting:
 
 #: By module and name.
 _waiting: dict[str, _Waiting] = {}
+#: All of them, in the order in which modules were imported.
+_names: list[str] = []
 
 
 def kernel_names() -> list[str]:
-    """Names, with their modules, of the kernels of imported modules that this process has not called yet."""
-    return list(_waiting)
+    """Names, with their modules, of the kernels of imported modules."""
+    return list(dict.fromkeys(_names))
 
 
 def is_loaded_or_kept(name: str) -> bool:
@@ -119,6 +121,7 @@ def _lazy(dispatcher: Any, signatures: Sequence[Any]) -> Any:
 
     dispatcher._compile_for_args = compile_for_args
     dispatcher.get_call_template = get_call_template
+    _names.append(name)
     waiting = _waiting[name] = _Waiting(load, cache)
     return dispatcher
 
