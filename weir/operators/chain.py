@@ -176,9 +176,7 @@ class OperatorChain(Generic[OutputT]):
                 due_ms = np.where(late[after], WATERMARK_MIN_MS, due_ms)
             due = as_of_ms[after] >= np.maximum(due_ms, self._told_ms[start] + 1)
             stop = int(after[due.argmax()]) if due.any() else rows
-            if self.isolation is not None and self.isolation.concerns(
-                operator, self._operators[start][1].operator_name
-            ):
+            if self._is_isolated(start):
                 # What is due fires before a row that may be put aside, and not with it.
                 stop = first + 1
             elif cuts & TimeCuts.EACH_LATE:
