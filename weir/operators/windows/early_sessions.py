@@ -74,23 +74,26 @@ class EarlySessionOperator(SessionAggregateOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
-        self.table.look()
-        # After a restart: what was told is in the state, whose places are behind by the lateness.
-        told_ms = int(self.table.places_ms.max())
-        before_ms = max(self._watermark_ms, told_ms if told_ms == NOTHING_MS else told_ms + self._lateness_ms)
-        yield from super().on_watermark(time_ms)
-        if self._times_told.passed(before_ms, self._watermark_ms):
-            yield from self._tell_early()
-
-    def _tell_early(self) -> Iterator[pa.RecordBatch]:
-        """What open sessions have, if it is more than was told."""
         table = self.table
-        parts: list[np.ndarray | None] = [None]
-        if table.capacity > LARGE_SLOTS:
-            parts = list(np.array_split(np.arange(len(table.places_ms)), _PARTS))
-        for groups in parts:
+        table.look()
+        # A key group that comes from a checkpoint or from another subtask knows how far it was told: its place, which
+        # is behind by the lateness.
+        told_ms = np.where(table.places_ms == NOTHING_MS, NOTHING_MS, table.places_ms + self._lateness_ms)
+        before_ms = np.maximum(told_ms, self._watermark_ms)
+        yield from super().on_watermark(time_ms)
+        passed = np.flatnonzero(self._times_told.passed(before_ms, self._watermark_ms))
+        if len(passed):
+            yield from self._tell_early(passed)
+
+    def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
+        """What open sessions of these key groups (None: of all) have, if it is more than was told."""
+        table = self.table
+        if groups is None:
+            groups = np.arange(len(table.places_ms))
+        parts = [groups] if table.capacity <= LARGE_SLOTS else np.array_split(groups, _PARTS)
+        for part in parts:
             rewritten: list[WindowEntries] = []
-            for entries in table.entries(NOTHING_MS, NEVER_MS, groups):
+            for entries in table.entries(NOTHING_MS, NEVER_MS, part):
                 more = self._told.has_more(entries.cells)
                 if more.any():
                     hashes = weir_keys.hash_keys(entries.keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger
 
@@ -40,7 +42,9 @@ class EarlyTimes:
             return watermark_ms
         return (watermark_ms // interval_ms + 1) * interval_ms
 
-    def passed(self, before_ms: int, watermark_ms: int) -> bool:
-        """Whether to tell because the watermark has come from one time to another."""
-        interval_ms = self._interval_ms if self._by_events else None
-        return interval_ms is not None and watermark_ms // interval_ms > before_ms // interval_ms
+    def passed(self, before_ms: np.ndarray, watermark_ms: int) -> np.ndarray:
+        """Of each key group whether to tell because its watermark has come from a time (int64) to another; bool."""
+        if self._interval_ms is None or not self._by_events:
+            return np.zeros(len(before_ms), dtype=np.bool_)
+        passed: np.ndarray = before_ms // self._interval_ms < watermark_ms // self._interval_ms
+        return passed

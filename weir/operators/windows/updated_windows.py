@@ -282,14 +282,14 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         else:
             self._rewrite(self._dead_until(until_ms))
 
-    def _tell_early(self) -> Iterator[pa.RecordBatch]:
-        """What windows have that are not complete, if it is more than was told."""
+    def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
+        """What windows of these key groups (None: of all) have that are not complete, if it is more than was told."""
         table = self.table
         places_ms, fired_ms = table.places_ms, table.fired_ms()
         after_ms = fired_ms
         if not self._panes.is_single and fired_ms != NOTHING_MS:
             after_ms = super()._dead_until(fired_ms)
-        for entries in table.entries(after_ms, NEVER_MS):
+        for entries in table.entries(after_ms, NEVER_MS, groups):
             more = self._told.has_more(entries.cells)
             if self._panes.is_single:
                 part = entries.part(np.flatnonzero(more & (entries.ends_ms > places_ms[entries.groups])))
@@ -321,11 +321,12 @@ class UpdatedWindowOperator(WindowAggregateOperator):
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
         self.table.look()
-        # After a restart: what was told is in the state.
-        before_ms = max(self._watermark_ms, int(self.table.places_ms.max()))
+        # A key group that comes from a checkpoint or from another subtask knows how far it was told: its place.
+        before_ms = np.maximum(self.table.places_ms, self._watermark_ms)
         yield from super().on_watermark(time_ms)
-        if self._times_told.passed(before_ms, self._watermark_ms):
-            yield from self._tell_early()
+        passed = np.flatnonzero(self._times_told.passed(before_ms, self._watermark_ms))
+        if len(passed):
+            yield from self._tell_early(passed)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The input has ended: windows are complete; of those that never end, what is left is told."""
