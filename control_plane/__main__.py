@@ -53,6 +53,7 @@ PortOption = Annotated[int | None, typer.Option(help="gRPC port for task manager
 HttpPortOption = Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")]
 #: For ``weir run``.
 AnyPortOption = Annotated[bool, typer.Option("--or-any-http-port", hidden=True)]
+ContinuedOption = Annotated[str, typer.Option("--continue-job", hidden=True)]
 TaskManagersOption = Annotated[
     int | None,
     typer.Option(help="Number of task managers to wait for before the job starts (config.json: 1)."),
@@ -131,6 +132,7 @@ def main(
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
     or_any_http_port: AnyPortOption = False,
+    continue_job: ContinuedOption = "",
 ) -> None:
     """Wait for task managers, run one job on them, and answer on HTTP: /status, /plan, /docs and more.
 
@@ -156,6 +158,7 @@ def main(
             starts_fresh=start_fresh,
             parent=parent,
             or_any_http_port=or_any_http_port,
+            continued_job=continue_job,
         )
         loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
         return _serve(loaded.config, command)

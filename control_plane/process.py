@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -13,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from control_plane.background import LoopBackground
 from control_plane.composition import ControlPlane, Outside
-from control_plane.job.start import give_up_left, start_from_savepoint, start_or_take_over
+from control_plane.ending import already_ended, told_exit_code, until_over
+from control_plane.job.start import continue_left, give_up_left, start_from_savepoint, start_or_take_over
 from control_plane.job.start_point import StartPoint
 from control_plane.link.clients import TaskManagerClient
 from control_plane.link.frequent_service import serve_frequent_calls
@@ -23,29 +23,17 @@ from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
 from control_plane.web.http import HttpServer, create_app
-from control_plane.web.status_views import job_facts, outcome, status_view
-from weir.clock import SystemClock, monotonic_ms
+from control_plane.web.status_views import job_facts
+from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
-from weir.entry_point import REPEATED_LOGGER
-from weir.errors import CheckpointError
 from weir.job_loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
-from weir.redaction import redacted_text
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")
-#: What ``weir run`` says itself when the job has ended.
-repeated = logging.getLogger(REPEATED_LOGGER)
-
-#: How long to wait, at the end, for task managers that were told to end.
-_FAREWELL_S = 10.0
-#: How long to wait, after a signal, for subtasks to stop.
-_CANCEL_S = 5.0
 #: The timers look at least so often, by which they see that this process was stopped for a while.
 _LOOK_S = 0.5
-_JOB_FAILED_EXIT_CODE = 1
-_CANCELLED_EXIT_CODE = 3
 
 
 async def serve(config: Config, command: StartCommand) -> int:
@@ -78,7 +66,10 @@ async def serve(config: Config, command: StartCommand) -> int:
         loop.call_soon_threadsafe(lost.set)
 
     keeper = _keeper(section, job.graph.name, on_lost)
-    start, store = await _begin(job, section.checkpoint_uri, keeper, command)
+    begun = await _begin(job, section.checkpoint_uri, keeper, command)
+    if isinstance(begun, JobState):
+        return already_ended(command, begun)
+    start, store = begun
     background = LoopBackground()
     control_plane = ControlPlane(
         section,
@@ -90,11 +81,8 @@ async def serve(config: Config, command: StartCommand) -> int:
         strategy=config.task_manager.state_strategy,
     )
     async with _serving(control_plane, background, keeper, command):
-        await _until_over(control_plane, lost, exit_when_finished=command.exit_when_finished)
-    if command.parent is not None:
-        missed = control_plane.checkpointer.machine.missed_savepoint
-        command.parent.tell(outcome(status_view(control_plane), missed))
-    return _told_exit_code(control_plane)
+        await until_over(control_plane, lost, command)
+    return told_exit_code(control_plane)
 
 
 def _outside(background: LoopBackground, store: ManifestStore | None, keeper: Keeper | None) -> Outside:
@@ -112,27 +100,16 @@ def _with_absolute_store(section: ControlPlaneConfig) -> ControlPlaneConfig:
     return section.model_copy(update={"checkpoint_uri": str(Path(uri).absolute())})
 
 
-def _told_exit_code(control_plane: ControlPlane) -> int:
-    """The exit code; what was rejected is the last thing that is told."""
-    code = _exit_code(control_plane.job.state)
-    missed = control_plane.checkpointer.machine.missed_savepoint
-    if missed and code == 0:
-        # The job finished, but not all that was asked for was done.
-        code = _JOB_FAILED_EXIT_CODE
-        repeated.error("exit code %d: the job finished without %s", code, redacted_text(missed))
-    rejected = control_plane.rejects.summary()
-    if rejected:
-        repeated.warning("exit code %d%s rejected: %s", code, ";" if code else ", but", rejected)
-    return code
-
-
 async def _begin(
     job: LoadedJob, uri: str, keeper: Keeper | None, command: StartCommand
-) -> tuple[StartPoint, ManifestStore | None]:
-    """Become the leader; returns what the job begins with. Whoever cannot begin does not lead."""
+) -> tuple[StartPoint, ManifestStore | None] | JobState:
+    """Become the leader; returns what the job begins with, or how it has ended. Whoever cannot begin does not lead."""
     record = None if keeper is None else await _lead(keeper)
     savepoint = command.savepoint
     try:
+        if record is not None and record.job_id == command.continued_job:
+            # However that one was started: by now there is more than it began with.
+            return continue_left(job, uri, record)
         if not savepoint:
             return start_or_take_over(job, uri, record, starts_fresh=command.starts_fresh)
         start, store = start_from_savepoint(job.graph, uri, savepoint, allow_dropped=command.allow_dropped)
@@ -160,8 +137,9 @@ async def _serving(
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
     control_plane.reception.grpc_port = grpc_port
     http.start()
-    # Task managers of an earlier weir run have ended with it.
-    control_plane.takeover.start(section.lease_timeout_ms if parent is None else 0)
+    # Task managers of an earlier weir run have ended with it; those of this one are still there.
+    are_gone = parent is not None and not command.continued_job
+    control_plane.takeover.start(0 if are_gone else section.lease_timeout_ms)
     host = section.advertised_host or section.host
     log.info("job %s: %d stages", control_plane.job.identity.job_id, len(control_plane.job.graph.stages))
     log.info(
@@ -170,7 +148,9 @@ async def _serving(
         join_address(host, http.port),
     )
     if parent is not None:
-        parent.tell({"address": join_address(host, grpc_port), "http": join_address(host, http.port)})
+        job_id = control_plane.job.identity.job_id
+        addresses = {"address": join_address(host, grpc_port), "http": join_address(host, http.port)}
+        parent.tell({**addresses, "job_id": job_id})
     background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
     if command.follows:
         background.append(asyncio.create_task(_follow(control_plane)))
@@ -219,38 +199,3 @@ async def _lead(keeper: Keeper) -> JobRecord | None:
     except BaseException:
         keeper.close()
         raise
-
-
-async def _until_over(control_plane: ControlPlane, lost: asyncio.Event, *, exit_when_finished: bool) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    waits = [
-        asyncio.create_task(event.wait()) for event in (stop, lost, control_plane.coordinator.superseded)
-    ]
-    if exit_when_finished:
-        waits.append(asyncio.create_task(control_plane.coordinator.ended.wait()))
-    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
-    if lost.is_set() or control_plane.coordinator.superseded.is_set():
-        raise CheckpointError(
-            "this control plane does not lead any more: another one takes over, and the job goes on"
-        )
-    if not control_plane.coordinator.ended.is_set():
-        # Nobody watches over the job any more: it must not go on alone.
-        log.info("stopping: cancelling job %s", control_plane.job.identity.job_id)
-        control_plane.coordinator.cancel()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(control_plane.coordinator.ended.wait(), _CANCEL_S)
-    if exit_when_finished:
-        # Task managers learn of the end from their next heartbeat, and deregister.
-        deadline_ms = monotonic_ms(control_plane.clock) + int(_FAREWELL_S * 1000)
-        while control_plane.task_managers.members() and monotonic_ms(control_plane.clock) < deadline_ms:
-            await asyncio.sleep(0.02)
-
-
-def _exit_code(state: JobState) -> int:
-    if state is JobState.FAILED:
-        return _JOB_FAILED_EXIT_CODE
-    return _CANCELLED_EXIT_CODE if state is JobState.CANCELLED else 0

@@ -30,3 +30,5 @@ class StartCommand:
     parent: Parent | None
     #: Answer HTTP on any free port if the configured one is taken.
     or_any_http_port: bool
+    #: The job of a control plane of the same ``weir run`` that died: it goes on as that one left it; "": none did.
+    continued_job: str = ""

@@ -109,6 +109,19 @@ class Coordinator:
         self.handle(machine.CancelRequested())
         return True
 
+    def leave_behind(self) -> None:
+        """End a job that is being stopped without the subtasks that do not stop, such as one whose function hangs.
+
+        They were told to stop. What they still do is in no checkpoint, and the next deployment fences it.
+        """
+        statuses, placement = self._job.machine.statuses, self._job.machine.placement
+        hanging = sorted(subtask for subtask, status in statuses.items() if not status.is_terminal)
+        if hanging:
+            names = ", ".join(map(self._job.graph.name_of, hanging))
+            log.warning("%s did not stop in time; the job ends without waiting any longer", names)
+        for name in sorted({placement[subtask] for subtask in hanging if subtask in placement}):
+            self.handle(machine.TaskManagerLost(name, "it did not stop in time"))
+
     def begin_generation(self, generation: int, manifest: Manifest | None) -> None:
         """Deploy the job anew, as a checkpoint has it or from nothing; everything of earlier deployments is fenced."""
         ended = self._job.identity.generation

@@ -66,6 +66,8 @@ class RunningJob:
         self.events_before = NO_EVENTS if manifest is None else manifest.events
         if start.left is not None and manifest is not None and manifest.generation == start.generation:
             self.events_before = manifest.events_before
+        #: What the totals had been when the job started: more than 0 if it started from a savepoint of another one.
+        self.events_at_start = start.events_at_start if start.left is None else start.left.events_at_start
         #: Numbers of the states of keyed steps in the stores.
         self.state_ids = start.state_ids(graph)
         #: Whose rows it has in a database that keeps its state, where one does.
@@ -112,7 +114,8 @@ class RunningJob:
         self.strategy = self._configured_strategy
         self.locations = StateLocations(self._owner_address)
         if manifest is not None:
-            self.started_us = manifest.job_start_us
+            # The savepoint from which it started has none.
+            self.started_us = manifest.job_start_us or self.started_us
 
     def owner(self, stage_index: int, group: int) -> SubtaskId | None:
         """The subtask that owns a key group, by the routing table in force."""

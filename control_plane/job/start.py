@@ -18,6 +18,7 @@ from weir.config import StateStrategy
 from weir.errors import ConfigError
 from weir.graph import LogicalGraph
 from weir.job_loading import LoadedJob
+from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest
 from weir.redaction import redacted
 from weir.savepoint_fit import fitted_to
@@ -71,8 +72,35 @@ def start_or_take_over(
         give_up_left(record, "--start-fresh" if starts_fresh else "without checkpoints it cannot go on")
         job_id = name_job(graph)
         return StartPoint(job_id), open_store(uri, job_id) if uri else None
+    return _take_over(job, uri, record, open_store)
+
+
+def continue_left(
+    job: LoadedJob, uri: str, record: JobRecord, open_store: OpenStore = CheckpointStore.open
+) -> tuple[StartPoint, ManifestStore] | JobState:
+    """As :func:`start_or_take_over`, in the place of a control plane that has just died: never begins anew.
+
+    Returns:
+        What the job goes on with; or how it has ended, where that is on record.
+
+    Raises:
+        ConfigError: the job cannot go on without checkpoints, or its code has changed.
+        CheckpointError: the checkpoint store cannot be used.
+    """
+    if record.is_over:
+        return record.ended_as or (JobState.FAILED if record.has_failed else JobState.FINISHED)
+    if not uri:
+        raise ConfigError(
+            f"job {record.job_id} cannot go on: it makes no checkpoints; set controlPlane.checkpoint_uri"
+        )
+    return _take_over(job, uri, record, open_store)
+
+
+def _take_over(
+    job: LoadedJob, uri: str, record: JobRecord, open_store: OpenStore
+) -> tuple[StartPoint, ManifestStore]:
     store = open_store(uri, record.job_id)
-    difference = difference_to_left(record, graph, job.parameters)
+    difference = difference_to_left(record, job.graph, job.parameters)
     if difference:
         raise ConfigError(
             f"job {record.job_id} was left running, but {difference}; start it as it was, or go on from its state "
@@ -196,10 +224,11 @@ def start_from_savepoint(
         )
     log.info("the job starts from checkpoint %d at %s", found.checkpoint_id, savepoint.location)
     _, fitted = fitted_to(graph, found, allow_dropped=allow_dropped)
-    imported = replace(store.import_savepoint(savepoint, fitted, 1), job_name=graph.name)
+    # Without a start: that of the job is yet to come.
+    imported = replace(store.import_savepoint(savepoint, fitted, 1), job_name=graph.name, job_start_us=0)
     written = store.write_manifest(imported)
     point = RestorePoint(uri, job_id, written, imported)
-    return StartPoint(job_id, point, imported.generation + 1, 2), store
+    return StartPoint(job_id, point, imported.generation + 1, 2, events_at_start=imported.events), store
 
 
 def strategy_in_force(left: JobRecord | None, configured: StateStrategy) -> StateStrategy:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.record.job_record import JobRecord
 from weir.graph import Exchange, LogicalGraph, PhysicalGraph, physical_graph
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable, initial_table
 
@@ -21,6 +22,8 @@ class StartPoint:
     next_checkpoint_id: int = 1
     #: A job that an earlier control plane left running, as it was then.
     left: JobRecord | None = None
+    #: What the job before had counted from whose savepoint or checkpoint this one starts.
+    events_at_start: EventCounts = NO_EVENTS
 
     def state_ids(self, graph: LogicalGraph) -> dict[str, int]:
         """Numbers of the states of keyed steps: those of the checkpoint, and free ones for steps that are new."""

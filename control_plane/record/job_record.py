@@ -11,6 +11,8 @@ import orjson
 
 from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, StateError
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.job import JobState
 from weir.protocol.rescale_log import StageNumbers
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
@@ -51,6 +53,10 @@ class JobRecord:
     incarnations: Mapping[str, str] = field(default_factory=dict)
     #: Numbers that no further rescale of a stage may use; empty: no rescale yet, or an older version wrote the record.
     used_by_rescales: Mapping[int, StageNumbers] = field(default_factory=dict)
+    #: How the job ended; None: it has not, or an older version wrote the record.
+    ended_as: JobState | None = None
+    #: See :class:`~control_plane.job.running_job.RunningJob`; none: an older version wrote the record.
+    events_at_start: EventCounts = NO_EVENTS
 
     def to_bytes(self) -> bytes:
         """The document."""
@@ -84,6 +90,8 @@ class JobRecord:
                     [stage, used.next_index, used.last_version]
                     for stage, used in self.used_by_rescales.items()
                 ],
+                "ended_as": None if self.ended_as is None else self.ended_as.value,
+                "events_at_start": [self.events_at_start.events_in, self.events_at_start.events_out],
             },
             option=orjson.OPT_APPEND_NEWLINE,
         )
@@ -104,7 +112,7 @@ class JobRecord:
                 )
             tables = [RoutingTable.from_dict(item) for item in value["routing"]]
             given = value.get("parameters_json")
-            strategy = value.get("strategy")
+            strategy, ended_as = value.get("strategy"), value.get("ended_as")
             return cls(
                 value["job_id"],
                 value["fingerprint"],
@@ -130,6 +138,8 @@ class JobRecord:
                     stage: StageNumbers(next_index, last_version)
                     for stage, next_index, last_version in value.get("used_by_rescales", ())
                 },
+                None if ended_as is None else JobState(ended_as),
+                EventCounts(*value.get("events_at_start", (0, 0))),
             )
         except (ValueError, KeyError, TypeError, StateError) as error:
             raise CheckpointError(

@@ -154,6 +154,8 @@ class RecordWriter:
             checkpoint_id=(latest_id or 0) if self._is_shared else None,
             rescales=tuple(reversed(self._rescales.to_list()[:_RESCALES_MAX])),
             used_by_rescales=dict(self._rescales.used),
+            events_at_start=job.events_at_start,
+            ended_as=job.state if job.state.is_final else None,
         )
 
     async def _save_all(self, save: Callable[[bytes], None]) -> None:

@@ -22,6 +22,7 @@ from weir.clock import monotonic_ms, wall_ms
 from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
 from weir.plan_document import plan_document
+from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted, redacted_text
@@ -195,9 +196,17 @@ def plan_view(graph: PhysicalGraph) -> PlanView:
     return PlanView.model_validate(plan_document(graph))
 
 
-def outcome(status: StatusView, missed: str = "") -> dict[str, str]:
-    """What ``weir run`` says of a job that has ended: state, cause and a summary; ``missed``: what it ended without."""
+def outcome(status: StatusView, missed: str = "", *, at_start: EventCounts = NO_EVENTS) -> dict[str, str]:
+    """What ``weir run`` says of a job that has ended: state, cause and a summary of this job.
+
+    Args:
+        status: its last one.
+        missed: what it ended without.
+        at_start: what the totals had been when it started.
+    """
     totals = status.totals
+    events_in, events_out = totals.events_in - at_start.events_in, totals.events_out - at_start.events_out
+    in_all = f" ({totals.events_in:,} in and {totals.events_out:,} out with those before the savepoint)"
     rejected = f", {totals.events_rejected:,} rejected" if totals.events_rejected else ""
     rejected += f", {totals.rows_put_aside:,} put aside" if totals.rows_put_aside else ""
     rejected += late_text(totals.rows_late)
@@ -208,7 +217,8 @@ def outcome(status: StatusView, missed: str = "") -> dict[str, str]:
     return {
         "state": status.state,
         "cause": redacted_text(missed) or status.cause,
-        "summary": f"{totals.events_in:,} events in, {totals.events_out:,} out{rejected}, in {seconds:.1f} s{where}",
+        "summary": f"{events_in:,} events in, {events_out:,} out{rejected}, in {seconds:.1f} s"
+        f"{in_all if at_start != NO_EVENTS else ''}{where}",
     }
 
 

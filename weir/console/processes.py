@@ -20,6 +20,8 @@ from weir.prepared_process import order
 
 #: How long processes may take to end in order before they are killed.
 _END_S = 5.0
+#: How long what a process has told may take to arrive once it has ended; a process of the job's own may hold the line.
+_LAST_WORDS_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Signalled:
     """A signal came to ``weir run``."""
 
     number: int
+    #: It was told before, and what was to come of it has not.
+    is_late: bool = False
 
 
 Event = Told | Ended | Signalled
@@ -107,8 +111,8 @@ class Children:
         for stream in filter(None, (popen.stdout, popen.stderr)):
             assert self._terminal is not None
             child.pumps.append(_thread(self._terminal.pump, stream))
-        _thread(receive_all, ours, lambda message: self.events.put(Told(child, message)))
-        _thread(self._wait, child)
+        ears = _thread(receive_all, ours, lambda message: self.events.put(Told(child, message)))
+        _thread(self._wait, child, ears)
         return child
 
     def close(self) -> None:
@@ -125,8 +129,10 @@ class Children:
             for pump in child.pumps:
                 pump.join(_END_S)
 
-    def _wait(self, child: Child) -> None:
+    def _wait(self, child: Child, ears: threading.Thread) -> None:
         code = child.popen.wait()
+        # Its last words come before its end.
+        ears.join(_LAST_WORDS_S)
         for pump in child.pumps:
             # What processes of the job's own still write is not waited for.
             pump.join(_END_S)

@@ -14,7 +14,8 @@ from rich.console import Console
 
 from weir.clock import SystemClock
 from weir.console.job_files import JobFile
-from weir.console.processes import Child, Children, Ended, Signalled, Terminal, Told
+from weir.console.processes import Child, Children, Ended, Event, Signalled, Terminal, Told
+from weir.console.replacements import Replacements
 from weir.console.run_directory import RunDirectory
 from weir.kernel_sources import cache_directory
 from weir.lifeline import Message
@@ -22,14 +23,16 @@ from weir.lifeline import Message
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1
 _BY_SIGNAL_EXIT_CODE = 128
-#: Task managers that die are replaced; this many times, since the job itself may be what kills them.
-_REPLACEMENTS_MAX = 10
+#: Of the control plane: another one would say the same.
+_REFUSED_EXIT_CODE = 2
 #: Slots of a task manager: here nobody else can bring more, so a job must never wait for some.
 _SLOTS = 1000
 #: Where a job is asked; taken if it is free, so that commands can be written down.
 _HTTP_PORT = 9008
 #: An end in order without a word of the control plane for so long was somebody else's order.
 _LATE_S = 2.0
+#: So long may the control plane take, after a second signal, to write down that the job is cancelled.
+_CLOSE_S = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -77,20 +80,20 @@ class _Run:
     addresses: Message = field(default_factory=dict)
     #: State and cause of the job, when it has ended.
     outcome: Message = field(default_factory=dict)
-    #: The first signal that came; 0: none.
+    #: The first signal that came, and the second one; 0: none.
     signal: int = 0
-    replacements: int = 0
+    second_signal: int = 0
+    #: The control plane that runs now has said where it is.
+    listens: bool = False
+    lost_task_managers: Replacements = field(default_factory=Replacements)
+    lost_control_planes: Replacements = field(default_factory=Replacements)
 
     def run(self) -> int:
-        terminal = Terminal() if self.draws else None
-        self.children = Children(self.environment, terminal, SystemClock())
+        self.terminal = Terminal() if self.draws else None
+        self.children = Children(self.environment, self.terminal, SystemClock())
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
-            self.control_plane = self.children.start(
-                "control plane", "control_plane", self._control_plane_arguments(), owns_terminal=True
-            )
-            if terminal is not None:
-                terminal.owner = self.control_plane
+            self._start_control_plane()
             self.task_managers = {
                 self._start_task_manager(number): number
                 for number in range(1, self.options.task_managers + 1)
@@ -108,17 +111,34 @@ class _Run:
         while True:
             event = self.children.events.get()
             if isinstance(event, Signalled):
-                if self.signal:
+                if event.is_late or self.second_signal:
                     return _BY_SIGNAL_EXIT_CODE + event.number
-                self.signal = event.number
-                _say("stopping the job; a second signal ends everything at once")
-                self.control_plane.popen.terminate()
+                self._stop(event)
             elif isinstance(event, Told):
                 self._take(event.child, event.message)
+                if self.outcome and self.second_signal:
+                    # The job is cancelled, on record too: the next run may begin.
+                    return _BY_SIGNAL_EXIT_CODE + self.second_signal
             elif event.child is self.control_plane:
-                return self._code_of(event)
+                if not self._replace_control_plane(event):
+                    return self._code_of(event)
             elif self._is_wanted(event) and not self._replace(event):
                 return FAILED_EXIT_CODE
+
+    def _stop(self, signalled: Signalled) -> None:
+        """Cancel the job; after a second signal without waiting for anything that runs."""
+        if self.signal:
+            self.second_signal = signalled.number
+            self._later(_CLOSE_S, replace(signalled, is_late=True))
+        else:
+            self.signal = signalled.number
+            _say("stopping the job; a second signal ends everything at once")
+        self.control_plane.popen.terminate()
+
+    def _later(self, delay_s: float, event: Event) -> None:
+        timer = threading.Timer(delay_s, self.children.events.put, [event])
+        timer.daemon = True
+        timer.start()
 
     def _is_wanted(self, ended: Ended) -> bool:
         """Whether another task manager is needed in the place of one that has ended."""
@@ -126,9 +146,7 @@ class _Run:
             return False
         if ended.code == 0 and not ended.is_late:
             # Told to end by the control plane, which is about to say why; or by somebody else.
-            late = threading.Timer(_LATE_S, self.children.events.put, [replace(ended, is_late=True)])
-            late.daemon = True
-            late.start()
+            self._later(_LATE_S, replace(ended, is_late=True))
             return False
         return True
 
@@ -136,8 +154,9 @@ class _Run:
         if child is not self.control_plane:
             return
         if "address" in message:
-            self.addresses = message
-            if not self.draws:
+            is_first = not self.addresses
+            self.addresses, self.listens = message, True
+            if is_first and not self.draws:
                 _say(f"job {self.options.job.module}: http://{message['http']}/status")
             for task_manager in self.task_managers:
                 self._tell_where(task_manager)
@@ -150,13 +169,35 @@ class _Run:
         if not self.addresses:
             # It has not even heard of the job: it has said what is wrong, and another one would say it, too.
             return False
-        if self.replacements == _REPLACEMENTS_MAX:
-            _say(f"error: {ended.child.name} {_how(ended.code)}, as {_REPLACEMENTS_MAX} before it; giving up")
+        refused = self.lost_task_managers.take(had_worked=True)
+        if refused:
+            _say(f"error: {ended.child.name} {_how(ended.code)}, {refused}")
             return False
-        self.replacements += 1
         _say(f"{ended.child.name} {_how(ended.code)}; starting another one")
         self.task_managers[self._start_task_manager(number)] = number
         return True
+
+    def _replace_control_plane(self, ended: Ended) -> bool:
+        """Start another one that takes the job over as it runs; False if it has ended as it should, or in vain."""
+        has_told = ended.code == _REFUSED_EXIT_CODE or (ended.code >= 0 and not self.addresses)
+        if self.outcome or self.signal or has_told:
+            return False
+        refused = self.lost_control_planes.take(had_worked=self.listens)
+        if refused:
+            _say(f"the control plane {_how(ended.code)}, {refused}")
+            return False
+        what = "another one takes the job over" if self.addresses else "starting another one"
+        _say(f"the control plane {_how(ended.code)}; {what}")
+        self._start_control_plane()
+        return True
+
+    def _start_control_plane(self) -> None:
+        self.listens = False
+        self.control_plane = self.children.start(
+            "control plane", "control_plane", self._control_plane_arguments(), owns_terminal=True
+        )
+        if self.terminal is not None:
+            self.terminal.owner = self.control_plane
 
     def _start_task_manager(self, number: int) -> Child:
         child = self.children.start(
@@ -170,6 +211,8 @@ class _Run:
         task_manager.tell({"control_plane": self.addresses["address"]})
 
     def _code_of(self, ended: Ended) -> int:
+        if "exit_code" in self.outcome:
+            return int(self.outcome["exit_code"])
         if ended.code >= 0:
             return ended.code
         if self.signal:
@@ -198,8 +241,7 @@ class _Run:
         options = self.options
         return [
             *("--job", options.job.module),
-            *("--port", "0"),
-            *_http_port(options.http_port),
+            *self._places(),
             *("--task-managers", str(options.task_managers)),
             "--exit-when-finished",
             *self._log_to("control_plane"),
@@ -208,6 +250,17 @@ class _Run:
             *options.control_plane,
             # Last, so that they win.
             *options.shared,
+        ]
+
+    def _places(self) -> list[str]:
+        """Where the control plane listens: one in the place of another is found where that one was."""
+        if not self.addresses:
+            return ["--port", "0", *_http_port(self.options.http_port)]
+        port, http_port = (self.addresses[name].rpartition(":")[2] for name in ("address", "http"))
+        return [
+            *("--port", port),
+            *("--http-port", http_port, "--or-any-http-port"),
+            *("--continue-job", self.addresses["job_id"]),
         ]
 
     def _task_manager_arguments(self, number: int) -> list[str]:

@@ -93,7 +93,7 @@ class Manifest:
     #: The deployment that made it.
     generation: int
     created_ms: int
-    #: Epoch µs at which the job started: schedules of paced sources count from there.
+    #: Epoch µs at which the job started, schedules of paced sources count from there; 0: it has not started yet.
     job_start_us: int
     max_parallelism: int
     #: Subtask indices of each stage, by stage index.

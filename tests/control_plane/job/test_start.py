@@ -10,7 +10,12 @@ import pytest
 
 import weir
 from control_plane.__main__ import _start_from
-from control_plane.job.start import start_from_savepoint, start_or_take_over, strategy_in_force
+from control_plane.job.start import (
+    continue_left,
+    start_from_savepoint,
+    start_or_take_over,
+    strategy_in_force,
+)
 from control_plane.record.job_record import JobRecord
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -18,6 +23,8 @@ from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
 from weir.errors import ConfigError, WeirError
 from weir.job_loading import LoadedJob
+from weir.protocol.event_counts import EventCounts
+from weir.protocol.job import JobState
 from weir.protocol.rescale_log import StageNumbers
 
 JOB_ID = "tiny-job-20260102-030405-6789"
@@ -101,6 +108,27 @@ def test_start_from_a_retained_checkpoint(uri, named):
     assert store.latest().fingerprint == job.graph.fingerprint
 
 
+def test_a_job_from_a_savepoint_has_a_start_of_its_own_and_knows_the_counts_before(uri):
+    """Paced sources count from the start: else all that would have come since the savepoint is due at once."""
+    made = dataclasses.replace(manifest_of(8), events=EventCounts(70, 60), job_start_us=1_000)
+    CheckpointStore.open(uri, JOB_ID).write_manifest(made)
+    start, _ = start_from_savepoint(job_of().graph, uri, f"{uri}/{JOB_ID}", allow_dropped=True)
+    assert start.latest.manifest.job_start_us == 0
+    assert start.latest.manifest.events == start.events_at_start == EventCounts(70, 60)
+
+
+def test_one_that_continues_takes_over_or_says_how_the_job_ended(uri):
+    job = job_of()
+    start, _ = continue_left(job, uri, record_of(job))
+    assert (start.job_id, start.generation, start.left.restarts) == (JOB_ID, 3, 2)
+    ended = record_of(job, is_over=True, ended_as=JobState.CANCELLED)
+    assert continue_left(job, uri, ended) is JobState.CANCELLED
+    # It never begins anew, nor again after a failure.
+    assert continue_left(job, uri, record_of(job, is_over=True, has_failed=True)) is JobState.FAILED
+    with pytest.raises(ConfigError, match=f"job {JOB_ID} cannot go on: it makes no checkpoints"):
+        continue_left(job, "", record_of(job))
+
+
 @pytest.mark.parametrize("named", ["nothing", f"{JOB_ID}/manifests/000000000009.json"])
 def test_no_checkpoint_there(uri, named):
     with pytest.raises(WeirError, match=r"there is no savepoint or checkpoint at|does not exist") as raised:
@@ -121,14 +149,24 @@ def test_a_record_comes_back_and_one_of_an_earlier_version_too():
         job_of({"seed": 2**70}),
         rescales=({"id": 3, "phase": "COMPLETE"},),
         used_by_rescales={1: StageNumbers(next_index=4, last_version=2)},
+        ended_as=JobState.STOPPED,
+        events_at_start=EventCounts(3, 2),
     )
     assert JobRecord.from_bytes(record.to_bytes(), "here") == record
     value = json.loads(record.to_bytes())
-    for name in ("parameters_json", "restarts", "rescales", "used_by_rescales"):
+    for name in (
+        "parameters_json",
+        "restarts",
+        "rescales",
+        "used_by_rescales",
+        "ended_as",
+        "events_at_start",
+    ):
         del value[name]
     old = JobRecord.from_bytes(json.dumps(value).encode(), "here")
     assert (old.job_id, old.parameters, old.restarts, old.rescales) == (JOB_ID, None, 0, ())
     assert not old.used_by_rescales
+    assert (old.ended_as, old.events_at_start) == (None, EventCounts())
 
 
 def test_a_job_that_is_taken_over_keeps_its_strategy(caplog):

@@ -1,0 +1,223 @@
+"""``weir run`` while its control plane is killed, and while it is told to stop: real processes, a job of one file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.scenario
+
+ROOT = Path(__file__).parents[2]
+ROWS, SERVERS = 400, 7
+
+#: Half of the rows come; the others when there is a file "release".
+JOB = f"""
+import os
+import signal
+import sys
+from pathlib import Path
+from threading import Event
+
+import weir
+
+
+def rows(position):
+    for number in range(position or 0, {ROWS}):
+        while number >= {ROWS // 2} and not Path("release").exists():
+            yield None
+        yield [{{"id": number, "server": f"server-{{number % {SERVERS}}}"}}], number + 1
+
+
+def build(output: str = "delivered", hangs: bool = False) -> weir.Dataflow:
+    if sys.argv[0] == "control_plane" and Path("die").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+    flow = weir.Dataflow("counts")
+    stream = flow.source("rows", weir.UserSource(rows, schema={{"id": int, "server": str}}))
+    if hangs:
+        stream = stream.map("hang", hang, schema={{"id": int, "server": str}})
+    stream.key_by("server").count("count").sink("out", weir.JsonLinesSink(output))
+    return flow
+
+
+def hang(row):
+    Path("hanging").touch()
+    Event().wait()
+"""
+SETTINGS = ["--set", "controlPlane.checkpoint_interval_ms=200"]
+
+
+class Command:
+    """``weir run counts.py`` in a folder; lines of standard error are read as they come."""
+
+    def __init__(self, folder, *arguments):
+        self._popen = subprocess.Popen(
+            [sys.executable, "-m", "weir", "run", "counts.py", "--http-port", "0", *SETTINGS, *arguments],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pid, self.send_signal = self._popen.pid, self._popen.send_signal
+        self.lines = []
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self):
+        for line in self._popen.stderr:
+            self.lines.append(line.rstrip())
+
+    def said(self, text):
+        return sum(text in line for line in self.lines)
+
+    def wait(self, timeout_s=120):
+        """Returns the exit code; all lines are there then."""
+        code = self._popen.wait(timeout_s)
+        self._reader.join()
+        return code
+
+    def control_planes(self):
+        found = psutil.Process(self.pid).children()
+        return [child for child in found if "control_plane" in child.cmdline()]
+
+    def close(self):
+        children = psutil.Process(self.pid).children(recursive=True) if self._popen.poll() is None else []
+        for process in (self._popen, *children):
+            process.kill()
+        self.wait()
+        self._popen.stdout.close()
+        self._popen.stderr.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "counts.py").write_text(JOB)
+    return tmp_path
+
+
+@pytest.fixture
+def run(folder):
+    commands = []
+
+    def start(*arguments):
+        commands.append(Command(folder, *arguments))
+        return commands[-1]
+
+    yield start
+    for command in commands:
+        command.close()
+
+
+def wait_for(condition, what, timeout_s=120):
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.02)
+
+
+def delivered(folder):
+    parts = sorted((folder / "delivered").glob("*.jsonl"))
+    return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
+
+
+def check_all_once(folder):
+    rows = delivered(folder)
+    assert Counter(row["id"] for row in rows) == dict.fromkeys(range(ROWS), 1)
+    counts = Counter()
+    for row in sorted(rows, key=lambda row: row["id"]):
+        counts[row["server"]] += 1
+        assert row["count"] == counts[row["server"]]
+
+
+def kill_control_plane(command):
+    [control_plane] = command.control_planes()
+    control_plane.kill()
+
+
+def test_a_control_plane_that_is_killed_is_replaced_and_the_job_goes_on(run, folder):
+    command = run("--param", "output=delivered")
+    wait_for(lambda: delivered(folder), "the first rows")
+    kill_control_plane(command)
+    wait_for(lambda: command.said("the control plane was ended by signal 9; another one"), "the word of it")
+    # Before it has begun to work.
+    wait_for(command.control_planes, "another control plane")
+    kill_control_plane(command)
+    wait_for(lambda: command.said("the control plane was ended by signal 9; another one") == 2, "that, too")
+    (folder / "release").touch()
+    assert command.wait() == 0, command.lines
+    check_all_once(folder)
+    assert command.lines[-1].startswith(f"weir run: job counts finished: {ROWS} events in, {ROWS} out")
+    log = (folder / ".weir/counts/logs/control_plane.log").read_text()
+    # The task manager has not noticed.
+    assert "all task managers are back: the job goes on" in log
+    assert "starts again" not in log
+
+
+def test_a_run_from_a_savepoint_tells_of_itself_also_when_its_control_plane_is_killed(run, folder):
+    half = ROWS // 2
+    first = run()
+    wait_for(lambda: len(delivered(folder)) == half, "half of the rows")
+    [url] = [line.split()[-1] for line in first.lines if "/status" in line]
+    stop = url.replace("status", "stop?savepoint=savepoints/half")
+    urllib.request.urlopen(urllib.request.Request(stop, method="POST"), timeout=60).close()
+    assert first.wait() == 0, first.lines
+    begun_s = time.monotonic()
+    second = run("--from-savepoint", "savepoints/half")
+    log = folder / ".weir/counts/logs/control_plane.log"
+    wait_for(lambda: log.read_text().count(": RUNNING") == 2, "the second run")
+    kill_control_plane(second)
+    wait_for(lambda: second.said("the control plane was ended by signal 9; another one"), "the word of it")
+    (folder / "release").touch()
+    assert second.wait() == 0, second.lines
+    took_s = time.monotonic() - begun_s
+    check_all_once(folder)
+    assert f"counts finished: {half} events in, {half} out, in " in second.lines[-1]
+    assert second.lines[-1].endswith(f" s ({ROWS} in and {ROWS} out with those before the savepoint)")
+    assert float(second.lines[-1].split(", in ")[1].split()[0]) < took_s
+
+
+def test_control_planes_that_die_at_the_same_place_are_given_up(run, folder):
+    command = run()
+    wait_for(lambda: delivered(folder), "the first rows")
+    (folder / "die").touch()
+    kill_control_plane(command)
+    assert command.wait() == 1, command.lines
+    assert command.said("another one takes the job over") == 4
+    assert command.said("as 3 before it, before it came to work; giving up") == 1
+    assert "error: the control plane was ended by signal 9; run the command again" in command.lines[-1]
+    (folder / "die").unlink()
+    (folder / "release").touch()
+    again = run()
+    assert again.wait() == 0, again.lines
+    check_all_once(folder)
+
+
+@pytest.mark.parametrize(
+    ("signals", "code"),
+    [([signal.SIGINT], 3), ([signal.SIGTERM], 3), ([signal.SIGINT, signal.SIGINT], 130)],
+)
+def test_a_run_whose_function_hangs_is_closed_by_a_signal(run, folder, signals, code):
+    command = run("--param", "hangs=true")
+    wait_for((folder / "hanging").exists, "a row in the function")
+    command.send_signal(signals[0])
+    wait_for(lambda: command.said("stopping the job"), "the word of the signal")
+    for number in signals[1:]:
+        command.send_signal(number)
+    assert command.wait() == code, command.lines
+    assert command.said("weir run: job counts cancelled: ") == 1
+    assert command.said("did not stop in time") == 1
+    (folder / "release").touch()
+    # With another parameter it would be refused if the first run had been left running.
+    again = run("--param", "hangs=false")
+    assert again.wait() == 0, again.lines
+    assert not again.said("left running")
+    check_all_once(folder)
