@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
     from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
+    from weir.operators.keyed.broadcast_context import BroadcastContext
     from weir.operators.keyed.key_context import KeyContext
     from weir.operators.sinks.sink import Sink
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
@@ -95,6 +96,7 @@ __all__ = [
     "ArrowIpc",
     "Avro",
     "Blackhole",
+    "BroadcastContext",
     "BroadcastProcess",
     "Collect",
     "Csv",
@@ -233,6 +235,7 @@ _MODULES = {
         "Poll",
         "SourceReader",
     ),
+    "operators.keyed.broadcast_context": ("BroadcastContext",),
     "operators.keyed.key_context": ("KeyContext",),
     "operators.sinks.sink": ("Sink",),
     "operators.sources.source": ("Source",),

@@ -1,50 +1,58 @@
-"""The base class of operators with broadcast state: a dict that is the same on every subtask."""
+"""The base class of operators with broadcast state: a dict that is the same on every subtask, beside state by key."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.keyed_process import KeyedHooks, takes
+from weir.specs.broadcast import HoldUntil
 
 if TYPE_CHECKING:
-    from weir.operators.base import OperatorContext
+    from weir.operators.keyed.broadcast_context import BroadcastContext
 
 BroadcastForm = Literal["records", "batches"]
 _FORMS = (
     "write `def on_broadcast(self, row, rules)`, and `def process(self, row, rules)` for each row or "
-    "`def process_batch(self, batch, rules)` for batches"
+    "`def process_batch(self, batch, rules)` for batches; each may take `context` as well"
 )
 
 
-class BroadcastProcess:
+class BroadcastProcess(KeyedHooks):
     """Rows of a keyed stream, and rules for them that every subtask has.
 
     A subclass overrides :meth:`on_broadcast`, and one of :meth:`process` and :meth:`process_batch` (the latter counts
-    if both are there). One thread calls all of them. The dict survives restarts and rescales; other attributes of the
-    object do not.
+    if both are there). Each of the three may leave ``context`` out. State by key is declared as attributes of the
+    class, as in a :class:`weir.KeyedProcess`, and so are timers used: ``context.timers`` and ``on_timer(self, key,
+    time_ms, context)``, where ``context.rules`` are the rules. One thread calls all of them. The dict and the declared
+    states survive restarts and rescales; other attributes of the object do not.
     """
 
-    def open(self, context: OperatorContext) -> None:
-        """Called once before the first rows; may block and read files."""
-
-    def on_broadcast(self, row: Any, rules: dict[str, Any], /) -> None:
+    def on_broadcast(self, row: Any, rules: dict[str, Any], context: BroadcastContext, /) -> None:
         """Called on every subtask for each row of the broadcast stream: changes the dict.
 
         It must come to the same dict everywhere, and set what the row says: after a rescale a new subtask may see a
-        row of which it knows already.
+        row of which it knows already. What it has changed when it raises is taken back.
 
         Args:
             row: a dict of the user columns of the broadcast stream.
             rules: text -> what JSON can hold.
+            context: of the row; there is no key.
         """
         raise NotImplementedError
 
-    def process(self, row: Any, rules: Mapping[str, Any], /) -> Iterable[Mapping[str, Any]] | None:
+    def process(
+        self, row: Any, rules: Mapping[str, Any], context: BroadcastContext, /
+    ) -> Iterable[Mapping[str, Any]] | None:
         """Called for each row; what it yields takes the times of the row.
+
+        Args:
+            row: a dict of the user columns.
+            rules: the dict, to read.
+            context: ``context.key`` has the values of the key columns; states stand for that key.
 
         Returns:
             Dicts of exactly the declared columns, or None.
@@ -52,21 +60,23 @@ class BroadcastProcess:
         raise NotImplementedError
 
     def process_batch(
-        self, batch: pa.RecordBatch, rules: Mapping[str, Any], /
+        self, batch: pa.RecordBatch, rules: Mapping[str, Any], context: BroadcastContext, /
     ) -> Iterable[pa.RecordBatch] | None:
         """Called for each batch, Arrow in and Arrow out.
+
+        Args:
+            batch: at least one row, with the user columns and both time columns.
+            rules: the dict, to read.
+            context: ``context.keys(batch)`` are what ``get`` and ``put`` of states take.
 
         Returns:
             Batches of the declared columns, or None. One with as many rows as ``batch`` may leave the time columns out.
         """
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Called once if :meth:`open` was called, also after a failure; releases resources."""
-
 
 def broadcast_form(kind: type) -> BroadcastForm:
-    """What a class is given; called by the runtime, and when a job is built if the factory is a class.
+    """What a class is given; called by the runtime, and when a job is built.
 
     Raises:
         GraphError: it is no broadcast process; the message says what to write.
@@ -76,23 +86,27 @@ def broadcast_form(kind: type) -> BroadcastForm:
         raise GraphError(f"{name} is no weir.BroadcastProcess; {_FORMS}")
     if kind.on_broadcast is BroadcastProcess.on_broadcast:
         raise GraphError(f"{name} has no on_broadcast; {_FORMS}")
-    if kind.process_batch is not BroadcastProcess.process_batch:
-        return "batches"
-    if kind.process is BroadcastProcess.process:
+    is_batches = kind.process_batch is not BroadcastProcess.process_batch
+    if not is_batches and kind.process is BroadcastProcess.process:
         raise GraphError(f"{name} has neither process nor process_batch; {_FORMS}")
-    return "records"
+    used = kind.process_batch if is_batches else kind.process
+    for method in (kind.on_broadcast, used):
+        if not (takes(method, 2) or takes(method, 3)):
+            raise GraphError(f"{name} has {method.__name__} with other arguments; {_FORMS}")
+    if hasattr(kind, "broadcast"):
+        raise GraphError(f"{name}: 'broadcast' is the name of the rules; give the attribute another one")
+    return "batches" if is_batches else "records"
 
 
-def check_broadcast_factory(step: str | None, factory: Any) -> None:
-    """Refuse a class that cannot be used; a function is called by the subtasks.
+def checked_hold(step: str | None, hold_until: HoldUntil | None) -> HoldUntil | None:
+    """What ``connect_broadcast`` was given.
 
     Raises:
-        GraphError: names the step.
+        GraphError: it says not until when.
     """
-    while hasattr(factory, "func"):
-        factory = factory.func
-    if inspect.isclass(factory):
-        try:
-            broadcast_form(factory)
-        except GraphError as error:
-            raise GraphError(f"step {step!r}: {error}") from error
+    if hold_until is None or hold_until == "first" or callable(hold_until):
+        return hold_until
+    raise GraphError(
+        f"step {step!r}: hold_until is {hold_until!r}; it is 'first' (until there is a rule), or a function of the "
+        "rules that says whether rows may go on, such as lambda rules: len(rules) >= 3"
+    )

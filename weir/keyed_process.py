@@ -24,43 +24,11 @@ _FORMS = (
 )
 
 
-class KeyedProcess:
-    """Base of users' keyed operators. State is declared as attributes of the class: see ``weir.states``.
-
-    A subclass overrides one of :meth:`process` and :meth:`process_batch` (the latter counts if both are there), and
-    any of the other methods. One thread calls all of them. Only declared state survives a restart and moves with its
-    keys; other attributes of the object are lost.
-    """
+class KeyedHooks:
+    """What is called besides rows in users' keyed operators, those with broadcast state included."""
 
     def open(self, context: OperatorContext) -> None:
         """Called once before the first rows; may block and read files. States have no current key here."""
-
-    def process(
-        self, key: tuple[Any, ...], row: Any, context: KeyContext, /
-    ) -> Iterable[Mapping[str, Any]] | None:
-        """Called for each row; what it yields takes the times of the row.
-
-        Args:
-            key: the values of the key columns.
-            row: a dict of the user columns.
-            context: of this row; states stand for its key.
-
-        Returns:
-            Dicts of exactly the declared columns, or None.
-        """
-        raise NotImplementedError
-
-    def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterable[pa.RecordBatch] | None:
-        """Called for each batch, Arrow in and Arrow out.
-
-        Args:
-            batch: at least one row, with the user columns and both time columns.
-            context: ``context.keys(batch)`` are what ``get`` and ``put`` of states take.
-
-        Returns:
-            Batches of the declared columns, or None. One with as many rows as ``batch`` may leave the time columns out.
-        """
-        raise NotImplementedError
 
     def on_timer(
         self, key: tuple[Any, ...], time_ms: int, context: KeyContext, /
@@ -104,6 +72,42 @@ class KeyedProcess:
         """Called once if :meth:`open` was called, also after a failure; releases resources."""
 
 
+class KeyedProcess(KeyedHooks):
+    """Base of users' keyed operators. State is declared as attributes of the class: see ``weir.states``.
+
+    A subclass overrides one of :meth:`process` and :meth:`process_batch` (the latter counts if both are there), and
+    any of the other methods. One thread calls all of them. Only declared state survives a restart and moves with its
+    keys; other attributes of the object are lost.
+    """
+
+    def process(
+        self, key: tuple[Any, ...], row: Any, context: KeyContext, /
+    ) -> Iterable[Mapping[str, Any]] | None:
+        """Called for each row; what it yields takes the times of the row.
+
+        Args:
+            key: the values of the key columns.
+            row: a dict of the user columns.
+            context: of this row; states stand for its key.
+
+        Returns:
+            Dicts of exactly the declared columns, or None.
+        """
+        raise NotImplementedError
+
+    def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterable[pa.RecordBatch] | None:
+        """Called for each batch, Arrow in and Arrow out.
+
+        Args:
+            batch: at least one row, with the user columns and both time columns.
+            context: ``context.keys(batch)`` are what ``get`` and ``put`` of states take.
+
+        Returns:
+            Batches of the declared columns, or None. One with as many rows as ``batch`` may leave the time columns out.
+        """
+        raise NotImplementedError
+
+
 def process_form(kind: type) -> ProcessForm:
     """What a class is given; called when a job is built, and by the runtime.
 
@@ -122,15 +126,18 @@ def process_form(kind: type) -> ProcessForm:
         return "batches"
     if kind.process is KeyedProcess.process:
         raise GraphError(f"{name} has neither process nor process_batch; {_FORMS}")
-    if not _takes_three(kind.process):
+    if not takes(kind.process, 3):
         raise GraphError(f"{name} has process{inspect.signature(kind.process)}; {_FORMS}")
     return "records"
 
 
-def _takes_three(function: Any) -> bool:
-    """Whether a method takes ``self`` and three arguments by position."""
+def takes(function: Any, count: int) -> bool:
+    """Whether a method takes ``self`` and so many arguments by position."""
     try:
-        inspect.signature(function).bind(None, None, None, None)
+        inspect.signature(function).bind(*[None] * (count + 1))
     except TypeError:
         return False
+    except ValueError:
+        # Nothing is known of it.
+        return True
     return True

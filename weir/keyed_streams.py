@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
-from weir.broadcast_process import check_broadcast_factory
+from weir.broadcast_process import broadcast_form, checked_hold
 from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange
@@ -25,7 +25,7 @@ from weir.specs import (
     KeyedProcessSpec,
     TopSpec,
 )
-from weir.specs.broadcast import BroadcastProcessSpec
+from weir.specs.broadcast import BroadcastProcessSpec, HoldUntil
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
@@ -182,29 +182,62 @@ class KeyedStream(JoinSteps):
         factory: Callable[[], Any],
         schema: Columns | None = None,
         *,
+        hold_until: HoldUntil | None = None,
+        side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
+        renamed_from: str | None = None,
     ) -> Stream:
         """Run a :class:`weir.BroadcastProcess` of your own over this stream and a stream that every subtask gets whole.
 
         Args:
             name: the step's name; its state belongs to it.
             rules: few rows; each one goes to ``on_broadcast`` of every subtask.
-            factory: makes one process per subtask.
+            factory: makes one process per subtask, as for :meth:`process`.
             schema: user columns of the result; None: those of this stream.
+            hold_until: rows wait, and with them the watermark, until there are rules. "first": until the dict has an
+                item. A function of the dict: until it returns True. Once it is so it stays so, also after a restart.
+                When the stream of rules has ended, nothing waits any more. None: rows do not wait.
+            side_outputs: as for :meth:`process`.
             parallelism: subtasks; None: as many as this stream's step has.
+            renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
 
         Raises:
             GraphError: ``key_by`` does not come right before it, or the stream or the factory cannot be used.
         """
+        name = renamed_step(name, renamed_from)
         if self.input.exchange is not Exchange.HASH:
             raise GraphError(f"step {name!r}: call key_by right before connect_broadcast")
         if not isinstance(rules, Stream) or rules.flow is not self.flow:
             raise GraphError(f"step {name!r}: connect_broadcast takes a stream of the same Dataflow")
         if rules.input.exchange is not Exchange.BROADCAST:
             rules = rules.broadcast()
-        check_broadcast_factory(name, checked_callable(name, factory))
-        spec = BroadcastProcessSpec(self.key_columns, factory, self._schema(name, schema))
+        made = checked_callable(name, factory)
+        spec = BroadcastProcessSpec(
+            **self._process_parts(name, made, schema, side_outputs, broadcast_form),
+            hold_until=checked_hold(name, hold_until),
+        )
         return self._step(name, spec, parallelism, (rules,))
+
+    def _process_parts(
+        self,
+        name: str | None,
+        factory: Callable[[], Any],
+        schema: Columns | None,
+        side_outputs: Mapping[str, Columns | None] | None,
+        check: Callable[[type], object],
+    ) -> dict[str, Any]:
+        """The fields of a :class:`KeyedProcessSpec`; ``check`` refuses a class that cannot be used."""
+        states = process_states(str(name), factory, check)
+        has_timers = any(state.kind == "timers" for state in states)
+        key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
+        return {
+            "key_columns": self.key_columns,
+            "factory": factory,
+            "schema": self._schema(name, schema),
+            "states": states,
+            "key_schema": key_schema if has_timers else None,
+            "side_outputs": self._side_outputs(name, side_outputs),
+        }
 
     def process(
         self,
@@ -233,17 +266,7 @@ class KeyedStream(JoinSteps):
         """
         name = renamed_step(name, renamed_from)
         made = checked_callable(name, factory)
-        states = process_states(str(name), made)
-        has_timers = any(state.kind == "timers" for state in states)
-        key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
-        spec = KeyedProcessSpec(
-            self.key_columns,
-            made,
-            self._schema(name, schema),
-            states,
-            key_schema if has_timers else None,
-            self._side_outputs(name, side_outputs),
-        )
+        spec = KeyedProcessSpec(**self._process_parts(name, made, schema, side_outputs, process_form))
         absent = [column for column in self.key_columns if column not in spec.schema.names]
         if absent:
             raise GraphError(
@@ -314,8 +337,10 @@ class KeyedStream(JoinSteps):
         return TriggeredStream(self, trigger)
 
 
-def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
-    """The states that a user's keyed operator declares, by name.
+def process_states(
+    step: str, factory: Any, check: Callable[[type], object] = process_form
+) -> tuple[DeclaredState, ...]:
+    """The states that a user's keyed operator declares, by name; ``check`` refuses its class if it cannot be used.
 
     Raises:
         GraphError: the operator or a name cannot be used; the message names the step.
@@ -330,7 +355,7 @@ def process_states(step: str, factory: Any) -> tuple[DeclaredState, ...]:
             # It raises in a subtask, too, where it is told what a factory has to be.
             return ()
     try:
-        process_form(made)
+        check(made)
         states = declared_states(made)
         timers = timer_states(made)
     except GraphError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
-
 from weir.errors import GraphError
-from weir.keyed_process import KeyedProcess
+from weir.keyed_process import KeyedHooks, takes
 from weir.specs.keyed import DeclaredState
 
 #: Names of the states that timers are kept in.
@@ -17,25 +15,21 @@ TIMERS_FORM = {"version": 1}
 _HOOKS = {"on_timer": (3, "(self, key, time_ms, context)"), "on_timers": (2, "(self, batch, context)")}
 
 
-def timer_hooks(kind: type[KeyedProcess]) -> frozenset[str]:
+def timer_hooks(kind: type[KeyedHooks]) -> frozenset[str]:
     """Which of ``on_timer`` and ``on_timers`` a class has.
 
     Raises:
         GraphError: one cannot be called as it is.
     """
-    hooks = frozenset(name for name in _HOOKS if getattr(kind, name) is not getattr(KeyedProcess, name))
+    hooks = frozenset(name for name in _HOOKS if getattr(kind, name) is not getattr(KeyedHooks, name))
     for name in hooks:
         count, told = _HOOKS[name]
-        try:
-            inspect.signature(getattr(kind, name)).bind(*[None] * (count + 1))
-        except TypeError:
-            raise GraphError(f"{kind.__name__}: {name} is called with {told}; it cannot be") from None
-        except ValueError:
-            continue
+        if not takes(getattr(kind, name), count):
+            raise GraphError(f"{kind.__name__}: {name} is called with {told}; it cannot be")
     return hooks
 
 
-def timer_states(kind: type[KeyedProcess]) -> tuple[DeclaredState, ...]:
+def timer_states(kind: type[KeyedHooks]) -> tuple[DeclaredState, ...]:
     """The states that the timers of a class are kept in; empty if it has nothing to be called when one fires.
 
     Raises:

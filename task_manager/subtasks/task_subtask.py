@@ -43,6 +43,8 @@ from weir.types import ChannelId
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
 _PARKED_BYTES_MAX = 64 << 20
 _NEVER_S = float("inf")
+#: Of a step that holds rows back the input whose rows are held.
+_HELD_INPUT = 0
 
 
 class TaskSubtask(Subtask):
@@ -85,6 +87,8 @@ class TaskSubtask(Subtask):
         self._is_leaving = False
         #: Rows that are being taken in have made the combined watermark rise.
         self._rows_raise = False
+        #: The watermark stands still: an operator holds rows back.
+        self._is_held = False
 
     def own_groups(
         self,
@@ -150,15 +154,17 @@ class TaskSubtask(Subtask):
         return self._state
 
     def _known_times(self) -> Json:
-        known = self._watermarks.known()
-        return times_to_json(self._shown_ms, [(c, at) for c, at, _ in known if isinstance(c, ChannelId)])
+        known = [(c, at) for c, at, _ in self._watermarks.known() if isinstance(c, ChannelId)]
+        return times_to_json(self._shown_ms, known, self._watermarks.combined_ms)
 
     def _go_on_in_time(self) -> None:
         """Watermarks are where they were at the checkpoint, before any row comes."""
         restored = self._restored_times
         channels = [channel for channels in self._channels.values() for channel in channels]
-        self._watermarks.restore(restored.shown_ms, {channel: restored.of(channel) for channel in channels})
-        self._show_watermark()
+        self._watermarks.restore(
+            restored.combined_ms, {channel: restored.of(channel) for channel in channels}
+        )
+        self._show_watermark(restored.shown_ms)
 
     def _loop(self) -> None:
         self._go_on_in_time()
@@ -304,7 +310,9 @@ class TaskSubtask(Subtask):
         if rows is not None:
             self._process(rows, size_bytes if rows is batch else None, index)
         del batch, rows
-        if ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX:
+        is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
+        # The rules that let rows go on come by another input.
+        if is_parked or (self._is_held and index == _HELD_INPUT and self._chain.is_full):
             self._held_releases.extend(item.release for item in taken)
         else:
             for item in taken:
@@ -393,18 +401,31 @@ class TaskSubtask(Subtask):
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""
-        if self._ownership is not None and self._ownership.parked_bytes <= _PARKED_BYTES_MAX:
-            while self._held_releases:
-                self._held_releases.popleft()()
+        self._give_credit_back()
         self._show_watermark()
 
-    def _show_watermark(self) -> None:
-        """Tell the operators of the combined watermark; it stands still while rows are parked, here or elsewhere."""
+    def _give_credit_back(self) -> None:
+        parked_bytes = 0 if self._ownership is None else self._ownership.parked_bytes
+        if parked_bytes <= _PARKED_BYTES_MAX and not (self._is_held and self._chain.is_full):
+            while self._held_releases:
+                self._held_releases.popleft()()
+
+    def _show_watermark(self, restored_ms: int | None = None) -> None:
+        """Tell the operators of the combined watermark; it stands still while rows are parked, here or elsewhere.
+
+        Also while an operator holds rows back, but for what was shown before a restart.
+        """
         is_held = self._ownership is not None and self._ownership.holds_watermark
         if self._tells_inputs_apart and not is_held:
             for index, channels in self._channels.items():
                 self._chain.on_input_watermark(index, self._watermarks.lowest_ms(channels))
-        time_ms = self._hold.visible_ms(self._watermarks.combined_ms, is_held=is_held)
+        self._is_held = self._chain.holds_time
+        time_ms = self._watermarks.combined_ms
+        if self._is_held and restored_ms is not None:
+            time_ms = restored_ms
+        elif self._is_held:
+            is_held = True
+        time_ms = self._hold.visible_ms(time_ms, is_held=is_held)
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self._chain.on_watermark(time_ms)
@@ -421,8 +442,11 @@ class TaskSubtask(Subtask):
         early = self._chain.early_sides
         if early:
             self._forward_early(early)
+        if self._is_held:
+            self._after_hold()
         now_s = self._clock.monotonic_s()
-        if self._watermarks.all_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
+        is_idle = self._watermarks.all_idle and not self._is_held
+        if is_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
             if not self._idle_forwarded:
                 self._idle_forwarded = self.progress.is_idle = True
                 # Behind the watermark, which ends idleness.
@@ -437,6 +461,12 @@ class TaskSubtask(Subtask):
             self._forward_assigned()
         elif self._is_due(self._forward, self._shown_ms, now_s):
             self._chain.output.broadcast(Watermark(self._shown_ms))
+
+    def _after_hold(self) -> None:
+        """An operator has held rows back: when it does so no more, the watermark goes on, and credit is given back."""
+        if not self._chain.holds_time:
+            self._show_watermark()
+            self._give_credit_back()
 
     def _is_due(self, forward: WatermarkForward, time_ms: int, now_s: float) -> bool:
         """Whether a watermark is to be passed on now: that of a wave with the last of what has gathered."""

@@ -99,9 +99,9 @@ class LocalSubtask(ABC):
         self._output.broadcast(Barrier(checkpoint_id))
         self._on_barrier(self, checkpoint_id)
 
-    def _show_watermark(self, time_ms: int) -> None:
-        """Tell the operators, then the consumers, of a watermark that has risen."""
-        if self._shown_ms < time_ms != WATERMARK_MAX_MS:
+    def _show_watermark(self, time_ms: int, *, is_restored: bool = False) -> None:
+        """Tell the operators, then the consumers, of a watermark that has risen; one that was told before, always."""
+        if self._shown_ms < time_ms != WATERMARK_MAX_MS and (is_restored or not self.chain.holds_time):
             self._shown_ms = time_ms
             self.chain.on_watermark(time_ms)
             if not self.chain.assigns_times:
@@ -145,19 +145,23 @@ class LocalTask(LocalSubtask):
         self._watermarks = WatermarkTracker(inputs)
         self._barriers = BarrierAligner(inputs)
         self._channels = channels_by_edge(inputs)
+        #: The watermark stands still: an operator holds rows back.
+        self._is_held = False
 
     def known_times(self) -> Json:
         """See the base class."""
-        known = self._watermarks.known()
-        return times_to_json(self._shown_ms, [(c, at) for c, at, _ in known if isinstance(c, ChannelId)])
+        known = [(c, at) for c, at, _ in self._watermarks.known() if isinstance(c, ChannelId)]
+        return times_to_json(self._shown_ms, known, self._watermarks.combined_ms)
 
     def go_on_in_time(self, restored: InputTimes) -> None:
         """See the base class."""
         channels = [channel for channels in self._channels.values() for channel in channels]
-        self._watermarks.restore(restored.shown_ms, {channel: restored.of(channel) for channel in channels})
+        self._watermarks.restore(
+            restored.combined_ms, {channel: restored.of(channel) for channel in channels}
+        )
         for edge in self._channels:
             self._show_inputs(edge)
-        self._show_watermark(restored.shown_ms)
+        self._show_watermark(restored.shown_ms, is_restored=True)
 
     def take(self, channel: ChannelId, element: Element) -> None:
         """Process one element of an input; in order within each of them."""
@@ -184,12 +188,30 @@ class LocalTask(LocalSubtask):
             if self.chain.assigns_times:
                 self._show_assigned()
             if not rises:
+                self._after_hold()
                 return
         self._show_inputs(channel.edge_index)
-        self._show_watermark(self._watermarks.combined_ms)
-        if isinstance(element, Idle) and self._watermarks.all_idle:
+        self._show_combined()
+        if isinstance(element, Idle) and self._watermarks.all_idle and not self._is_held:
             # Behind the watermark, which ends idleness.
             self._output.broadcast(element)
+
+    def on_time(self, now_us: int) -> tuple[bool, int]:
+        """See the base class."""
+        fired, due_us = super().on_time(now_us)
+        self._after_hold()
+        return fired, due_us
+
+    def _show_combined(self) -> None:
+        self._is_held = self.chain.holds_time
+        self._show_watermark(self._watermarks.combined_ms)
+
+    def _after_hold(self) -> None:
+        """What was held may have left: then the watermark goes on."""
+        if self._is_held:
+            self._show_combined()
+            if not self._is_held and self._watermarks.all_idle:
+                self._output.broadcast(Idle())
 
     def _show_inputs(self, edge: int) -> None:
         """Tell the operator of the watermark of an input alone."""
@@ -202,10 +224,10 @@ class LocalTask(LocalSubtask):
         if self._barriers.end(channel) is Step.SNAPSHOT:
             self._pass_barrier(under_way)
         self._show_inputs(channel.edge_index)
-        self._show_watermark(self._watermarks.combined_ms)
+        self._show_combined()
         if not self._watermarks.open_inputs:
             self._end()
-        elif self._watermarks.all_idle:
+        elif self._watermarks.all_idle and not self._is_held:
             self._output.broadcast(Idle())
 
 

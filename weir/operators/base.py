@@ -246,6 +246,23 @@ class InTimeOperator(Operator):
         return None
 
 
+class HoldsRows(Operator):
+    """An operator with several inputs that may hold rows back until something else has come.
+
+    While it does, the watermark of its subtask stands still for it and for all that comes after it.
+    """
+
+    @property
+    @abstractmethod
+    def holds_time(self) -> bool:
+        """Whether rows that it has taken, or will, leave later; asked after every batch."""
+
+    @property
+    @abstractmethod
+    def is_full(self) -> bool:
+        """Whether it holds so many rows that no more should be sent."""
+
+
 class LateDelivery(Operator):
     """A sink that does not hold rows up while it delivers: ``commit`` may return before it has."""
 

@@ -18,6 +18,7 @@ from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     AheadFilter,
+    HoldsRows,
     InTimeOperator,
     Json,
     LateDelivery,
@@ -103,6 +104,9 @@ class OperatorChain(Generic[OutputT]):
         self.isolation = isolation
         last = self._operators[-1][0] if self._operators else None
         self._last_filter = last if isinstance(last, AheadFilter) else None
+        # What has several inputs comes first.
+        first = self._operators[0][0] if self._operators else None
+        self._holder = first if isinstance(first, HoldsRows) else None
         self._picking = output if isinstance(output, PickingOutput) else None
 
     @property
@@ -136,6 +140,16 @@ class OperatorChain(Generic[OutputT]):
     def tells_inputs_apart(self) -> bool:
         """Whether the first operator must get the rows of one input at a time."""
         return bool(self._operators) and self._operators[0][0].tells_inputs_apart
+
+    @property
+    def holds_time(self) -> bool:
+        """Whether the first operator holds rows back: the watermark stands still, and the chain is not idle."""
+        return self._holder is not None and self._holder.holds_time
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it holds so many that no more should be sent."""
+        return self._holder is not None and self._holder.is_full
 
     def process(self, batch: pa.RecordBatch, start: int = 0, input_index: int = 0) -> None:
         """Send one batch through the operators from index ``start`` on; may wait for credit.

@@ -3,7 +3,8 @@
 What one subtask tells, beside what its operators do::
 
     {"version": 1, "shown": 1700000000000,          its own watermark
-     "inputs": [[0, 2, 1700000000500]]}             input, subtask that sends, watermark of that channel
+     "inputs": [[0, 2, 1700000000500]],             input, subtask that sends, watermark of that channel
+     "combined": 1700000000500}                     of all inputs, where less is shown because rows are held back
 
 A subtask of a source has no inputs.
 """
@@ -38,14 +39,22 @@ def step_of(name: str) -> str:
     return name.removesuffix(_SUFFIX)
 
 
-def times_to_json(shown_ms: int, channels: Iterable[tuple[ChannelId, int]]) -> Any:
-    """See the module. Channels that have come to nothing yet, or to the end of time, are left out."""
+def times_to_json(
+    shown_ms: int, channels: Iterable[tuple[ChannelId, int]], combined_ms: int | None = None
+) -> Any:
+    """See the module. Channels that have come to nothing yet, or to the end of time, are left out.
+
+    ``combined_ms``: what the inputs have come to together, where less was shown because rows are held back.
+    """
     inputs = [
         [channel.edge_index, channel.producer.subtask_index, time_ms]
         for channel, time_ms in channels
         if time_ms not in (_MIN_MS, _MAX_MS)
     ]
-    return {"version": VERSION, "shown": None if shown_ms == _MIN_MS else shown_ms, "inputs": sorted(inputs)}
+    told = {"version": VERSION, "shown": None if shown_ms == _MIN_MS else shown_ms, "inputs": sorted(inputs)}
+    if combined_ms is None or combined_ms <= shown_ms or combined_ms == _MAX_MS:
+        return told
+    return told | {"combined": combined_ms}
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,8 @@ class InputTimes:
     #: By input and sending subtask; of others, what is known by input alone.
     by_channel: Mapping[tuple[int, int], int] = field(default_factory=dict)
     by_input: Mapping[int, int] = field(default_factory=dict)
+    #: What the inputs had come to together, where that is more than was shown.
+    combined_ms: int = _MIN_MS
 
     def of(self, channel: ChannelId) -> int:
         """The watermark of one channel."""
@@ -86,6 +97,7 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
                 "start from it with the version of Weir that made it"
             )
         shown = [_MIN_MS if value["shown"] is None else int(value["shown"]) for value in own]
+        combined = [int(value.get("combined", _MIN_MS)) for value in own]
         maps = [{(int(e), int(p)): int(at) for e, p, at in value["inputs"]} for value in own]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
@@ -93,10 +105,11 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
             "start from another one"
         ) from error
     if len(own) == 1:
-        return InputTimes(shown[0], maps[0])
+        return InputTimes(shown[0], maps[0], combined_ms=max(shown[0], combined[0]))
     edges = {edge for known in maps for edge, _ in known}
     by_input = {edge: min(_lowest(known, edge) for known in maps) for edge in edges}
-    return InputTimes(min(shown), {}, by_input)
+    together = [max(pair) for pair in zip(shown, combined, strict=True)]
+    return InputTimes(min(shown), {}, by_input, min(together))
 
 
 def _lowest(known: Mapping[tuple[int, int], int], edge: int) -> int:

@@ -16,7 +16,6 @@ from weir.specs.windows import WindowAggregateSpec, WindowTopSpec
 
 #: Of steps with a single one.
 _SINGLE: dict[type[OperatorSpec], str] = {
-    BroadcastProcessSpec: "broadcast",
     ChangelogAggregateSpec: "totals",
     DeduplicateSpec: "seen",
     TopSpec: "top",
@@ -30,7 +29,8 @@ def asked_names(spec: OperatorSpec) -> tuple[str, ...]:
         kept = [spec.form] if isinstance(spec, WindowProcessSpec) else []
         return tuple(dict.fromkeys([*kept, *(aggregate.output for aggregate in spec.aggregates)]))
     if isinstance(spec, KeyedProcessSpec):
-        return tuple(state.name for state in spec.states if state.kind != "timers")
+        rules = ("broadcast",) if isinstance(spec, BroadcastProcessSpec) else ()
+        return (*rules, *(state.name for state in spec.states if state.kind != "timers"))
     if isinstance(spec, JoinSpec):
         return ("rows",)
     return tuple(name for kind, name in _SINGLE.items() if isinstance(spec, kind))

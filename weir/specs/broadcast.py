@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
-import pyarrow as pa
+from weir.specs.keyed import KeyedProcessSpec
 
-from weir.specs.keyed import KeyedSpec
-
-if TYPE_CHECKING:
-    from weir.broadcast_process import BroadcastProcess
+#: State of the rows that wait for rules.
+HELD_STATE = "_held"
+#: When rows are not held back any more: when there is a rule, or a function of the rules says so.
+HoldUntil = Literal["first"] | Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True)
-class BroadcastProcessSpec(KeyedSpec):
+class BroadcastProcessSpec(KeyedProcessSpec):
     """Rows by key, and rows that every subtask gets: ``factory()`` makes a ``weir.BroadcastProcess`` per subtask.
 
-    It keeps nothing by key. The key groups of the first input say which subtask keeps the dict in a checkpoint, and
-    carry it to subtasks that a rescale adds.
+    The key groups of the first input say which subtask keeps the dict in a checkpoint, and carry it to subtasks that a
+    rescale adds.
     """
 
     kind: ClassVar[str] = "broadcast_process"
-    takes_changes: ClassVar[bool] = True
     takes_several_inputs: ClassVar[bool] = True
     #: Authors may leave key columns out.
     keeps_keys: ClassVar[bool] = False
@@ -31,18 +30,14 @@ class BroadcastProcessSpec(KeyedSpec):
     factory_kind: ClassVar[str] = (
         "a class (or a function without arguments) that makes a weir.BroadcastProcess"
     )
-    factory: Callable[[], BroadcastProcess]
-    schema: pa.Schema
+    hold_until: HoldUntil | None = field(default=None, metadata={"came_later": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:
-        """The dict, on its way to a subtask that a rescale adds."""
-        return ("broadcast",)
+        """The dict, on its way to a subtask that a rescale adds, what the author declared, and rows that wait."""
+        held = () if self.hold_until is None else (HELD_STATE,)
+        return ("broadcast", *super().state_names, *held)
 
     def keys_of_input(self, index: int) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
         return () if index else self.key_columns
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """What the author declared; see :class:`OperatorSpec`."""
-        return self.schema

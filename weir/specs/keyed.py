@@ -25,7 +25,7 @@ from weir.specs.expression_checks import check_predicate
 from weir.states import State
 
 if TYPE_CHECKING:
-    from weir.keyed_process import KeyedProcess
+    from weir.keyed_process import KeyedHooks
 
 #: When a keyed aggregation emits: one row per input row, or the last row of each key of a batch.
 EmitMode = Literal["per_event", "per_batch"]
@@ -134,7 +134,7 @@ class KeyedProcessSpec(KeyedSpec):
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.process_operator:KeyedProcessOperator"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.KeyedProcess"
-    factory: Callable[[], KeyedProcess]
+    factory: Callable[[], KeyedHooks]
     schema: pa.Schema
     #: By name.
     states: tuple[DeclaredState, ...] = field(default=(), metadata={"came_later": True})

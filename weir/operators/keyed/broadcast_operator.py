@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import logging
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.broadcast_process import BroadcastProcess, broadcast_form
-from weir.errors import GraphError, UserFunctionError
-from weir.operators.base import Json, OperatorContext
-from weir.operators.delegate import UserStep
+from weir.errors import GraphError, UserFunctionError, WeirError
+from weir.keyed_process import takes
+from weir.operators.base import HoldsRows, Json, OperatorContext
+from weir.operators.keyed.broadcast_context import BroadcastContext
+from weir.operators.keyed.firing import UserCalls
+from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.keyed_rows import declared_tables
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.operators.stateless.functions import FlatMapOperator
-from weir.operators.user_operator import OutputChecker
-from weir.records import as_authors_see, user_columns
-from weir.specs import FlatMapSpec
-from weir.specs.broadcast import BroadcastProcessSpec
+from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.operators.keyed.state_codec import kept_snapshots
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see, user_columns
+from weir.side_outputs import SideRows
+from weir.specs.broadcast import HELD_STATE, BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
+
+log = logging.getLogger(__name__)
 
 #: Dates and dataclasses, which would be texts and objects after a restart, are refused.
 _PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
+#: Of rows that wait for rules in one subtask: no more is asked for than comes on top of them.
+HELD_BYTES_MAX = 64 << 20
+_RULES = 1
 
 
-class BroadcastOperator(UserStep):
+class BroadcastOperator(KeyedProcessOperator, HoldsRows):
     """The first input has the rows, the second one the rules."""
 
     tells_inputs_apart = True
 
     def __init__(self, spec: BroadcastProcessSpec) -> None:
-        made = spec.factory()
+        super().__init__(spec)
+        self._hold_until = spec.hold_until
+        self._step = spec.kind
+        self._table: BroadcastTable | None = None
+        self._held: HeldRows | None = None
+        #: No rule comes any more.
+        self._rules_ended = False
+        #: The watermark as of the last row that waits.
+        self._held_ms = WATERMARK_MIN_MS
+        #: The watermark that it was told of while it had rows that wait.
+        self._told_ms = WATERMARK_MIN_MS
+
+    @staticmethod
+    def _form_of(made: object) -> str:
         if not isinstance(made, BroadcastProcess):
             raise GraphError(
                 f"the factory of a broadcast step returned {type(made).__name__}, not a weir.BroadcastProcess"
             )
-        self._form = broadcast_form(type(made))
-        self._user = made
-        self._spec = spec
-        self._step = spec.kind
-        self._checker = OutputChecker(spec.schema)
-        self._rows = FlatMapOperator(FlatMapSpec(self._process_row, spec.schema))
-        self._table: BroadcastTable | None = None
-        self._is_open = False
-
-    @property
-    def user(self) -> BroadcastProcess:
-        """The user's object."""
-        return self._user
+        return broadcast_form(type(made))
 
     @property
     def table(self) -> BroadcastTable:
@@ -58,83 +67,251 @@ class BroadcastOperator(UserStep):
         assert self._table is not None
         return self._table
 
-    def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
-        kept_snapshots(context, self._spec.kind)
+    # --- the author's object ---
+
+    def _calls(self) -> UserCalls:
+        user = self._user
+        assert isinstance(user, BroadcastProcess)
+        process = _with_context(user.process)
+        process_batch, on_timers = _with_context(user.process_batch), user.on_timers
+
+        def with_row(key: tuple[Any, ...], row: Any, context: BroadcastContext) -> Any:
+            context.current_key = key
+            return process(row, context.rules, context)
+
+        def with_batch(batch: pa.RecordBatch, context: BroadcastContext) -> Any:
+            context.current_key = None
+            return process_batch(batch, context.rules, context)
+
+        def with_timer(key: tuple[Any, ...], time_ms: int, context: Any) -> Any:
+            context.current_key = key
+            return user.on_timer(key, time_ms, context)
+
+        def with_timers(batch: pa.RecordBatch, context: Any) -> Any:
+            context.current_key = None
+            return on_timers(batch, context)
+
+        return UserCalls(with_row, with_batch, with_timer, with_timers)
+
+    def _make_context(self, *given: Any) -> BroadcastContext:
+        context = BroadcastContext(*given)
+        context.rules = MappingProxyType(self.table.items)
+        return context
+
+    # --- beginning, and checkpoints ---
+
+    def _is_by_key(self, codec: Mapping[str, Any]) -> bool:
+        return bool(codec.get("states")) or "timers" in codec or "held" in codec
+
+    def _codec(self) -> dict[str, Json]:
+        return super()._codec() | ({} if self._hold_until is None else {"held": 1})
 
     def open(self, context: OperatorContext) -> None:
-        """Begin with the dict of a checkpoint, then open the user's operator.
+        """Begin with the dict of a checkpoint, open the states, then the user's operator.
 
         Raises:
-            StateError: the stage has no store, or the checkpoint holds the state of another kind of step.
+            StateError: the stage has no store, or the checkpoint holds state that it cannot read.
         """
         self._step = context.operator_name
-        self._table = declared_tables(context).broadcast("broadcast")
+        self.check_restored(context)
+        tables = declared_tables(context)
+        self._table = tables.broadcast("broadcast")
         for value in kept_snapshots(context, self._spec.kind).values():
-            self._table.restore(value["items"])
-        self._checker.open(context)
-        self._rows.open(context)
-        self._is_open = True
-        self._user.open(replace(context, tables=None, restored={}))
+            if "items" in value:
+                self._table.restore(value["items"], lets_rows_go=value.get("lets_rows_go", False))
+        if self._hold_until is not None:
+            self._held = HeldRows(tables.held(HELD_STATE, HELD_BYTES_MAX), context.max_parallelism)
+        super().open(context)
+        self._look_at_rules()
 
-    def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """What the user's operator makes of rows."""
-        return self.process_input(0, batch)
+    def snapshot(self, checkpoint_id: int) -> Json:
+        """As of the base class, and the dict, of one subtask of all."""
+        kept = super().snapshot(checkpoint_id)
+        if self.table.is_keeper:
+            # What is told must not change any more.
+            kept["items"] = orjson.loads(orjson.dumps(self.table.items))
+            if self._hold_until is not None:
+                kept["lets_rows_go"] = self.table.lets_rows_go
+        elif not self._is_by_key(kept["codec"]):
+            return None
+        return kept
 
-    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Rows go through, with the dict as it is; rules change it."""
-        if input_index == 1:
+    # --- rows and rules ---
+
+    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """Rows go through, with the dict as it is, or wait; rules change it."""
+        if input_index == _RULES:
             self._change(batch)
             return
-        shown = as_authors_see(batch)
-        if self._form == "records":
-            yield from self._rows.process(shown)
-            return
-        made = self._user.process_batch(shown, MappingProxyType(self.table.items))
-        yield from self._checker.each("process_batch", () if made is None else made, shown)
-
-    def _process_row(self, row: dict[str, Any]) -> Iterable[Any]:
-        made = self._user.process(row, MappingProxyType(self.table.items))
-        return () if made is None else made
+        if self._held is not None:
+            self._look_at_rules()
+            if self._is_holding:
+                self._hold(batch)
+                return
+            yield from self._release()
+        yield from self.process(batch)
 
     def _change(self, batch: pa.RecordBatch) -> None:
+        """Let rules change the dict: all of them do, or nothing is changed."""
+        context, items = self._context, self.table.items
+        assert isinstance(context, BroadcastContext)
+        assert isinstance(self._user, BroadcastProcess)
+        on_broadcast = _with_context(self._user.on_broadcast)
+        before = orjson.dumps(items)
+        context.begin(as_authors_see(batch), None)
+        try:
+            for index, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
+                context.row_index = index
+                self._call("on_broadcast", on_broadcast, index, row, items, context)
+            self._check_plain(batch.num_rows - 1)
+            self._look_at_rules(batch.num_rows - 1)
+        except BaseException:
+            items.clear()
+            items.update(orjson.loads(before))
+            raise
+        finally:
+            context.abandon()
+        self.table.changed(orjson.loads(before))
+
+    def _check_plain(self, index: int) -> None:
+        """Refuse rules that would be others after a restart."""
         items = self.table.items
-        before = {} if self.table.is_whole else dict(items)
-        for index, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
-            try:
-                self._user.on_broadcast(row, items)
-            except Exception as error:
-                told = f"step {self._step!r}: on_broadcast raised {type(error).__name__}: {error}"
-                raise self._of_row(told, index) from error
-        self.table.changed(before)
         try:
             restored = orjson.loads(orjson.dumps(items, option=_PLAIN_ONLY))
         except TypeError as error:
             told = f"step {self._step!r}: broadcast state is not text -> JSON after on_broadcast: {error}"
-            raise self._of_row(told, batch.num_rows - 1) from error
+            raise self._of_row(told, index) from error
         if restored != items:
             name = next(name for name, value in items.items() if restored[name] != value)
             raise self._of_row(
                 f"step {self._step!r}: broadcast state is not text -> JSON after on_broadcast: item {name!r} is "
                 f"{items[name]!r}, and would be {restored[name]!r} after a restart; write it so",
-                batch.num_rows - 1,
+                index,
             )
 
+    def _call(self, name: str, function: Callable[..., Any], index: int | None, *given: Any) -> Any:
+        try:
+            return function(*given)
+        except Exception as error:
+            # What our own code says is not about the row.
+            if isinstance(error, WeirError):
+                raise
+            told = f"step {self._step!r}: {name} raised {type(error).__name__}: {error}"
+            raise self._of_row(told, index) from error
+
     @staticmethod
-    def _of_row(message: str, index: int) -> UserFunctionError:
+    def _of_row(message: str, index: int | None) -> UserFunctionError:
         error = UserFunctionError(message)
         error.row_index = index
         return error
 
-    def snapshot(self, checkpoint_id: int) -> Json:
-        """The dict, of one subtask of all."""
-        if not self.table.is_keeper:
-            return None
-        # What is told must not change any more.
-        items = orjson.loads(orjson.dumps(self.table.items))
-        return keyed_snapshot(self._spec.kind, {"keys": list(self._spec.key_columns)}, items=items)
+    # --- rows that wait for rules ---
 
-    def close(self) -> None:
-        """Close the user's operator, if it was opened."""
-        if self._is_open:
-            self._user.close()
+    @property
+    def _is_holding(self) -> bool:
+        return self._held is not None and not (self.table.lets_rows_go or self._rules_ended)
+
+    def _look_at_rules(self, index: int | None = None) -> None:
+        """Whether rows may go on now; ``index``: of the rule that may have changed that."""
+        if not self._is_holding:
+            return
+        if self._hold_until == "first":
+            self.table.lets_rows_go = bool(self.table.items)
+        elif callable(self._hold_until):
+            rules = MappingProxyType(self.table.items)
+            self.table.lets_rows_go = bool(self._call("hold_until", self._hold_until, index, rules))
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        assert self._held is not None
+        was_full = self.is_full
+        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        as_of_ms = None
+        if column is not None:
+            _, as_of_ms = row_watermarks.as_of(batch, column, self._held_ms)
+            self._held_ms = int(as_of_ms[-1])
+        self._held.put(batch, as_of_ms)
+        if self.is_full and not was_full:
+            log.warning(
+                "step %r: %d MiB of rows wait for rules (hold_until); it takes no more until these come",
+                self._step,
+                HELD_BYTES_MAX >> 20,
+            )
+
+    @property
+    def holds_time(self) -> bool:
+        """See the base class: until there are the rules, and the rows that waited for them have left."""
+        return self._held is not None and (self._is_holding or bool(self._held))
+
+    @property
+    def is_full(self) -> bool:
+        """See the base class."""
+        return self._held is not None and self._held.size_bytes >= HELD_BYTES_MAX
+
+    def _release(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """What the user's operator makes of rows that need not wait any more."""
+        if not self._held or self._is_holding:
+            return
+        for batch in self._held.take():
+            yield from self._let_go(batch)
+        told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
+        before_ms = max(self._watermark_ms, self._reached_ms)
+        for made in super().on_watermark(told_ms):
+            yield row_watermarks.fired_out(made, before_ms) if self._minds_rows else made
+
+    def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""
+        if self.set_aside is None:
+            for made in self.process(batch):
+                yield row_watermarks.carried_out(batch, made)
+            return
+        for index in range(batch.num_rows):
+            row = batch.slice(index, 1)
+            try:
+                left = [row_watermarks.carried_out(row, made) for made in self.process(row)]
+            except Exception as error:
+                if not self.set_aside(row, error):
+                    raise
+                continue
+            yield from left
+
+    def on_input_watermark(self, input_index: int, time_ms: int) -> None:
+        """Rules that have ended hold nothing back."""
+        if input_index != _RULES:
+            return
+        was_holding = self._is_holding
+        self._rules_ended = time_ms == WATERMARK_MAX_MS
+        if was_holding and self._rules_ended and self._held:
+            log.warning(
+                "step %r: the rules have ended, and rows wait for others (hold_until): they go on with what there is",
+                self._step,
+            )
+
+    def due_us(self) -> int:
+        """When a timer is due, or at once if rows need not wait any more."""
+        return 0 if self._held and not self._is_holding else super().due_us()
+
+    def on_time(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Rows that need not wait any more, then timers."""
+        yield from self._release()
+        yield from super().on_time()
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
+        """As of the base class, after the rows that wait."""
+        if self._held:
+            self._told_ms = max(self._told_ms, time_ms)
+        else:
+            yield from super().on_watermark(time_ms)
+
+    def finish(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """What is made of rows that wait, then as of the base class."""
+        self._rules_ended = True
+        yield from self._release()
+        yield from super().finish()
+
+
+def _with_context(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that takes two arguments or three, as one that takes three."""
+    # Of a bound method.
+    if takes(method, 2):
+        return method
+    return lambda row, rules, context: method(row, rules)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.errors import UserFunctionError, WeirError
-from weir.keyed_process import KeyedProcess
+from weir.keyed_process import KeyedHooks
 from weir.operators.base import NEVER_US, OperatorContext, SetAside
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_rows import declared_tables
@@ -43,6 +44,19 @@ TIMER_COLUMN = "timer_ms"
 TimerFunction = Callable[[tuple[Any, ...], int, KeyContext], Iterable[Any] | None]
 #: ``on_timers(batch, context)`` returns batches, or None.
 TimersFunction = Callable[[pa.RecordBatch, KeyContext], Iterable[pa.RecordBatch] | None]
+
+
+@dataclass(frozen=True)
+class UserCalls:
+    """The methods of an author's keyed operator, as the runtime calls them: with a key, rows or a time, and a context.
+
+    One that the author has not defined is never called.
+    """
+
+    process: Callable[[tuple[Any, ...], Any, Any], Iterable[Any] | None]
+    process_batch: Callable[[pa.RecordBatch, Any], Iterable[Any] | None]
+    on_timer: TimerFunction
+    on_timers: TimersFunction
 
 
 class TimerCalls:
@@ -307,27 +321,28 @@ class TimerFirer:
 
 
 def open_timers(
-    user: KeyedProcess,
+    kind: type[KeyedHooks],
+    user: UserCalls,
     spec: KeyedProcessSpec,
     context: OperatorContext,
     key_context: KeyContext,
     cursor: Cursor,
     checker: OutputChecker,
 ) -> TimerFirer | None:
-    """Open the timers of a user's keyed process; None if its class has nothing to be called when one fires.
+    """Open the timers of a user's operator; None if its class (``kind``) has nothing to be called when one fires.
 
     Raises:
         StateError: the stage has no store.
     """
     if spec.key_schema is None:
-        key_context.use_timers(NoTimers(context.operator_name, type(user).__name__))
+        key_context.use_timers(NoTimers(context.operator_name, kind.__name__))
         return None
     tables = declared_tables(context)
     event = TimerSide(tables.timers(EVENT_TIMERS))
     processing = TimerSide(tables.timers(PROCESSING_TIMERS))
     timers = Timers(event, processing, cursor, context.clock)
     key_context.use_timers(timers, (event, processing))
-    hooks = timer_hooks(type(user))
+    hooks = timer_hooks(kind)
     calls = TimerCalls(
         user.on_timer if "on_timer" in hooks else None,
         user.on_timers if "on_timers" in hooks else None,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from weir import row_watermarks
-from weir.errors import GraphError
-from weir.keyed_process import KeyedProcess, process_form
+from weir.errors import GraphError, UserFunctionError
+from weir.keyed_process import KeyedHooks, KeyedProcess, process_form
 from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.operators.delegate import UserStep
-from weir.operators.keyed.firing import TimerFirer, open_timers
+from weir.operators.keyed.firing import TimerFirer, UserCalls, open_timers
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
 from weir.operators.keyed.keyed_rows import declared_tables
@@ -44,16 +45,13 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     def __init__(self, spec: KeyedProcessSpec) -> None:
         made = spec.factory()
-        if not isinstance(made, KeyedProcess):
-            raise GraphError(
-                f"the factory of a process step returned {type(made).__name__}, not a weir.KeyedProcess"
-            )
-        self._form = process_form(type(made))
+        self._form = self._form_of(made)
         self._user = made
         self._spec = spec
         self._states = declared_states(type(made))
         self._times = OperatorTimes(self._states)
-        self._checker = OutputChecker(spec.schema, spec.key_columns, spec.side_outputs)
+        key_columns = spec.key_columns if spec.keeps_keys else ()
+        self._checker = OutputChecker(spec.schema, key_columns, spec.side_outputs)
         self._context: KeyContext | None = None
         self._runner: Records | Batches | None = None
         self._firer: TimerFirer | None = None
@@ -66,8 +64,30 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._state_times: StateTimes | None = None
         self._key_forms: list[str | None] = []
 
+    @staticmethod
+    def _form_of(made: object) -> str:
+        """What the author's object is given, "records" or "batches"."""
+        if not isinstance(made, KeyedProcess):
+            raise GraphError(
+                f"the factory of a process step returned {type(made).__name__}, not a weir.KeyedProcess"
+            )
+        return process_form(type(made))
+
+    def _calls(self) -> UserCalls:
+        """What is called with rows and timers."""
+        user = self._user
+        assert isinstance(user, KeyedProcess)
+        return UserCalls(user.process, user.process_batch, user.on_timer, user.on_timers)
+
+    def _make_context(self, *given: Any) -> KeyContext:
+        return KeyContext(*given)
+
+    def _is_by_key(self, codec: Mapping[str, Any]) -> bool:
+        """Whether anything in a checkpoint is by the key columns."""
+        return True
+
     @property
-    def user(self) -> KeyedProcess:
+    def user(self) -> KeyedHooks:
         """The user's object."""
         return self._user
 
@@ -75,7 +95,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """See :class:`Operator`."""
         needed = self._codec() | {"key_forms": key_forms(context.schema, self._spec.key_columns)}
         for value in kept_snapshots(context, self._spec.kind).values():
-            check_key_columns(context.operator_name, value["codec"], needed)
+            if self._is_by_key(value["codec"]):
+                check_key_columns(context.operator_name, value["codec"], needed)
             check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
             check_timers(context.operator_name, value["codec"].get("timers"))
             self._times.check(context, value)
@@ -96,12 +117,13 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             tables = declared_tables(context)
             handles = {state.name: open_handle(state, tables, cursor) for state in self._states}
         bind_handles(self._user, handles)
-        self._context = KeyContext(
+        self._context = self._make_context(
             cursor, tuple(handles.values()), self._spec.key_columns, context.max_parallelism
         )
         self._checker.open(context)
-        self._firer = open_timers(self._user, self._spec, context, self._context, cursor, self._checker)
-        self._runner = self._make_runner(context, cursor, self._context)
+        calls, given = self._calls(), (context, self._context, cursor, self._checker)
+        self._firer = open_timers(type(self._user), calls, self._spec, *given)
+        self._runner = self._make_runner(calls, *given)
         if context.row_watermarks is RowWatermarks.ALL:
             self._state_times = self._times.of_rows
             self._context.state_times = self._state_times
@@ -110,13 +132,18 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._user.open(replace(context, tables=None, restored={}))
 
     def _make_runner(
-        self, context: OperatorContext, cursor: Cursor, key_context: KeyContext
+        self,
+        calls: UserCalls,
+        context: OperatorContext,
+        key_context: KeyContext,
+        cursor: Cursor,
+        checker: OutputChecker,
     ) -> Records | Batches:
         if self._form == "batches":
-            return Batches(self._user.process_batch, self._checker, key_context)
+            return Batches(calls.process_batch, checker, key_context)
         spec = self._spec
         records = Records(
-            self._user.process, spec.schema, spec.key_columns, cursor, key_context, spec.side_outputs
+            calls.process, spec.schema, spec.key_columns, cursor, key_context, spec.side_outputs
         )
         records.open(context)
         return records
@@ -172,8 +199,11 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         context.begin(shown, hashes)
         try:
             yield from runner.run(shown, times)
-        except BaseException:
+        except BaseException as error:
             context.abandon()
+            if isinstance(error, UserFunctionError) and error.rows is None:
+                # A part of what the step was given.
+                error.rows = batch
             raise
 
     def due_us(self) -> int:

@@ -27,6 +27,7 @@ from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
 from weir.protocol.queries import QueryError
+from weir.questions.askable import asked_names
 from weir.questions.json_values import plain
 from weir.specs import ChangelogTopSpec, DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
 from weir.specs.aggregate_functions import aggregate_parts
@@ -63,10 +64,12 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         if state_name not in names:
             raise _unknown(node, state_name, names)
         return node.states[""], _aggregate_format(spec, input_schema, names.index(state_name))
+    if isinstance(spec, BroadcastProcessSpec) and state_name == "broadcast":
+        return node.states[state_name], DictFormat()
     if isinstance(spec, KeyedProcessSpec):
         states = {state.name: state for state in declared_states(type(spec.factory()))}
         if state_name not in states:
-            raise _unknown(node, state_name, states)
+            raise _unknown(node, state_name, asked_names(spec))
         return node.states[state_name], _declared_format(states[state_name])
     if isinstance(spec, WindowProcessSpec) and state_name == spec.form:
         return node.states[""], _kept_format(node, spec)
@@ -79,10 +82,6 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         if state_name != "rows":
             raise _unknown(node, state_name, ["rows"])
         return node.states["rows"], JoinFormat(node)
-    if isinstance(spec, BroadcastProcessSpec):
-        if state_name != "broadcast":
-            raise _unknown(node, state_name, ["broadcast"])
-        return node.states[state_name], DictFormat()
     whole = {
         TopSpec: "top",
         ChangelogTopSpec: "top",

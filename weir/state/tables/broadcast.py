@@ -1,7 +1,8 @@
 """A dict that every subtask of a stage has whole, and how a subtask that a rescale adds comes by it.
 
 It is in memory. The owner of key group 0 tells checkpoints of it, so that it is there once. A handover of key groups
-writes it into one of them, under namespace ``all``, as JSON; who adopts the group reads it there, and deletes it.
+writes it into one of them, under namespace ``all``, as JSON, ``[dict, whether rows are let go]`` (once the dict alone);
+who adopts the group reads it there, and deletes it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class BroadcastTable(StateTable):
         self._is_keeper = 0 in owned
         self._is_whole = bool(owned)
         self.items: dict[str, Any] = {}
+        #: Rows are not held back any more until there are rules; once so, it stays.
+        self.lets_rows_go = False
         #: Before the dict has come: keys that were changed or deleted here since, which is later.
         self._touched: set[str] = set()
 
@@ -39,10 +42,10 @@ class BroadcastTable(StateTable):
         """Whether this subtask tells checkpoints of the dict."""
         return self._is_keeper
 
-    def restore(self, items: dict[str, Any]) -> None:
+    def restore(self, items: dict[str, Any], *, lets_rows_go: bool = False) -> None:
         """Begin with what a checkpoint holds; who gets the dict in a rescale has no use for it, because it is older."""
         if self._is_whole:
-            self.items = items
+            self.items, self.lets_rows_go = items, lets_rows_go
 
     def changed(self, before: dict[str, Any]) -> None:
         """Rows of the broadcast stream have changed the dict; ``before``: a copy from before them."""
@@ -63,7 +66,8 @@ class BroadcastTable(StateTable):
         if 0 in listed:
             self._is_keeper = False
         if self._is_whole:
-            self._backend.write([(self._key(listed[0]), orjson.dumps(self.items))], [])
+            told = orjson.dumps([self.items, self.lets_rows_go])
+            self._backend.write([(self._key(listed[0]), told)], [])
 
     def adopt_groups(self, groups: Iterable[int]) -> None:
         """Take the dict that came with the groups, unless it is here; what was changed here since is later."""
@@ -78,6 +82,9 @@ class BroadcastTable(StateTable):
             return
         if not self._is_whole:
             came = orjson.loads(found[0][1])
+            if isinstance(came, list):
+                came, lets_rows_go = came
+                self.lets_rows_go = self.lets_rows_go or lets_rows_go
             self.items |= {key: value for key, value in came.items() if key not in self._touched}
             self._is_whole = True
             self._touched.clear()

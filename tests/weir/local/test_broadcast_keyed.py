@@ -1,0 +1,350 @@
+"""``connect_broadcast`` with state by key, timers and rows that wait for rules."""
+
+import functools
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import weir
+from weir import testing
+from weir.local.preparing import local_graph
+from weir.operators.base import OperatorContext
+from weir.operators.keyed.broadcast_operator import BroadcastOperator
+from weir.specs.broadcast import BroadcastProcessSpec
+from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.opened import StateTables
+
+EVENTS = {"user": str, "n": int}
+RULES = {"name": str, "factor": int}
+RESULT = {"user": str, "n": int, "told": str}
+
+
+class Sums(weir.BroadcastProcess):
+    """Adds each row times the rule's factor; a second after the last row of a key it tells the sum."""
+
+    total = weir.ValueState(pl.Int64, default=0)
+    seen = weir.ListState(pl.Int64)
+    by_n = weir.MapState(pl.Int64, pl.Int64)
+    due = weir.ValueState(pl.Int64)
+
+    def on_broadcast(self, row, rules):
+        rules[row["name"]] = row["factor"]
+
+    def process(self, row, rules, context):
+        assert context.key == (row["user"],)
+        assert context.rules == rules
+        self.total.value += row["n"] * rules.get("all", 0)
+        self.seen.append(row["n"])
+        self.by_n[row["n"]] = self.by_n.get(row["n"], 0) + 1
+        if self.due.value is not None:
+            context.timers.delete(self.due.value)
+        self.due.value = context.event_time_ms + 1_000
+        context.timers.register(self.due.value)
+        yield {
+            "user": row["user"],
+            "n": row["n"],
+            "told": f"{self.total.value} {len(self.seen)} {len(self.by_n)}",
+        }
+
+    def on_timer(self, key, time_ms, context):
+        assert context.key == key
+        yield {
+            "user": key[0],
+            "n": time_ms,
+            "told": f"quiet {self.total.value} by {context.rules.get('all', 0)}",
+        }
+        self.due.clear()
+
+
+class SumBatches(Sums):
+    def process_batch(self, batch, rules, context):
+        keys = context.keys(batch)
+        added = pl.Series(batch.column("n")) * rules.get("all", 0)
+        told, totals = [], dict(enumerate(self.total.get(keys.distinct)))
+        for position, value in zip(keys.inverse.tolist(), added, strict=True):
+            totals[position] += value
+            told.append(f"{totals[position]}")
+        self.total.put(keys.distinct, list(totals.values()))
+        yield batch.append_column("told", pa.array(told))
+
+    on_timer = weir.BroadcastProcess.on_timer
+
+
+def job(factory=Sums, parallelism=2, schema=None, **settings):
+    flow = weir.Dataflow("job")
+    events = flow.source("events", weir.JsonLines("none", schema=EVENTS))
+    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
+    made = events.key_by("user").connect_broadcast(
+        "sums", rules, factory, schema or RESULT, parallelism=parallelism, **settings
+    )
+    made.sink("out", weir.Collect())
+    return flow
+
+
+def event(user, n, at_ms):
+    return {"user": user, "n": n, "_event_time_ms": at_ms}
+
+
+def rule(factor, name="all"):
+    return {"name": name, "factor": factor, "_event_time_ms": 0}
+
+
+def told(running, user):
+    return [row["told"] for row in running.rows("sums") if row["user"] == user]
+
+
+def test_state_by_key_and_timers_go_on_after_restarts_and_with_other_parallelism():
+    with testing.start(job()) as running:
+        running.push("rules", [rule(2)])
+        running.push("events", [event("a", 1, 0), event("b", 10, 0), event("a", 2, 100)])
+        running.checkpoint()
+        running.restart()
+        running.push("events", [event("a", 2, 200)])
+        assert told(running, "a") == ["2 1 1", "6 2 2", "10 3 2"]
+        savepoint = running.savepoint()
+    with testing.start(job(parallelism=3), from_savepoint=savepoint) as running:
+        running.push("rules", [rule(5)])
+        running.advance_watermark("rules", 1_150)
+        running.advance_watermark("events", 1_150)
+        assert (told(running, "a"), told(running, "b")) == ([], ["quiet 20 by 5"])
+        running.push("events", [event("a", 1, 1_160)])
+        assert told(running, "a") == ["15 4 2"]
+        running.advance_watermark("rules", 9_000)
+        running.advance_watermark("events", 9_000)
+        assert told(running, "a") == ["15 4 2", "quiet 15 by 5"]
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100])
+def test_timers_fire_between_rows(cut):
+    flow = weir.Dataflow("job")
+    timed = {"user": str, "n": int, "at_ms": int}
+    events = flow.source("events", weir.JsonLines("none", schema=timed, event_time="at_ms"))
+    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
+    keyed = events.key_by("user").connect_broadcast("sums", rules, functools.partial(Spaced), RESULT)
+    keyed.sink("out", weir.Collect())
+    # An hour between rows of a key: each is told of before the next.
+    rows = [{"user": user, "n": 1, "at_ms": hour * 3_600_000} for hour in range(20) for user in "ab"]
+    with testing.start(flow, watermarks="follow_rows", out_of_order_grace_period_ms=0) as running:
+        running.push("rules", [rule(1) | {"_event_time_ms": 10**12}])
+        for first in range(0, len(rows), cut):
+            running.push("events", rows[first : first + cut])
+        found = told(running, "a")
+    assert found == [text for hour in range(19) for text in (str(hour), f"quiet {hour + 1}")] + ["19"]
+
+
+class Spaced(weir.BroadcastProcess):
+    total = weir.ValueState(pl.Int64, default=0)
+
+    def on_broadcast(self, row, rules):
+        rules[row["name"]] = row["factor"]
+
+    def process(self, row, rules, context):
+        yield {"user": row["user"], "n": 0, "told": str(self.total.value)}
+        self.total.value += 1
+        context.timers.register(context.event_time_ms + 1_000)
+
+    def on_timer(self, key, time_ms, context):
+        yield {"user": key[0], "n": time_ms, "told": f"quiet {self.total.value}"}
+
+
+class Clocked(Spaced):
+    def process(self, row, rules, context):
+        context.timers.register_processing(context.timers.now_ms + 1_000)
+        yield from ()
+
+
+def test_timers_by_the_clock_and_side_outputs():
+    class Sided(Clocked):
+        def on_timer(self, key, time_ms, context):
+            yield weir.side("late", {"user": f"{key[0]} {context.rules['all']}"})
+
+    flow = job(Sided, side_outputs={"late": {"user": str}})
+    with testing.start(flow) as running:
+        running.push("rules", [rule(7)])
+        running.push("events", [event("a", 1, 0)])
+        running.advance_time(999)
+        assert running.rows("sums") == []
+        running.advance_time(1)
+    assert [row for row in running.rows("sums")] == []
+
+
+def test_batches_have_state_too():
+    with testing.start(job(SumBatches)) as running:
+        running.push("rules", [rule(3)])
+        running.push("events", [event("a", 1, 0), event("b", 1, 0), event("a", 2, 0)])
+        running.checkpoint()
+        running.restart()
+        running.push("events", [event("a", 1, 0)])
+        assert told(running, "a") == ["3", "9", "12"]
+
+
+# --- what raises changes nothing ---
+
+
+class Nested(weir.BroadcastProcess):
+    count = weir.ValueState(pl.Int64, default=0)
+
+    def on_broadcast(self, row, rules, context):
+        rules.setdefault("names", []).append(row["name"])
+        rules[row["name"]] = row["factor"]
+        if row["name"] == "key":
+            raise LookupError(str(context.key))
+        if row["factor"] < 0:
+            raise ValueError("below 0")
+
+    def process(self, row, rules, context):
+        self.count.value += 1
+        context.timers.register_processing(0)
+        if row["n"] < 0:
+            raise ValueError("below 0")
+        yield row | {"told": str(self.count.value)}
+
+    def on_timer(self, key, time_ms, context):
+        return None
+
+
+def opened(factory, **settings):
+    flow = job(factory, **settings)
+    node = next(node for node in local_graph(flow).nodes if node.name == "sums")
+    assert isinstance(node.spec, BroadcastProcessSpec)
+    tables = StateTables(MemoryBackend(), 1 << 20, 128)
+    ids = {name: number for number, name in enumerate(node.states)}
+    operator = BroadcastOperator(node.spec)
+    operator.open(
+        OperatorContext("job", "sums", 1, 0, 1, tables=tables.of("sums", ids), subtask_indices=(0,))
+    )
+    return operator
+
+
+def batch(schema, rows):
+    made = pa.RecordBatch.from_pylist(rows, pa.schema(schema))
+    return weir.with_times(made, [0] * len(rows), 0)
+
+
+def rules_batch(*rows):
+    given = [{"name": name, "factor": factor} for name, factor in rows]
+    return batch([("name", pa.string()), ("factor", pa.int64())], given)
+
+
+def events_batch(*rows):
+    return batch([("user", pa.string()), ("n", pa.int64())], [{"user": user, "n": n} for user, n in rows])
+
+
+def test_a_rule_that_raises_leaves_the_dict_as_it_was():
+    operator = opened(Nested)
+    list(operator.process_input(1, rules_batch(("a", 1))))
+    for name, row in (("b", -1), ("key", 1)):
+        with pytest.raises(weir.WeirError, match=r"below 0|no current key"):
+            list(operator.process_input(1, rules_batch(("c", 3), (name, row))))
+        assert operator.table.items == {"names": ["a"], "a": 1}
+    list(operator.process_input(1, rules_batch(("c", 3))))
+    assert operator.table.items == {"names": ["a", "c"], "a": 1, "c": 3}
+
+
+def test_a_row_that_raises_leaves_state_and_timers_as_they_were():
+    operator = opened(Nested)
+    list(operator.process_input(0, events_batch(("a", 1))))
+    list(operator.on_time())
+    with pytest.raises(weir.WeirError, match="process raised ValueError: below 0"):
+        list(operator.process_input(0, events_batch(("a", 2), ("b", -1))))
+    assert operator.due_us() > 0
+    (made,) = operator.process_input(0, events_batch(("a", 3), ("b", 3)))
+    assert made.column("told").to_pylist() == ["2", "1"]
+
+
+# --- rows that wait ---
+
+
+def test_rows_wait_for_the_first_rule_also_over_restarts_and_other_parallelism():
+    with testing.start(job(hold_until="first")) as running:
+        running.push("events", [event("a", 1, 0), event("b", 2, 0)])
+        running.checkpoint()
+        running.restart()
+        running.push("events", [event("a", 3, 0)])
+        assert running.rows("sums") == []
+        savepoint = running.savepoint()
+    with testing.start(job(parallelism=3, hold_until="first"), from_savepoint=savepoint) as running:
+        running.push("events", [event("a", 4, 0)])
+        assert running.rows("sums") == []
+        running.push("rules", [rule(1)])
+        assert told(running, "a") == ["1 1 1", "4 2 2", "8 3 3"]
+        assert told(running, "b") == ["2 1 1"]
+        running.push("events", [event("a", 5, 0)])
+        assert told(running, "a")[-1] == "13 4 4"
+
+
+class Removes(Spaced):
+    def on_broadcast(self, row, rules):
+        if row["factor"]:
+            rules[row["name"]] = row["factor"]
+        else:
+            rules.pop(row["name"], None)
+
+
+def test_rows_that_have_waited_once_wait_no_more_when_the_rules_are_gone():
+    def two(rules):
+        return len(rules) >= 2
+
+    with testing.start(job(Removes, hold_until=two)) as running:
+        running.push("rules", [rule(1)])
+        running.push("events", [event("a", 1, 0)])
+        assert running.rows("sums") == []
+        running.push("rules", [rule(1, "other")])
+        assert told(running, "a") == ["0"]
+        running.push("rules", [rule(0), rule(0, "other")])
+        running.checkpoint()
+        running.restart()
+        running.push("events", [event("a", 1, 0)])
+        assert told(running, "a") == ["0", "1"]
+
+
+def test_rows_wait_no_more_when_the_rules_have_ended(caplog):
+    with caplog.at_level("WARNING"):
+        found = testing.run(job(hold_until="first"), {"events": [event("a", 1, 0)], "rules": []})
+    assert [row["told"] for row in found["sums"]] == ["0 1 1", "quiet 0 by 0"]
+    assert "the rules have ended, and rows wait for others (hold_until)" in caplog.text
+
+
+def test_rows_that_waited_are_in_time_for_the_steps_after_and_fire_timers():
+    flow = weir.Dataflow("job")
+    events = flow.source("events", weir.JsonLines("none", schema=EVENTS))
+    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
+    told_rows = events.key_by("user").connect_broadcast("sums", rules, Spaced, RESULT, hold_until="first")
+    counted = told_rows.key_by("user").window(weir.tumbling("1s")).aggregate("counts", n=weir.count())
+    counted.sink("out", weir.Collect())
+    with testing.start(flow) as running:
+        running.push("events", [event("a", 1, 0), event("a", 1, 500)])
+        running.advance_watermark("events", 50_000)
+        running.advance_watermark("rules", 50_000)
+        running.checkpoint()
+        running.restart()
+        running.mark_idle("events")
+        running.mark_idle("rules")
+        assert running.rows("counts") == []
+        running.push("rules", [rule(1) | {"_event_time_ms": 60_000}])
+        assert told(running, "a") == ["0", "1", "quiet 2", "quiet 2"]
+        assert [(row["n"]) for row in running.rows("counts")] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda: job(hold_until="second"), "step 'sums': hold_until is 'second'; it is 'first'"),
+        (lambda: job(hold_until=True), "step 'sums': hold_until is True; it is 'first'"),
+        (
+            lambda: job(type("Bad", (Sums,), {"broadcast": weir.ValueState(pl.Int64)})),
+            "the name of the rules",
+        ),
+        (lambda: job(type("Bad", (Sums,), {"process": lambda self, row: ()})), "Bad has <lambda> with other"),
+        (lambda: job(type("Bad", (Sums,), {"on_timer": lambda self: ()})), "Bad: on_timer is called with"),
+    ],
+)
+def test_mistakes_are_told_when_the_graph_is_built(mistake, message):
+    with pytest.raises(weir.GraphError, match=message):
+        mistake()
+
+
+def test_a_condition_that_raises_is_told():
+    with pytest.raises(weir.WeirError, match="hold_until raised KeyError: 'none'"):
+        testing.run(job(hold_until=lambda rules: rules and rules["none"]), {"events": [], "rules": [rule(1)]})
