@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -30,13 +31,19 @@ from weir.graph_checks import (
     checked_graph,
 )
 from weir.job_traceback import calling_line
+from weir.missing_names import MissingNameError, methods_of, missing_name
+from weir.named_steps import named_steps
 from weir.specs import SourceSpec
 from weir.step_names import RenamedStep, renamed_step
 from weir.stream_frame import type_name
 from weir.streams import Stream
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
+_SOURCE = 'flow.source("name", weir.JsonLines("input.jsonl", schema={"x": int}))'
+_RUNS = frozenset({"run", "execute", "start", "submit", "collect", "awaitTermination"})
 
+
+@named_steps
 class Dataflow:
     """A job under construction; ``max_parallelism`` is its number of key groups and must never change."""
 
@@ -51,6 +58,24 @@ class Dataflow:
         self._renamed: dict[str, str] = {}
         #: Where each step was written; see :meth:`line_of`.
         self._lines: dict[str, str] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is meant where a dataflow is called as a stream, or as that of another engine, is.
+
+            Raises:
+                AttributeError: always.
+            """
+            if name.startswith("_"):
+                raise AttributeError(f"'Dataflow' object has no attribute {name!r}", name=name, obj=self)
+            if hasattr(Stream, name):
+                raise MissingNameError(f"a dataflow has no {name!r}, its streams have: {_SOURCE}.{name}(...)")
+            if name in _RUNS:
+                raise MissingNameError(f"a dataflow has no {name!r}; did you mean weir.run(flow)?")
+            if name.lower().startswith(("read", "from", "input", "add", "scan")):
+                raise MissingNameError(f"a dataflow has no {name!r}; did you mean {_SOURCE}?")
+            raise missing_name("a dataflow", name, methods_of(type(self)))
 
     def source(
         self,

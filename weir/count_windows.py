@@ -29,7 +29,7 @@ class CountWindowedStream(InWindows):
         self._slide = self._rows if slide is None else _checked(name, "slide", slide)
         if self._slide > self._rows:
             raise GraphError(
-                f"step {name!r}: count_window: slide {slide!r} is larger than rows {rows!r}; rows between two windows "
+                f"step {name!r}: slide {slide!r} is larger than rows {rows!r}; rows between two windows "
                 "would belong to none"
             )
 
@@ -94,6 +94,6 @@ class TriggeredStream(InWindows):
 def _checked(step: str | None, what: str, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= ROWS_MAX:
         raise GraphError(
-            f"step {step!r}: count_window: {what} is {value!r}; it must be a whole number from 1 to {ROWS_MAX:,}"
+            f"step {step!r}: {what} is {value!r}; it must be a whole number from 1 to {ROWS_MAX:,}"
         )
     return value

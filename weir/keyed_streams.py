@@ -32,7 +32,7 @@ from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
 from weir.states import declared_states
 from weir.step_names import renamed_step
-from weir.stream_frame import Columns, checked_callable, type_name
+from weir.stream_frame import Columns, after_step, checked_callable, type_name
 from weir.streams import Stream
 from weir.timer_hooks import timer_states
 from weir.ttl import duration_ms
@@ -300,9 +300,9 @@ class KeyedStream(JoinSteps):
         # The module needs this one.
         from weir.windowed_streams import WindowedStream, checked_updates
 
-        return WindowedStream(
-            self, *checked_updates(self.node.name, window, allowed_lateness, early, results)
-        )
+        with after_step("window", self.node.name):
+            updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
+        return WindowedStream(self, *updates)
 
     def count_window(self, rows: int, slide: int | None = None) -> CountWindowedStream:
         """The last ``rows`` rows of each key: ``count_window(100, 10).aggregate("n", high=weir.max("x"))``.
@@ -317,7 +317,8 @@ class KeyedStream(JoinSteps):
         # The module needs this one.
         from weir.count_windows import CountWindowedStream
 
-        return CountWindowedStream(self, rows, slide)
+        with after_step("count_window", self.node.name):
+            return CountWindowedStream(self, rows, slide)
 
     def triggered_window(self, trigger: Callable[[], Any]) -> TriggeredStream:
         """A window of each key that never ends, and tells and is emptied when code of your own says so.
@@ -334,7 +335,8 @@ class KeyedStream(JoinSteps):
         # The module needs this one.
         from weir.count_windows import TriggeredStream
 
-        return TriggeredStream(self, trigger)
+        with after_step("triggered_window", self.node.name):
+            return TriggeredStream(self, trigger)
 
 
 def process_states(

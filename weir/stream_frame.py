@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
@@ -12,6 +13,8 @@ from weir.changes import check_takes_changes, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.graph_checks import check_name
+from weir.missing_names import MissingNameError, methods_of, missing_name
+from weir.named_steps import named_steps
 from weir.schemas import to_schema
 from weir.specs import OperatorSpec, SideOutput
 
@@ -36,6 +39,9 @@ class GraphUnderConstruction(Protocol):
 
 class StreamFrame:
     """The output of a step, with the exchange that leads to the next one."""
+
+    def __init_subclass__(cls) -> None:
+        named_steps(cls)
 
     def __init__(self, flow: GraphUnderConstruction, node: Node, exchange: Input | None = None) -> None:
         self.flow = flow
@@ -114,25 +120,51 @@ class StreamFrame:
 class InWindows:
     """Base of streams in windows: says what makes rows of them where a method of a stream is called."""
 
+    def __init_subclass__(cls) -> None:
+        named_steps(cls)
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Called for what is not there."""
+            """Called for what is not there.
+
+            Raises:
+                AttributeError: always; of what other engines, or streams, have, with what to write.
+            """
             # The module needs this one.
             from weir.keyed_streams import KeyedStream
 
-            if name in _OF_WINDOWS or (not name.startswith("_") and hasattr(KeyedStream, name)):
-                raise GraphError(
-                    f"step {self._stream.node.name!r}: {name} is not of windows but of streams; first make one row of "
-                    'each window: .window(...).aggregate("name", n=weir.count(), total=weir.sum("x"))'
+            stream = self.__dict__.get("_stream")
+            if name.startswith("_") or stream is None:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
                 )
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-            )
+            whose = f"window after step {stream.node.name!r}: "
+            if name in _OF_WINDOWS or hasattr(KeyedStream, name):
+                raise MissingNameError(
+                    f"{whose}{name} is not of windows but of streams; first make one row of each window: "
+                    '.window(...).aggregate("name", n=weir.count(), total=weir.sum("x"))'
+                )
+            raise missing_name(f"{whose}it", name, methods_of(type(self)))
 
 
 #: Called on windows in other engines.
-_OF_WINDOWS = frozenset({"sum", "min", "max", "mean", "reduce", "fold", "apply", "trigger"})
+_OF_WINDOWS = frozenset({"sum", "min", "max", "mean", "reduce", "fold", "apply", "trigger", "agg"})
+
+
+@contextmanager
+def after_step(what: str, step: str) -> Iterator[None]:
+    """What is wrong with ``window`` and the like, which have no names, is told as of what comes after a step.
+
+    Raises:
+        GraphError: with ``what`` and the step, in place of one that names the step.
+    """
+    try:
+        yield
+    except GraphError as error:
+        if not str(error).startswith(f"step {step!r}: "):
+            raise
+        raise GraphError(f"{what} after {error}") from None
 
 
 def checked_callable(step: str | None, function: Any) -> Any:

@@ -11,6 +11,7 @@ import polars as pl
 from weir.errors import GraphError
 from weir.function_steps import FunctionSteps
 from weir.graph import Exchange, Input
+from weir.missing_names import MissingNameError, methods_of, missing_name
 from weir.specs import (
     AssignEventTimeSpec,
     BusySpec,
@@ -27,7 +28,7 @@ from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_
 from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
 from weir.step_names import renamed_step
-from weir.stream_frame import checked_callable, type_name
+from weir.stream_frame import after_step, checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
@@ -77,15 +78,22 @@ class Stream(FunctionSteps):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Say what is missing when a keyed stream's method is called without a key."""
+            """Say what is missing when a keyed stream's method is called without a key, or is called otherwise.
+
+            Raises:
+                AttributeError: always; of names that an author may have meant, with what to write.
+            """
+            node = self.__dict__.get("node")
+            if name.startswith("_") or node is None:
+                raise AttributeError(
+                    f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
+                )
             if name in _NEEDS_KEY:
-                raise GraphError(
-                    f"step {self.node.name!r}: {name} goes by key, and this stream has none; call "
+                raise MissingNameError(
+                    f"step {node.name!r}: {name} goes by key, and this stream has none; call "
                     f'key_by("column").{name}(...)' + _MENDS.get(name.partition("_")[0], "")
                 )
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
-            )
+            raise missing_name(f"step {node.name!r}: a stream", name, methods_of(type(self)))
 
     def side_output(self, name: str) -> Stream:
         """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.
@@ -254,7 +262,8 @@ class Stream(FunctionSteps):
         # The module needs this one.
         from weir.keyed_streams import KeyedStream
 
-        check_key_columns(self.node.name, columns, self.schema)
+        with after_step("key_by", self.node.name):
+            check_key_columns(self.node.name, columns, self.schema)
         exchange = replace(self._exchange(Exchange.HASH, columns), stage_boundary=bool(own_stage))
         return KeyedStream(self.flow, self.node, exchange, columns)
 
@@ -281,9 +290,9 @@ class Stream(FunctionSteps):
         from weir.all_rows_windows import AllRowsWindowedStream
         from weir.windowed_streams import checked_updates
 
-        return AllRowsWindowedStream(
-            self, *checked_updates(self.node.name, window, allowed_lateness, early, results)
-        )
+        with after_step("window_all", self.node.name):
+            updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
+        return AllRowsWindowedStream(self, *updates)
 
     def rebalance(self) -> Stream:
         """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""

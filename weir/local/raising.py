@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weir.errors import UserFunctionError
 from weir.operators.step_errors import StepError
+from weir.operators.user_errors import row_text
 
 
 def told(error: BaseException) -> BaseException:
@@ -21,7 +22,9 @@ def told(error: BaseException) -> BaseException:
     shown = UserFunctionError(str(error))
     shown.step = error.step
     shown.__cause__ = user
-    row = getattr(raised, "row", None)
+    row = None if raised is None else row_text(raised, error.batch)
     if row is not None:
-        shown.add_note(f"row: {row!r}")
+        shown.add_note(f"row: {row}")
+    elif error.batch is not None:
+        shown.add_note(f"in a batch of {error.batch.num_rows:,} rows")
     return shown

@@ -80,7 +80,7 @@ class UserErrors:
             told.with_row = told.with_row or has_row
             count = told.count
         if is_whole:
-            row = _row(error, batch)
+            row = row_text(error, batch)
             given = f" in a batch of {batch.num_rows:,} rows" if isinstance(batch, pa.RecordBatch) else ""
             what = f" on the row {row}" if row is not None else given
             trace = _users_trace(raised)
@@ -134,7 +134,13 @@ def _row_number(error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] 
     return index or 0
 
 
-def _row(error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] | None) -> str | None:
+def row_text(error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] | None) -> str | None:
+    """The row that an error is about, as JSON; None: that is not known.
+
+    Args:
+        error: what a step raised.
+        batch: the rows that it was given, or the row.
+    """
     number = _row_number(error, batch)
     if batch is None or number is None:
         return None

@@ -13,7 +13,7 @@ from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.side_rows import unknown_output
-from weir.operators.stateless.functions import MapBatchesOperator
+from weir.operators.stateless.functions import MapBatchesOperator, as_batch
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, as_authors_see
 from weir.side_outputs import SideRows
 from weir.specs import MapBatchesSpec, SideOutput, UserOperatorSpec
@@ -55,14 +55,15 @@ class OutputChecker(MapBatchesOperator):
             raise self._error(
                 f"{method}() returned {_told(outputs)}; it must yield record batches (yield batch), or return ()"
             )
-        for out in outputs:
+        for out in map(as_batch, outputs):
             self._did = f"{method}() yielded"
             if isinstance(out, SideRows):
                 yield from self._side_rows(out, batch)
                 continue
             if not isinstance(out, pa.RecordBatch):
                 raise self._error(
-                    f"{method}() yielded {_told(out)}; it must yield pyarrow.RecordBatch objects, or nothing"
+                    f"{method}() yielded {_told(out)}; it must yield pyarrow.RecordBatch or polars.DataFrame "
+                    "objects, or nothing"
                 )
             for checked in self.checked(out, batch):
                 if batch is not None and self._key_columns:

@@ -16,6 +16,7 @@ from types import GeneratorType
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
@@ -133,8 +134,11 @@ class MapBatchesOperator(FunctionOperator):
         Raises:
             UserFunctionError: it is not what was declared.
         """
+        result = as_batch(result)
         if not isinstance(result, pa.RecordBatch):
-            raise self._error(f"{self._did} {type(result).__name__}, not a pyarrow.RecordBatch")
+            raise self._error(
+                f"{self._did} {type(result).__name__}, not a pyarrow.RecordBatch or a polars.DataFrame"
+            )
         if len(set(result.schema.names)) != len(result.schema.names):
             raise self._error(f"{self._did} a column twice: {', '.join(result.schema.names)}")
         times = self._times(batch, result)
@@ -168,6 +172,15 @@ class MapBatchesOperator(FunctionOperator):
                 )
             times.append(column)
         return times
+
+
+def as_batch(made: object) -> object:
+    """A frame of Polars as a record batch; anything else as it is."""
+    if not isinstance(made, pl.DataFrame):
+        return made
+    table = made.to_arrow().combine_chunks()
+    batches = table.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -1,0 +1,73 @@
+"""Steps whose name was left out: the methods of streams that add a step say so, with an example."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from weir.errors import GraphError
+
+_Kind = TypeVar("_Kind", bound=type)
+
+#: What comes after the name, by method.
+_EXAMPLES = {
+    "filter": 'pl.col("x") > 0',
+    "with_columns": 'total=pl.col("x") * 2',
+    "select": '"a", "b"',
+    "drop": '"column"',
+    "rename": '{"old": "new"}',
+    "explode": '"column"',
+    "union": "other",
+    "sink": "weir.Print()",
+    "source": 'weir.JsonLines("input.jsonl", schema={"x": int})',
+    "assign_event_time": '"column"',
+    "aggregate": 'n=weir.count(), total=weir.sum("x")',
+    "deduplicate": "",
+    "count": "",
+    "pass_through": "",
+    "top": 'by="x", rows=10',
+    "window_top": 'by="n", rows=10',
+}
+
+
+def named_steps(kind: _Kind) -> _Kind:
+    """Class decorator: each method that takes the name of a step first refuses to be called without one."""
+    for method, function in list(vars(kind).items()):
+        if not method.startswith("_") and method != "side_output" and inspect.isfunction(function):
+            parameters = list(inspect.signature(function).parameters.values())
+            if len(parameters) > 1 and parameters[1].name == "name":
+                setattr(kind, method, _checked(method, function, parameters[2:]))
+    return kind
+
+
+def _checked(
+    method: str, function: Callable[..., Any], others: list[inspect.Parameter]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(self: Any, *given: Any, **settings: Any) -> Any:
+        is_given = bool(given) or "name" in settings
+        name = given[0] if given else settings.get("name")
+        if not is_given or not (name is None or isinstance(name, str)):
+            what = f", got {type(name).__name__}" if is_given else ""
+            raise GraphError(
+                f"{method}: the first argument is the name of the step{what}; write {_example(method, others)}"
+            )
+        return function(self, *given, **settings)
+
+    return call
+
+
+def _example(method: str, others: list[inspect.Parameter]) -> str:
+    rest = _EXAMPLES.get(method)
+    if rest is None:
+        needed = [
+            each
+            for each in others
+            if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        ]
+        rest = ", ".join(
+            f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in needed
+        )
+    return f'{method}("name", {rest})' if rest else f'{method}("name")'
