@@ -131,12 +131,13 @@ def test_a_stage_that_rows_reach_without_a_key_does_not_count_as_spread(what, pa
     assert all(stage.has_groups for stage in stages if stage.is_keyed)
 
 
-def test_a_keyed_step_in_a_stage_without_key_groups_is_refused():
+@pytest.mark.parametrize("exchange", [Exchange.FORWARD, Exchange.ROUND_ROBIN])
+def test_a_keyed_step_in_a_stage_without_key_groups_is_refused(exchange):
     flow, events = rows()
     events.forward().with_columns("w", c=pl.col("a")).key_by("a").count("n").sink("out", weir.Blackhole())
     graph = flow.build()
     nodes = tuple(
-        replace(node, inputs=(Input(node.inputs[0].producer),)) if node.name == "n" else node
+        replace(node, inputs=(Input(node.inputs[0].producer, exchange),)) if node.name == "n" else node
         for node in graph.nodes
     )
     with pytest.raises(

@@ -1,7 +1,7 @@
 """Random dataflows, with branches, second readers, unions and ``forward()``: restarts change nothing.
 
-Each is run at some parallelism, through checkpoints and restarts at random places, and once at parallelism 1 without
-any fault: every branch says the same.
+Each is run at some parallelism, through checkpoints, restarts and starts from savepoints at random places, and once at
+parallelism 1 without any fault: every branch says the same.
 
 What a step makes of the rows of one key depends on their order, and that is known where all of them come one way. So a
 stream that is made of several, or is keyed anew, has nothing but its key: rows of a key are alike then.
@@ -127,28 +127,39 @@ def given(seed):
     return [{"k": chance.randrange(12), "at": number * 73} for number in range(ROWS)]
 
 
-def rows_of(job, sinks):
-    return {sink: sorted((row["k"], row["n"]) for row in job[sink]) for sink in sinks}
+def rows_of(rows, sinks):
+    return {sink: sorted((row["k"], row["n"]) for row in rows(sink)) for sink in sinks}
 
 
-def run_with_restarts(seed, drawn, rows):
-    chance = random.Random(seed + 0.5)
-    with testing.start(drawn.flow, {"events": []}, watermarks="follow_rows", seed=seed) as job:
-        at = 0
-        while at < len(rows):
-            size = chance.choice([1, 10, 30])
-            job.push("events", rows[at : at + size])
-            at += size
-            if (what := chance.random()) < 0.5:
-                job.checkpoint(chance.choice(["prepared", "complete", "committed"]))
-            elif what < 0.75:
-                job.restart()
-        return rows_of(job.finish(), drawn.sinks)
+def run_with_restarts(seed, rows):
+    """The rows of each sink; a start from a savepoint is of the dataflow made anew, whose sinks are empty."""
+    chance, savepoint, at, found = random.Random(seed + 0.5), None, 0, {}
+    while at < len(rows) or savepoint is not None:
+        drawn = Drawn(seed, None)
+        inputs = {"events": []}
+        with testing.start(
+            drawn.flow, inputs, watermarks="follow_rows", seed=seed, from_savepoint=savepoint
+        ) as job:
+            savepoint = None
+            while at < len(rows) and savepoint is None:
+                size = chance.choice([1, 10, 30])
+                job.push("events", rows[at : at + size])
+                at += size
+                if (what := chance.random()) < 0.5:
+                    job.checkpoint(chance.choice(["prepared", "complete", "committed"]))
+                elif what < 0.7:
+                    job.restart()
+                elif what < 0.8:
+                    savepoint = job.savepoint()
+            told = job.rows if savepoint is not None else job.finish().__getitem__
+            for sink, part in rows_of(told, drawn.sinks).items():
+                found.setdefault(sink, []).extend(part)
+    return {sink: sorted(told) for sink, told in found.items()}
 
 
 @pytest.mark.parametrize("seed", range(DATAFLOWS))
 def test_restarts_and_parallelism_change_nothing(seed):
     rows = given(seed)
-    drawn, plain = Drawn(seed, None), Drawn(seed, 1)
-    expected = rows_of(testing.run(plain.flow, {"events": rows}), plain.sinks)
-    assert run_with_restarts(seed, drawn, rows) == expected
+    plain = Drawn(seed, 1)
+    expected = rows_of(testing.run(plain.flow, {"events": rows}).__getitem__, plain.sinks)
+    assert run_with_restarts(seed, rows) == expected
