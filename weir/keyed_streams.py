@@ -228,14 +228,15 @@ class KeyedStream(JoinSteps):
     ) -> dict[str, Any]:
         """The fields of a :class:`KeyedProcessSpec`; ``check`` refuses a class that cannot be used."""
         states = process_states(str(name), factory, check)
-        has_timers = any(state.kind == "timers" for state in states)
+        # Keys are read from the store for timers, and where rules change the state of every key.
+        reads_keys = any(state.kind == "timers" or check is broadcast_form for state in states)
         key_schema = pa.schema([self.schema.field(column) for column in self.key_columns])
         return {
             "key_columns": self.key_columns,
             "factory": factory,
             "schema": self._schema(name, schema),
             "states": states,
-            "key_schema": key_schema if has_timers else None,
+            "key_schema": key_schema if reads_keys else None,
             "side_outputs": self._side_outputs(name, side_outputs),
         }
 

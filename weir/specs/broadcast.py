@@ -33,6 +33,11 @@ class BroadcastProcessSpec(KeyedProcessSpec):
     hold_until: HoldUntil | None = field(default=None, metadata={"came_later": True})
 
     @property
+    def has_timers(self) -> bool:
+        """See the base class; the key columns are known for the sake of other states, too."""
+        return any(state.kind == "timers" for state in self.states)
+
+    @property
     def state_names(self) -> tuple[str, ...]:
         """The dict, on its way to a subtask that a rescale adds, what the author declared, and rows that wait."""
         held = () if self.hold_until is None else (HELD_STATE,)

@@ -179,6 +179,90 @@ def test_batches_have_state_too():
         assert told(running, "a") == ["3", "9", "12"]
 
 
+# --- rules that change the state of every key ---
+
+
+class Resets(Sums):
+    names = weir.MapState(pl.String, pl.Int64)
+    last = weir.ReducingState(pl.Int64, max)
+
+    def process(self, row, rules, context):
+        self.last.add(row["n"])
+        self.names[row["user"]] = row["n"]
+        yield from super().process(row, rules, context)
+
+    def on_broadcast(self, row, rules, context):
+        rules["all"] = rules.get("all", 0) + row["factor"]
+        found = []
+        for key in context.each_key(*(() if row["name"] == "any" else (self.seen, self.names))):
+            assert context.key == key
+            assert key[0] in self.names
+            found.append(key[0])
+            self.total.value = len(self.seen)
+            self.seen.clear()
+            context.timers.register(5_000)
+        for _ in context.each_key(self.total):
+            self.total.value += 100
+        rules["found"] = found
+        if row["name"] == "bad":
+            raise ValueError("bad")
+
+
+def test_a_rule_changes_the_state_of_every_key():
+    users = [f"u{number}" for number in range(30)]
+    with testing.start(job(Resets, parallelism=3)) as running:
+        running.push("rules", [rule(2)])
+        running.push("events", [event(user, 5, 0) for user in users for _ in range(2)])
+        running.checkpoint()
+        running.restart()
+        running.push("rules", [rule(0)])
+        running.push("events", [event(user, 1, 0) for user in users])
+        assert {row["told"] for row in list(running.rows("sums"))[-30:]} == {"104 1 2"}
+        savepoint = running.savepoint()
+    with testing.start(job(Resets, parallelism=2), from_savepoint=savepoint) as running:
+        running.push("rules", [rule(0, "any")])
+        running.advance_watermark("rules", 5_000)
+        running.advance_watermark("events", 5_000)
+        quiet = [row["user"] for row in running.rows("sums") if row["told"] == "quiet 101 by 2"]
+        assert sorted(quiet) == sorted(2 * users), "of the row's timer, and of the rule's"
+
+
+def test_a_rule_that_raises_leaves_the_state_of_every_key_as_it_was():
+    operator = opened(Resets)
+    list(operator.process_input(1, rules_batch(("all", 1))))
+    list(operator.process_input(0, events_batch(("a", 1), ("b", 2))))
+    with pytest.raises(weir.WeirError, match="on_broadcast raised ValueError: bad"):
+        list(operator.process_input(1, rules_batch(("all", 1), ("bad", 1))))
+    assert operator.table.items == {"all": 1, "found": []}
+    list(operator.process_input(1, rules_batch(("all", 0))))
+    assert sorted(operator.table.items["found"]) == ["a", "b"]
+    (made,) = operator.process_input(0, events_batch(("a", 1)))
+    assert made.column("told").to_pylist() == ["102 1 1"]
+
+
+class Wrong(Resets):
+    def process(self, row, rules, context):
+        yield from ({} for _ in context.each_key())
+
+
+class WrongType(Resets):
+    def on_broadcast(self, row, rules, context):
+        rules["all"] = 3
+        for _ in context.each_key():
+            self.by_n[1] = 2**70
+
+
+def test_mistakes_with_the_state_of_every_key_are_told():
+    operator = opened(Wrong)
+    with pytest.raises(weir.WeirError, match="each_key goes through all keys in on_broadcast"):
+        list(operator.process_input(0, events_batch(("a", 1))))
+    operator = opened(WrongType)
+    list(operator.process_input(0, events_batch(("a", 1))))
+    with pytest.raises(weir.WeirError, match=r"step 'sums': .* raised (OverflowError|ValueError|TypeError)"):
+        list(operator.process_input(1, rules_batch(("all", 1))))
+    assert operator.table.items == {}
+
+
 # --- what raises changes nothing ---
 
 

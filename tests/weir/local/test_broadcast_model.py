@@ -16,8 +16,11 @@ class Scored(weir.BroadcastProcess):
     recent = weir.ListState(pl.Int64, ttl=weir.Ttl("3s"))
     due = weir.ValueState(pl.Int64)
 
-    def on_broadcast(self, row, rules):
-        if row["factor"]:
+    def on_broadcast(self, row, rules, context):
+        if row["rule"] == "halve":
+            for _ in context.each_key(self.total):
+                self.total.value //= 2
+        elif row["factor"]:
             rules[row["rule"]] = row["factor"]
         else:
             rules.pop(row["rule"], None)
@@ -47,7 +50,9 @@ class Plain:
 
     def change(self, rules):
         for row in rules:
-            if row["factor"]:
+            if row["rule"] == "halve":
+                self.totals = {key: total // 2 for key, total in self.totals.items()}
+            elif row["factor"]:
                 self.rules[row["rule"]] = row["factor"]
             else:
                 self.rules.pop(row["rule"], None)
@@ -105,6 +110,10 @@ def begin(rng, parallelism, savepoint=None):
     )
 
 
+def rule(name, factor):
+    return {"rule": name, "factor": factor, "_event_time_ms": END_MS}
+
+
 def random_rows(rng, from_ms):
     count, at_ms, rows = rng.randint(1, 40), from_ms, []
     for _ in range(count):
@@ -131,9 +140,11 @@ def test_what_is_told_does_not_depend_on_pieces_restarts_and_parallelism(seed):
                 running.restart()
         if number >= rng.randint(0, 5):
             rules = [
-                {"rule": rng.choice("xyz"), "factor": rng.randint(0, 3), "_event_time_ms": END_MS}
+                rule(rng.choice(["x", "y", "z", "halve"]), rng.randint(0, 3))
                 for _ in range(rng.randint(0, 3))
             ]
+            # At last there is one.
+            rules += [rule("x", 1)] if number == 7 else []
             plain.change(rules)
             if rules:
                 running.push("rules", rules)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from weir.errors import StateError
+from weir.operators.keyed.all_keys import AllKeys
 from weir.operators.keyed.key_context import KeyContext
+from weir.state.handles.block import write_back
 
 
 class BroadcastContext(KeyContext):
@@ -17,6 +19,9 @@ class BroadcastContext(KeyContext):
     rules: Mapping[str, Any] = MappingProxyType({})
     #: Set by the runtime.
     current_key: tuple[Any, ...] | None = None
+    #: While rules change: finds the keys, and what it has found.
+    find_keys: Callable[[], AllKeys] | None = None
+    _found: AllKeys | None = None
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -31,3 +36,49 @@ class BroadcastContext(KeyContext):
                 "columns of its batch, and a row of the broadcast stream is for all keys"
             )
         return self.current_key
+
+    def each_key(self, *states: Any) -> Iterator[tuple[Any, ...]]:
+        """In ``on_broadcast``: make each key of the subtask the current one; yields its values of the key columns.
+
+        ``for key in context.each_key(self.total): self.total.value = 0``. All keys, and what is read and changed of
+        their states, are in memory until ``on_broadcast`` has returned. Timers can be registered for each.
+
+        Args:
+            states: values, lists or maps that the class declares: keys that have a value in one of them. None given:
+                in any of them.
+
+        Raises:
+            StateError: it is not ``on_broadcast`` that calls it, or the store cannot be read.
+        """
+        if self.find_keys is None or self._batch is None:
+            raise StateError(
+                "context.each_key goes through all keys in on_broadcast; rows and timers have their own"
+            )
+        if self._found is None:
+            self._found = self.find_keys()
+        found, names = self._found, [state.name for state in states]
+        unknown = [name for name in names if name not in found.positions]
+        if unknown:
+            raise StateError(
+                f"context.each_key goes by values, lists and maps; state {unknown[0]!r} is none of these"
+            )
+        if self._cursor.block is not found.keys:
+            write_back(self._handles)
+            self._cursor.block = found.keys
+        wanted = {position for name in names or found.positions for position in found.positions[name]}
+        try:
+            for position in sorted(wanted):
+                self._cursor.index, self.current_key = position, found.tuples[position]
+                yield found.tuples[position]
+        finally:
+            self._cursor.index = self.current_key = None
+
+    # --- called by the runtime ---
+
+    def begin_rules(self, find_keys: Callable[[], AllKeys]) -> None:
+        """Rows of the broadcast stream come next."""
+        self.find_keys = find_keys
+
+    def _forget(self) -> None:
+        self.find_keys = self._found = None
+        super()._forget()

@@ -15,6 +15,7 @@ from weir.broadcast_process import BroadcastProcess, broadcast_form
 from weir.errors import GraphError, UserFunctionError, WeirError
 from weir.keyed_process import takes
 from weir.operators.base import HoldsRows, Json, OperatorContext
+from weir.operators.keyed.all_keys import AllKeys, find_keys
 from weir.operators.keyed.broadcast_context import BroadcastContext
 from weir.operators.keyed.firing import UserCalls
 from weir.operators.keyed.held_rows import HeldRows
@@ -25,6 +26,7 @@ from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see, use
 from weir.side_outputs import SideRows
 from weir.specs.broadcast import HELD_STATE, BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
+from weir.state.tables.opened import OperatorTables
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,7 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
         self._hold_until = spec.hold_until
         self._step = spec.kind
         self._table: BroadcastTable | None = None
+        self._tables: OperatorTables | None = None
         self._held: HeldRows | None = None
         #: No rule comes any more.
         self._rules_ended = False
@@ -114,7 +117,7 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
         """
         self._step = context.operator_name
         self.check_restored(context)
-        tables = declared_tables(context)
+        tables = self._tables = declared_tables(context)
         self._table = tables.broadcast("broadcast")
         for value in kept_snapshots(context, self._spec.kind).values():
             if "items" in value:
@@ -159,12 +162,14 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
         on_broadcast = _with_context(self._user.on_broadcast)
         before = orjson.dumps(items)
         context.begin(as_authors_see(batch), None)
+        context.begin_rules(self._all_keys)
         try:
             for index, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
                 context.row_index = index
                 self._call("on_broadcast", on_broadcast, index, row, items, context)
             self._check_plain(batch.num_rows - 1)
             self._look_at_rules(batch.num_rows - 1)
+            self._call("a state that on_broadcast changed", context.end, batch.num_rows - 1)
         except BaseException:
             items.clear()
             items.update(orjson.loads(before))
@@ -172,6 +177,12 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
         finally:
             context.abandon()
         self.table.changed(orjson.loads(before))
+
+    def _all_keys(self) -> AllKeys:
+        assert self._tables is not None
+        key_schema = self._spec.key_schema
+        groups = self.table.groups if key_schema is not None else ()
+        return find_keys(self._tables, self._states, groups, key_schema or pa.schema([]))
 
     def _check_plain(self, index: int) -> None:
         """Refuse rules that would be others after a restart."""

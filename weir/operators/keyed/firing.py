@@ -334,7 +334,7 @@ def open_timers(
     Raises:
         StateError: the stage has no store.
     """
-    if spec.key_schema is None:
+    if not spec.has_timers or spec.key_schema is None:
         key_context.use_timers(NoTimers(context.operator_name, kind.__name__))
         return None
     tables = declared_tables(context)

@@ -28,9 +28,10 @@ class BroadcastTable(StateTable):
         """``groups``: that the subtask owns when it opens; none if a rescale adds it, which then brings the dict."""
         self.state_id = state_id
         self._backend = backend
-        owned = set(groups)
-        self._is_keeper = 0 in owned
-        self._is_whole = bool(owned)
+        #: Key groups that the subtask owns.
+        self.groups = set(groups)
+        self._is_keeper = 0 in self.groups
+        self._is_whole = bool(self.groups)
         self.items: dict[str, Any] = {}
         #: Rows are not held back any more until there are rules; once so, it stays.
         self.lets_rows_go = False
@@ -63,6 +64,7 @@ class BroadcastTable(StateTable):
         listed = sorted(groups)
         if not listed:
             return
+        self.groups.difference_update(listed)
         if 0 in listed:
             self._is_keeper = False
         if self._is_whole:
@@ -74,6 +76,7 @@ class BroadcastTable(StateTable):
         listed = sorted(groups)
         if not listed:
             return
+        self.groups.update(listed)
         if 0 in listed:
             self._is_keeper = True
         keys = [self._key(group) for group in listed]
