@@ -115,6 +115,8 @@ class SourceSubtask(Subtask):
             self._step = context.operator_name
             if self._watermark.raise_to(self._restored_times.shown_ms):
                 self._chain.on_watermark(self._watermark.time_ms)
+                # Others may wait for it before it reads, as it may wait for them.
+                self.progress.read_watermark_ms = self._watermark.time_ms
             self._read()
         except BaseException:
             # A second failure must not hide the first.
