@@ -337,6 +337,51 @@ def test_a_row_that_raises_leaves_state_and_timers_as_they_were():
     assert made.column("told").to_pylist() == ["2", "1"]
 
 
+# --- a job may change ---
+
+
+class Plain(weir.BroadcastProcess):
+    def on_broadcast(self, row, rules):
+        rules[row["name"]] = row["factor"]
+
+    def process(self, row, rules):
+        yield row | {"told": str(rules.get("all"))}
+
+
+class Grown(Plain):
+    sums = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, row, rules, context):
+        self.sums.value += row["n"] * rules["all"]
+        yield row | {"told": str(self.sums.value)}
+
+
+class Renamed(Grown):
+    totals = weir.ValueState(pl.Int64, default=0, renamed_from="sums")
+
+    def process(self, row, rules, context):
+        self.totals.value += row["n"] * rules["all"]
+        yield row | {"told": str(self.totals.value)}
+
+    sums = None
+
+
+def test_states_may_be_added_and_renamed_and_rows_wait_from_then_on():
+    jobs = [job(Plain), job(Grown, hold_until=lambda rules: "go" in rules), job(Renamed, hold_until="first")]
+    rules = [[rule(2)], [rule(1, "go")], []]
+    savepoint, found = None, []
+    for flow, rows in zip(jobs, rules, strict=True):
+        with testing.start(flow, from_savepoint=savepoint) as running:
+            running.push("rules", rows[:0] if len(found) == 1 else rows)
+            running.push("events", [event("a", 5, 0)])
+            if len(found) == 1:
+                assert told(running, "a") == []
+                running.push("rules", rows)
+            found.append(told(running, "a"))
+            savepoint = running.savepoint()
+    assert found == [["2"], ["10"], ["20"]]
+
+
 # --- rows that wait ---
 
 
