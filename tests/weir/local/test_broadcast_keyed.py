@@ -147,6 +147,9 @@ class Spaced(weir.BroadcastProcess):
     def on_timer(self, key, time_ms, context):
         yield {"user": key[0], "n": time_ms, "told": f"quiet {self.total.value}"}
 
+    def on_watermark(self, time_ms):
+        assert time_ms >= 0, "only one that has come"
+
 
 class Clocked(Spaced):
     def process(self, row, rules, context):

@@ -10,21 +10,19 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.broadcast_process import BroadcastProcess, broadcast_form
 from weir.errors import GraphError, UserFunctionError, WeirError
 from weir.keyed_process import takes
-from weir.operators.base import HoldsRows, Json, OperatorContext
+from weir.operators.base import Json, OperatorContext
 from weir.operators.keyed.all_keys import AllKeys, find_keys
 from weir.operators.keyed.broadcast_context import BroadcastContext
 from weir.operators.keyed.firing import UserCalls
-from weir.operators.keyed.held_rows import HeldRows
+from weir.operators.keyed.holding_operator import HoldingOperator
 from weir.operators.keyed.keyed_rows import declared_tables
-from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.state_codec import kept_snapshots
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see, user_columns
+from weir.records import WATERMARK_MAX_MS, as_authors_see, user_columns
 from weir.side_outputs import SideRows
-from weir.specs.broadcast import HELD_STATE, BroadcastProcessSpec
+from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.opened import OperatorTables
 
@@ -32,12 +30,10 @@ log = logging.getLogger(__name__)
 
 #: Dates and dataclasses, which would be texts and objects after a restart, are refused.
 _PLAIN_ONLY = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_PASSTHROUGH_DATACLASS
-#: Of rows that wait for rules in one subtask: no more is asked for than comes on top of them.
-HELD_BYTES_MAX = 64 << 20
 _RULES = 1
 
 
-class BroadcastOperator(KeyedProcessOperator, HoldsRows):
+class BroadcastOperator(HoldingOperator):
     """The first input has the rows, the second one the rules."""
 
     tells_inputs_apart = True
@@ -48,13 +44,8 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
         self._step = spec.kind
         self._table: BroadcastTable | None = None
         self._tables: OperatorTables | None = None
-        self._held: HeldRows | None = None
         #: No rule comes any more.
         self._rules_ended = False
-        #: The watermark as of the last row that waits.
-        self._held_ms = WATERMARK_MIN_MS
-        #: The watermark that it was told of while it had rows that wait.
-        self._told_ms = WATERMARK_MIN_MS
 
     @staticmethod
     def _form_of(made: object) -> str:
@@ -123,7 +114,7 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
             if "items" in value:
                 self._table.restore(value["items"], lets_rows_go=value.get("lets_rows_go", False))
         if self._hold_until is not None:
-            self._held = HeldRows(tables.held(HELD_STATE, HELD_BYTES_MAX), context.max_parallelism)
+            self._open_held(context)
         super().open(context)
         self._look_at_rules()
 
@@ -232,58 +223,8 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
             rules = MappingProxyType(self.table.items)
             self.table.lets_rows_go = bool(self._call("hold_until", self._hold_until, index, rules))
 
-    def _hold(self, batch: pa.RecordBatch) -> None:
-        assert self._held is not None
-        was_full = self.is_full
-        column = row_watermarks.column_of(batch) if self._minds_rows else None
-        as_of_ms = None
-        if column is not None:
-            _, as_of_ms = row_watermarks.as_of(batch, column, self._held_ms)
-            self._held_ms = int(as_of_ms[-1])
-        self._held.put(batch, as_of_ms)
-        if self.is_full and not was_full:
-            log.warning(
-                "step %r: %d MiB of rows wait for rules (hold_until); it takes no more until these come",
-                self._step,
-                HELD_BYTES_MAX >> 20,
-            )
-
-    @property
-    def holds_time(self) -> bool:
-        """See the base class: until there are the rules, and the rows that waited for them have left."""
-        return self._held is not None and (self._is_holding or bool(self._held))
-
-    @property
-    def is_full(self) -> bool:
-        """See the base class."""
-        return self._held is not None and self._held.size_bytes >= HELD_BYTES_MAX
-
-    def _release(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """What the user's operator makes of rows that need not wait any more."""
-        if not self._held or self._is_holding:
-            return
-        for batch in self._held.take():
-            yield from self._let_go(batch)
-        told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
-        before_ms = max(self._watermark_ms, self._reached_ms)
-        for made in super().on_watermark(told_ms):
-            yield row_watermarks.fired_out(made, before_ms) if self._minds_rows else made
-
-    def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""
-        if self.set_aside is None:
-            for made in self.process(batch):
-                yield row_watermarks.carried_out(batch, made)
-            return
-        for index in range(batch.num_rows):
-            row = batch.slice(index, 1)
-            try:
-                left = [row_watermarks.carried_out(row, made) for made in self.process(row)]
-            except Exception as error:
-                if not self.set_aside(row, error):
-                    raise
-                continue
-            yield from left
+    def _ends_hold(self) -> None:
+        self._rules_ended = True
 
     def on_input_watermark(self, input_index: int, time_ms: int) -> None:
         """Rules that have ended hold nothing back."""
@@ -296,28 +237,6 @@ class BroadcastOperator(KeyedProcessOperator, HoldsRows):
                 "step %r: the rules have ended, and rows wait for others (hold_until): they go on with what there is",
                 self._step,
             )
-
-    def due_us(self) -> int:
-        """When a timer is due, or at once if rows need not wait any more."""
-        return 0 if self._held and not self._is_holding else super().due_us()
-
-    def on_time(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Rows that need not wait any more, then timers."""
-        yield from self._release()
-        yield from super().on_time()
-
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
-        """As of the base class, after the rows that wait."""
-        if self._held:
-            self._told_ms = max(self._told_ms, time_ms)
-        else:
-            yield from super().on_watermark(time_ms)
-
-    def finish(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """What is made of rows that wait, then as of the base class."""
-        self._rules_ended = True
-        yield from self._release()
-        yield from super().finish()
 
 
 def _with_context(method: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,134 @@
+"""A keyed process whose rows may have to wait until something else has come."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from weir import row_watermarks
+from weir.operators.base import HoldsRows, OperatorContext
+from weir.operators.keyed.held_rows import HeldRows
+from weir.operators.keyed.keyed_rows import declared_tables
+from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.records import WATERMARK_MIN_MS
+from weir.side_outputs import SideRows
+from weir.specs import KeyedProcessSpec
+from weir.specs.broadcast import HELD_STATE
+
+log = logging.getLogger(__name__)
+
+#: Of rows that wait in one subtask: no more is asked for than comes on top of them.
+HELD_BYTES_MAX = 64 << 20
+
+
+class HoldingOperator(KeyedProcessOperator, HoldsRows):
+    """Hands rows on, or keeps them in their order and with the watermark as of each."""
+
+    def __init__(self, spec: KeyedProcessSpec) -> None:
+        super().__init__(spec)
+        self._name = spec.kind
+        #: None: rows never wait.
+        self._held: HeldRows | None = None
+        #: The watermark as of the last row that waits.
+        self._held_ms = WATERMARK_MIN_MS
+        #: The watermark that it was told of while it had rows that wait.
+        self._told_ms = WATERMARK_MIN_MS
+
+    @property
+    @abstractmethod
+    def _is_holding(self) -> bool:
+        """Whether rows have to wait now."""
+
+    @abstractmethod
+    def _ends_hold(self) -> None:
+        """The input has ended: no row has to wait any more."""
+
+    def _open_held(self, context: OperatorContext) -> None:
+        """Rows may have to wait; called before :meth:`open`.
+
+        Raises:
+            StateError: the stage has no store.
+        """
+        self._name = context.operator_name
+        table = declared_tables(context).held(HELD_STATE, HELD_BYTES_MAX)
+        self._held = HeldRows(table, context.max_parallelism)
+
+    def _hold(self, batch: pa.RecordBatch) -> None:
+        """Rows have to wait."""
+        assert self._held is not None
+        was_full = self.is_full
+        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        as_of_ms = None
+        if column is not None:
+            _, as_of_ms = row_watermarks.as_of(batch, column, self._held_ms)
+            self._held_ms = int(as_of_ms[-1])
+        self._held.put(batch, as_of_ms)
+        if self.is_full and not was_full:
+            log.warning(
+                "step %r: %d MiB of rows wait for rules (hold_until); it takes no more until these come",
+                self._name,
+                HELD_BYTES_MAX >> 20,
+            )
+
+    @property
+    def holds_time(self) -> bool:
+        """See the base class: until there are the rules, and the rows that waited for them have left."""
+        return self._held is not None and (self._is_holding or bool(self._held))
+
+    @property
+    def is_full(self) -> bool:
+        """See the base class."""
+        return self._held is not None and self._held.size_bytes >= HELD_BYTES_MAX
+
+    def _release(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """What the user's operator makes of rows that need not wait any more."""
+        if not self._held or self._is_holding:
+            return
+        for batch in self._held.take():
+            yield from self._let_go(batch)
+        told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
+        before_ms = max(self._watermark_ms, self._reached_ms)
+        if told_ms != WATERMARK_MIN_MS:
+            for made in super().on_watermark(told_ms):
+                yield row_watermarks.fired_out(made, before_ms) if self._minds_rows else made
+
+    def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""
+        if self.set_aside is None:
+            for made in self.process(batch):
+                yield row_watermarks.carried_out(batch, made)
+            return
+        for index in range(batch.num_rows):
+            row = batch.slice(index, 1)
+            try:
+                left = [row_watermarks.carried_out(row, made) for made in self.process(row)]
+            except Exception as error:
+                if not self.set_aside(row, error):
+                    raise
+                continue
+            yield from left
+
+    def due_us(self) -> int:
+        """When a timer is due, or at once if rows need not wait any more."""
+        return 0 if self._held and not self._is_holding else super().due_us()
+
+    def on_time(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """Rows that need not wait any more, then timers."""
+        yield from self._release()
+        yield from super().on_time()
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
+        """As of the base class, after the rows that wait."""
+        if self._held:
+            self._told_ms = max(self._told_ms, time_ms)
+        else:
+            yield from super().on_watermark(time_ms)
+
+    def finish(self) -> Iterator[pa.RecordBatch | SideRows]:
+        """What is made of rows that wait, then as of the base class."""
+        self._ends_hold()
+        yield from self._release()
+        yield from super().finish()
