@@ -42,6 +42,10 @@ class ChannelLimits:
     in_flight_ms: float
 
 
+#: How many times as much as may be in flight may have been sent without credit.
+_OVERDRAWN = 2
+
+
 class Wakeable(Protocol):
     """Something that sleeps until there is work."""
 
@@ -97,6 +101,18 @@ class CreditGate:
     def rows_max(self) -> int:
         """How many rows may be in flight, as the receiver is measured."""
         return max(1, int(self._rows_max))
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Whether twice as much is in flight as may be: it went without credit, ahead of barriers."""
+        batches, limits = len(self._in_flight), self._limits
+        if batches < 2:
+            return False
+        return (
+            batches > _OVERDRAWN * limits.elements_max
+            or self._rows > _OVERDRAWN * self.rows_max
+            or self._bytes > _OVERDRAWN * limits.bytes_max
+        )
 
     @property
     def rows(self) -> int:

@@ -95,6 +95,8 @@ class ChannelWriter:
         self._rows = 0
         self._bytes = 0
         self._ended = False
+        #: Rows went without credit, and may not have been finished since.
+        self._went_ahead = False
         #: (rows, monotonic second of their coming) of the rows that wait, oldest first.
         self._arrivals: deque[tuple[int, float]] = deque()
         #: Monotonic seconds at which the oldest pending rows must leave; infinity when there are none.
@@ -117,7 +119,15 @@ class ChannelWriter:
 
     @property
     def holds_up(self) -> bool:
-        """Whether the subtask must not add more: it is full, or as many rows wait as may be in flight besides."""
+        """Whether the subtask must not add more: it is full, or as many rows wait as may be in flight besides.
+
+        Also as long as barriers have taken far more rows along than the receiver has credit for: it may take none for
+        long, and each checkpoint would hand it more.
+        """
+        if self._went_ahead:
+            self._went_ahead = self.channel.gate.is_overdrawn
+            if self._went_ahead:
+                return True
         return self._rows > 0 and (self._rows >= self.channel.gate.rows_max or self.is_full)
 
     @property
@@ -258,6 +268,7 @@ class ChannelWriter:
 
     def _send_without_credit(self) -> None:
         """Send one batch of leading rows."""
+        self._went_ahead = True
         item = self._gather(self._rows, self._joined_bytes_max)
         assert item is not None, "rows wait"
         batch, size_bytes = self._cut(item)

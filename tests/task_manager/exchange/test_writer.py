@@ -211,3 +211,24 @@ def test_a_barrier_that_waits_for_long_takes_the_rows_before_it_along_without_cr
     elements = [inbox.poll(0.0).element for _ in range(len(inbox))]
     assert [getattr(item, "num_rows", item) for item in elements] == [5, 10, Barrier(7)]
     assert out.rows == 5
+
+
+def test_barriers_take_rows_along_only_as_long_as_the_receiver_finishes_some():
+    """A step that holds rows back lets barriers pass, and would be handed more with each checkpoint."""
+    clock = ManualClock()
+    out, inbox = writer(BatchPolicy(10, 0.0, barrier_ms_max=100.0), elements_max=2, clock=clock)
+    sent = 0
+    for number in range(50):
+        for _ in range(3):
+            if not out.holds_up:
+                out.add(batch(["a"] * 400))
+                sent += 400
+        out.add(Barrier(number))
+        out.pump(clock.monotonic_s())
+        clock.advance_ms(101)
+        out.pump(clock.monotonic_s())
+        assert out.rows == 0, "every barrier passes"
+    assert out.holds_up
+    assert sent <= 5 * 3 * 400
+    drain(inbox)
+    assert not out.holds_up
