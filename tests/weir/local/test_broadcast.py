@@ -120,6 +120,21 @@ def test_a_subtask_that_a_rescale_adds_gets_the_rules_with_its_groups():
     assert third.items == {}
 
 
+def test_the_form_in_which_rules_go_to_a_new_subtask():
+    backend = MemoryBackend()
+    old = BroadcastTable(backend, 1, range(64))
+    old.restore({"a": [1, None]}, lets_rows_go=True)
+    old.release_groups([5])
+    ((key, value),) = backend.scan_prefix(b"")
+    assert (key, value) == (b"\x00\x05\x00\x01\x03all", b'[{"a":[1,null]},true]')
+    # Before rows could wait it was the dict alone.
+    for kept, lets_rows_go in ((value, True), (b'{"a":[1,null]}', False)):
+        backend.write([(key, kept)])
+        new = BroadcastTable(backend, 1, ())
+        new.adopt_groups([5])
+        assert (new.items, new.lets_rows_go, new.groups) == ({"a": [1, None]}, lets_rows_go, {5})
+
+
 class NoRules(weir.BroadcastProcess):
     def process(self, row, rules):
         return ()

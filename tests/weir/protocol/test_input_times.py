@@ -39,6 +39,18 @@ def test_the_same_subtasks_go_on_where_they_were():
     assert [restored.of(channel(0, producer)) for producer in range(3)] == [5, 6, MIN_MS]
 
 
+def test_inputs_may_have_come_further_than_is_shown():
+    told = times_to_json(5, [(channel(0, 0), 9)], 8)
+    assert json.dumps(told) == '{"version": 1, "shown": 5, "inputs": [[0, 0, 9]], "combined": 8}'
+    assert "combined" not in times_to_json(5, (), 5) | times_to_json(5, (), MAX_MS) | times_to_json(
+        5, (), MIN_MS
+    )
+    found = restored_times({0: told}, 0, (0,))
+    assert (found.shown_ms, found.combined_ms) == (5, 8)
+    others = restored_times({0: told, 1: times_to_json(6, ())}, 0, (0,))
+    assert (others.shown_ms, others.combined_ms) == (5, 6)
+
+
 def test_other_subtasks_begin_with_the_lowest_of_each_input():
     told = {
         0: times_to_json(5, [(channel(0, 0), 5), (channel(0, 1), 6), (channel(1, 0), 9)]),

@@ -22,6 +22,8 @@ class Timed(weir.KeyedProcess):
 
 
 class Rules(weir.BroadcastProcess):
+    total = weir.ValueState(int, default=0)
+
     def on_broadcast(self, row, rules):
         pass
 
@@ -89,7 +91,7 @@ def test_all_that_is_listed_can_be_asked_and_steps_with_keys_are_listed(graph):
     assert {node.name for node in graph.nodes if node.is_keyed} == {step for step in known if known[step]}
     assert known["timed"] == ["known", "total"]
     assert known["sums"] == ["n", "kinds"]
-    assert (known["paired"], known["ruled"], known["rows"]) == (["rows"], ["broadcast"], [])
+    assert (known["paired"], known["ruled"], known["rows"]) == (["rows"], ["broadcast", "total"], [])
     # Timers and what a step keeps for itself are in no message, nor guessed when no state is named.
     assert not any(state.startswith("_") for _, state in asked_pairs(known))
 

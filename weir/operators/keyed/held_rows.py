@@ -1,8 +1,9 @@
 """Rows that wait until a step may process them: in memory, and in a state where a checkpoint or a move needs them.
 
-The state ``_held`` (:class:`weir.state.tables.held.HeldTable`) has blocks of rows of one key group, as streams of Arrow
-IPC in the order of their numbers: 8 bytes, big-endian, after the state key's prefix. Where it matters what the
-watermark is as of each row, they have a column ``_held_as_of_ms``: rows of several key groups leave in its order.
+The state ``_held`` (:class:`weir.state.tables.held.HeldTable`) has blocks of rows of one key group, in the order of
+their numbers: 8 bytes, big-endian, after the state key's prefix. A block is a byte, its version, and a stream of Arrow
+IPC. Where it matters what the watermark is as of each row, there is a column ``_held_as_of_ms``: rows of several key
+groups leave in its order.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir.errors import StateMismatchError
 from weir.records import KEY_HASH_COLUMN, batch_bytes
 from weir.state.tables.held import HeldTable
 
 _NUMBER_BYTES = 8
+_VERSION = b"\x01"
 _AS_OF_COLUMN = "_held_as_of_ms"
 
 
@@ -75,7 +78,7 @@ class HeldRows:
         for key, value in self._table.take_new():
             self._blocks[key] = len(value)
             self._next_number = max(self._next_number, int.from_bytes(key[-_NUMBER_BYTES:], "big") + 1)
-            for batch in pa.ipc.open_stream(value):
+            for batch in read_block(value):
                 self._add(batch)
         self._written = len(self._batches)
 
@@ -129,7 +132,7 @@ class HeldRows:
             found, firsts = np.unique(groups[order], return_index=True)
             for group, rows in zip(found.tolist(), np.split(order, firsts[1:]), strict=True):
                 number = (self._next_number + len(puts)).to_bytes(_NUMBER_BYTES, "big")
-                puts.append((self._table.key_prefix(group) + number, _block(batch.take(pa.array(rows)))))
+                puts.append((self._table.key_prefix(group) + number, block_of(batch.take(pa.array(rows)))))
         self._next_number += len(puts)
         self._blocks.update((key, len(value)) for key, value in puts)
         self._written = len(self._batches)
@@ -146,9 +149,28 @@ class HeldRows:
         self._left |= groups
 
 
-def _block(batch: pa.RecordBatch) -> bytes:
+def block_of(batch: pa.RecordBatch) -> bytes:
+    """The bytes of a block."""
     sink = pa.BufferOutputStream()
+    sink.write(_VERSION)
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     found: bytes = sink.getvalue().to_pybytes()
     return found
+
+
+def read_block(value: bytes) -> list[pa.RecordBatch]:
+    """The rows of a block.
+
+    Raises:
+        StateMismatchError: it is of another version, or cut off.
+    """
+    if value[:1] != _VERSION:
+        raise StateMismatchError(
+            f"the checkpoint has rows that wait in blocks of version {value[:1].hex() or 'none'}; this version of "
+            f"Weir reads {_VERSION.hex()}: start without the checkpoint, or with the Weir that made it"
+        )
+    try:
+        return list(pa.ipc.open_stream(value[1:]))
+    except pa.ArrowException as error:
+        raise StateMismatchError(f"rows that wait cannot be read from the checkpoint: {error}") from error
