@@ -100,15 +100,18 @@ def forked(forks, monkeypatch):
 
 @pytest.fixture(scope="session")
 def kafka_broker(tmp_path_factory):
-    """A real broker that all tests share: its addresses, those with TLS and passwords, and the certificate."""
+    """A real broker that all tests share: its addresses, those with TLS and passwords, and the certificate.
+
+    The last value are the ports of a listener behind a proxy: the proxy's, and the broker's.
+    """
     if missing := jars.missing_program():
         pytest.skip(missing)
     directory = tmp_path_factory.mktemp("kafka")
-    port, secure_port = free_port(), free_port()
+    port, secure_port, late_port, proxy_port = free_port(), free_port(), free_port(), free_port()
     certificate, keystore = write_certificate(directory / "tls")
-    properties = broker_properties(port, secure_port, keystore)
+    properties = broker_properties(port, secure_port, keystore, late_port, proxy_port)
     bootstrap = kafka.start(directory / "broker", base_port=port, properties=properties)
-    yield bootstrap, f"{kafka.HOST}:{secure_port}", certificate
+    yield bootstrap, f"{kafka.HOST}:{secure_port}", certificate, (proxy_port, late_port)
     kafka.stop(directory / "broker", wipe=True)
 
 

@@ -21,6 +21,7 @@ _TOGETHER = {
         "tests/test_kafka_page.py",
         "tests/weir/operators/kafka/test_with_broker.py",
         "tests/weir/operators/kafka/test_fencing.py",
+        "tests/weir/operators/kafka/test_late_requests.py",
     ),
     "Spark": (
         "tests/workload/test_analysis.py",

@@ -1,4 +1,4 @@
-"""A listener with TLS and passwords, for a broker on 127.0.0.1 that has one without."""
+"""More listeners for a broker on 127.0.0.1: one with TLS and passwords, and one behind a proxy."""
 
 import datetime as dt
 import ipaddress
@@ -34,13 +34,17 @@ def write_certificate(directory):
     return directory / "certificate.pem", directory / "broker.pem"
 
 
-def broker_properties(port, secure_port, keystore):
-    """Properties of a broker that listens at ``port`` as always, and at ``secure_port`` for user "weir"."""
+def broker_properties(port, secure_port, keystore, late_port, proxy_port):
+    """Properties of a broker that listens at ``port`` as always, and at ``secure_port`` for user "weir".
+
+    Also at ``late_port``, and tells clients from there that it listens at ``proxy_port``.
+    """
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return {
-        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{port + 10},SASL_SSL://{HOST}:{secure_port}",
-        "advertised.listeners": f"PLAINTEXT://{HOST}:{port},SASL_SSL://{HOST}:{secure_port}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+        "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{port + 10},SASL_SSL://{HOST}:{secure_port},"
+        f"LATE://{HOST}:{late_port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port},SASL_SSL://{HOST}:{secure_port},LATE://{HOST}:{proxy_port}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,LATE:PLAINTEXT",
         "sasl.enabled.mechanisms": "PLAIN",
         "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{module} required user_weir="right";',
         "ssl.keystore.type": "PEM",

@@ -35,8 +35,16 @@ _ATTEMPT_TIMEOUT_S, _ATTEMPTS_S = 10.0, 20.0
 _ABORT_TIMEOUT_S = 3.0
 #: Records that the client holds until a broker has them.
 _QUEUED_KIB_MAX = 64 << 10
+#: What the client waits for before it sends a request again, at least (it takes up to 20 % off). It does so by itself
+#: where a connection broke, and tells nobody. Longer than its own 100 ms: see :attr:`RecordProducer.is_worn`.
+_BACKOFF_MS, _BACKOFF_SHARE = 250, 0.75
 #: Keys go where Kafka's own producer puts them.
-_DEFAULTS = {"linger.ms": 5, "compression.type": "lz4", "partitioner": "murmur2_random"}
+_DEFAULTS = {
+    "linger.ms": 5,
+    "compression.type": "lz4",
+    "partitioner": "murmur2_random",
+    "retry.backoff.ms": _BACKOFF_MS,
+}
 
 #: What calls and records end with once an error was fatal.
 _AFTER_FATAL = (KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
@@ -94,6 +102,10 @@ class RecordProducer:
         self._noted: KafkaError | None = None
         #: Which group its marks go to.
         self._group_number = 0
+        #: A request whose answer was lost may come to a broker later.
+        self._may_have_asked_twice = False
+        backoff_ms = float(spec.properties.get("retry.backoff.ms", _BACKOFF_MS))
+        self._quick_s = backoff_ms * _BACKOFF_SHARE / 1_000
         self._encode: Encode | None = None
         if spec.coding is not None:
             # Loaded only where it is needed.
@@ -123,8 +135,14 @@ class RecordProducer:
 
     @property
     def is_worn(self) -> bool:
-        """Whether there is no group left that is new to this client: a new client does better."""
-        return self._group_number == GROUPS - 1
+        """Whether a new client must begin the next transaction; asked between transactions.
+
+        There is no group left that is new to this one. Or an answer about the end of a transaction, or about its mark,
+        may have been lost, and the client asked again: the first request may still be under way, and brokers would take
+        it for one about the next transaction, which has the same id and epoch. A new client has a higher epoch.
+        The client does not say that it asked again, but it waits before it does. So every slow answer counts as lost.
+        """
+        return self._may_have_asked_twice or self._group_number == GROUPS - 1
 
     def _init_transactions(self, waiting: Waiting) -> None:
         """Fence earlier producers; the first thing for which brokers have to be there."""
@@ -222,12 +240,12 @@ class RecordProducer:
 
         def end(call: BoundedCall) -> None:
             nonlocal has_mark
-            _again(
+            self._ask(
                 lambda: self._producer.send_offsets_to_transaction([mark.offset()], group, _ATTEMPT_TIMEOUT_S)
             )
             has_mark = True
             if not call.is_given_up:
-                _again(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
+                self._ask(lambda: self._producer.commit_transaction(_ATTEMPT_TIMEOUT_S))
 
         waiting = Waiting(self._who, "the end of a transaction is awaited", self._clock)
         try:
@@ -253,6 +271,13 @@ class RecordProducer:
             log.warning(
                 "sink %s: a transaction stays until it times out: %s", self._step, error.args[0].str()
             )
+
+    def _ask(self, ask: Callable[[], None]) -> None:
+        """As :func:`_again`; notes whether the client may have sent a request twice."""
+        began_s = self._clock.monotonic_s()
+        _again(ask)
+        if self._clock.monotonic_s() - began_s >= self._quick_s:
+            self._may_have_asked_twice = True
 
     def _serve(self, call: Callable[[], int]) -> int:
         """A call of the client that also calls back.

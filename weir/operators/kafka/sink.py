@@ -61,6 +61,8 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
         self._producer: RecordProducer | None = None
         #: Names of transactions, the open one too, whose rows are only in their logs.
         self._unsent: set[str] = set()
+        #: Names of transactions whose commit failed: they may be committed nevertheless, or be committed any moment.
+        self._unknown: set[str] = set()
         self._log: RowLogWriter | None = None
         self._place: Place | None = None
         self._commits = Commits(super().commit)
@@ -193,11 +195,22 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
             return
         mark = Mark(group, self._spec.topic, description["mark"])
         producer = self._slots.producer_of(name)
+        if name in self._unknown:
+            # Whatever the old client has under way has no effect from now on: the mark says what came of it.
+            self._slots.renew(name)
+            producer = None
         if producer is None and (name in self._unsent or self._marks_of(group).latest() < mark.value):
+            if name in self._unknown:
+                self._unsend_after(name)
             producer = self._send_again(description)
         if producer is not None:
-            producer.commit(mark, self._marks_of(group))
-            self._slots.release(name)
+            try:
+                producer.commit(mark, self._marks_of(group))
+            except InputError:
+                self._unknown.add(name)
+                raise
+        self._unknown.discard(name)
+        self._slots.release(name)
         if self._place is not None:
             with self._explained():
                 self._place.remove(name)
@@ -249,11 +262,23 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
                     return
                 self._send_again(description)
 
+    def _unsend_after(self, name: str) -> None:
+        """End the transactions that were sent after this one, which is sent again: they are, too, and in order."""
+        with self._lock:
+            names = [description["name"] for _, description in self._prepared]
+        for later in names[names.index(name) + 1 :]:
+            if self._slots.producer_of(later) is not None:
+                self._slots.renew(later)
+                self._slots.release(later)
+                self._unsent.add(later)
+
     def _send_again(self, description: Json) -> RecordProducer:
         """Send the rows of a log in a transaction, which stays open; returns its client."""
         name, group = description["name"], description["group"]
-        heir = self._heirs.get(ids_of(group)[0])
-        producer = heir if group != self._group else self._slots.take(name)
+        if group == self._group:
+            producer = self._slots.producer_of(name) or self._slots.take(name)
+        else:
+            producer = self._heir_of(group)
         if producer is None:
             raise AssertionError(f"no slot for {name}")
         try:
@@ -266,6 +291,13 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
             raise
         self._unsent.discard(name)
         return producer
+
+    def _heir_of(self, group: str) -> RecordProducer:
+        """A client for the transactions of another group, one after the other."""
+        name = ids_of(group)[0]
+        if self._heirs[name].is_worn:
+            self._heirs[name] = RecordProducer(self._spec, self._step, name)
+        return self._heirs[name]
 
     def _marks_of(self, group: str) -> Marks:
         if group not in self._marks:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
+from weir.errors import InputError
 from weir.operators.kafka.producing import RecordProducer, awaiting_answer
 from weir.operators.sinks.places import Place
 from weir.specs.kafka import KafkaSinkSpec
@@ -90,14 +91,7 @@ class Slots:
                 return None
             self._taken[name] = slot
             producer = self._producers.get(slot)
-            if producer is not None and producer.is_worn:
-                # No transaction of it is open: its successor has nothing to end.
-                producer = None
-        if producer is None:
-            producer = RecordProducer(self._spec, self._step, f"{self._group}/{slot}")
-            with self._lock:
-                self._producers[slot] = producer
-        return producer
+        return producer or self._renew(slot)
 
     def producer_of(self, name: str) -> RecordProducer | None:
         """The client of a transaction; None: it has no slot."""
@@ -106,9 +100,34 @@ class Slots:
             return None if slot is None else self._producers.get(slot)
 
     def release(self, name: str) -> None:
-        """The transaction has ended; nothing if it has no slot."""
+        """The transaction has ended; nothing if it has no slot.
+
+        A worn client is replaced before another transaction may have the slot. That waits for brokers, which is why
+        it is done here, by whoever commits, and not by :meth:`take`.
+        """
+        with self._lock:
+            slot = self._taken.get(name)
+            is_worn = slot is not None and self._producers[slot].is_worn
+        if slot is not None and is_worn:
+            try:
+                self._renew(slot)
+            except InputError:
+                # Not of this transaction, which has ended: whoever takes the slot next tries again, and is told.
+                with self._lock:
+                    self._producers.pop(slot)
         with self._lock:
             self._taken.pop(name, None)
+
+    def renew(self, name: str) -> None:
+        """A new client for a transaction with a slot, of which nobody knows whether it has ended; it has, afterwards.
+
+        Raises:
+            InputError: no broker answers.
+        """
+        with self._lock:
+            slot = self._taken.get(name)
+        if slot is not None:
+            self._renew(slot)
 
     def drop(self, name: str) -> None:
         """As :meth:`release` for a transaction that went wrong: the next client of the slot aborts it."""
@@ -116,6 +135,13 @@ class Slots:
             slot = self._taken.pop(name, None)
             if slot is not None:
                 self._producers.pop(slot, None)
+
+    def _renew(self, slot: int) -> RecordProducer:
+        """Give a slot a new client: it ends what the one before it has left open, and fences it."""
+        producer = RecordProducer(self._spec, self._step, f"{self._group}/{slot}")
+        with self._lock:
+            self._producers[slot] = producer
+        return producer
 
 
 class GroupRecord:

@@ -10,6 +10,7 @@ from weir.operators.kafka import bounded_calls
 from weir.operators.kafka.bounded_calls import BoundedCall, CallLostError, Waiting
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer
+from weir.testing import ManualClock
 
 
 class QuickClock:
@@ -102,7 +103,7 @@ def test_a_transaction_that_does_not_end_begins_the_job_anew_and_is_not_committe
 def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answers(never):
     never.set()
     spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1")
-    producer, marks = RecordProducer(spec, "out", clock=QuickClock()), Marks(spec, "out", "g")
+    producer, marks = RecordProducer(spec, "out", clock=ManualClock()), Marks(spec, "out", "g")
     producer._producer = Client(never)
     awaited, sent = [], []
     marks.await_coordinator = awaited.append
@@ -115,4 +116,29 @@ def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answer
     assert (awaited, sent) == ([1, 2, 3], [0, 1, 1, 2, 3, 3])
     # None of the groups is new to this client any more: the sink makes another.
     assert producer.is_worn
+    marks.close()
+
+
+@pytest.mark.parametrize(
+    ("properties", "taken_s", "is_worn"),
+    [
+        ({}, 0.1, False),
+        ({}, 0.2, True),
+        ({"retry.backoff.ms": 1_000}, 0.7, False),
+        ({"retry.backoff.ms": "1"}, 0.1, True),
+    ],
+)
+@pytest.mark.parametrize("slow", ["send_offsets_to_transaction", "commit_transaction"])
+def test_a_client_that_may_have_asked_twice_has_no_further_transaction(
+    never, properties, taken_s, is_worn, slow
+):
+    """It asks again by itself when a connection breaks, but never sooner than it was told to."""
+    never.set()
+    clock = ManualClock()
+    spec = weir.KafkaSink("t", bootstrap="127.0.0.1:1", properties=properties)
+    producer, marks = RecordProducer(spec, "out", clock=clock), Marks(spec, "out", "g")
+    producer._producer = client = Client(never)
+    setattr(client, slow, lambda *_: clock.advance_ms(taken_s * 1_000))
+    producer.commit(Mark("g", "t", 1), marks)
+    assert producer.is_worn == is_worn
     marks.close()

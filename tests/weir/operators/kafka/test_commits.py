@@ -149,3 +149,28 @@ def test_a_transaction_keeps_its_slot_until_it_has_ended():
     assert slots.producer_of("t1") is None
     assert slots.take("next") is clients["g/1"]
     assert slots.producer_of("next") is clients["g/1"]
+
+
+def test_a_worn_client_is_replaced_before_another_transaction_has_its_slot(monkeypatch):
+    made, held = [], []
+
+    class Client:
+        def __init__(self, spec, step, name):
+            made.append(name)
+            held.append(slots.free_count)
+            if name == "g/1":
+                raise InputError("no answer")
+            self.is_worn = False
+
+    slots = Slots(SPEC, "out", "g")
+    slots.start({name: SimpleNamespace(is_worn=True) for name in ids_of("g")})
+    monkeypatch.setattr("weir.operators.kafka.slots.RecordProducer", Client)
+    worn = [slots.take(name) for name in ("t0", "t1")]
+    slots.release("t0")
+    assert slots.take("t2") is not worn[0]
+    # The transaction has ended all the same; whoever begins the next one is told.
+    slots.release("t1")
+    with pytest.raises(InputError, match="no answer"):
+        slots.take("t3")
+    assert made == ["g/0", "g/1", "g/1"]
+    assert held == [SLOTS - 2, SLOTS - 2, SLOTS - 2]

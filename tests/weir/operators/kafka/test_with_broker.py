@@ -396,7 +396,7 @@ def test_a_time_out_that_brokers_do_not_take_is_told(kafka_bootstrap, topic, tmp
 
 
 def test_rows_go_through_a_listener_with_tls_and_passwords(kafka_broker, topic, tmp_path):
-    plain, secure, certificate = kafka_broker
+    plain, secure, certificate, _ = kafka_broker
     settings = {"properties": client_properties(certificate)}
     first = sink(secure, topic, tmp_path, **settings)
     first.process(rows(1, 2))
@@ -414,7 +414,7 @@ def test_rows_go_through_a_listener_with_tls_and_passwords(kafka_broker, topic, 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_a_wrong_password_is_told_and_not_waited_for(kafka_broker, topic, tmp_path, delivery):
-    _, secure, certificate = kafka_broker
+    _, secure, certificate, _ = kafka_broker
     properties = client_properties(certificate, "wrong")
 
     def write():
@@ -450,7 +450,7 @@ def test_why_there_is_no_connection_is_told(
     """And not only that nobody answers: whoever reads that looks whether Kafka runs."""
     for module in ("partitions", "producing"):
         monkeypatch.setattr(f"weir.operators.kafka.{module}._ANSWER_TIMEOUT_S", 3.0)
-    plain, secure, certificate = kafka_broker
+    plain, secure, certificate, _ = kafka_broker
     properties = client_properties(certificate) | changed
     if properties["ssl.ca.location"] == "another":
         properties["ssl.ca.location"] = str(write_certificate(tmp_path / "another")[0])
