@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from benchmarks.results import result_table, write_json
+from benchmarks.results import BenchmarkError, result_table, what_is_wrong, write_json
 from weir.entry_point import run as run_command
 from weir.errors import ConfigError
 
@@ -81,7 +81,7 @@ def _progress() -> Iterator[Report]:
 
 
 def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
-    """Run a benchmark, show and write its result, end the process."""
+    """Run a benchmark, show and write its result, end the process: with exit code 1 where a result is wrong."""
 
     def main() -> int:
         with _progress() as report:
@@ -91,6 +91,9 @@ def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> N
         if path is not None:
             write_json(path, document)
             print(f"written to {path}")
+        wrong = what_is_wrong(document)
+        if wrong:
+            raise BenchmarkError(f"the result is wrong: {wrong}; its figures mean nothing")
         return 0
 
     run_command("benchmarks", main)

@@ -34,6 +34,23 @@ class Bar:
         return value >= self.bound if self.comparison == "at least" else value <= self.bound
 
 
+#: Figures that are 0 unless a result is wrong: how many rows, counts or cases are.
+WRONG_FIGURES = frozenset({"lost", "duplicated", "bad_missed", "out_of_order", "wrong", "wrong_counts"})
+
+
+def what_is_wrong(document: Mapping[str, Any]) -> str:
+    """What a result's document has of wrong results, in any of its runs; empty if all are right.
+
+    A bar that is missed says that something is slow or large, and is nothing wrong.
+    """
+    found: dict[str, float] = {}
+    for run in (document, *document["repeats"]):
+        for label, value in _flat({key: run[key] for key in run if key not in _NOT_FIGURES}):
+            if label.rpartition(": ")[2] in WRONG_FIGURES and isinstance(value, int | float) and value > 0:
+                found[label] = max(value, found.get(label, 0))
+    return ", ".join(f"{label} is {value:g}" for label, value in sorted(found.items()))
+
+
 @dataclass
 class BenchmarkResult:
     """One benchmark: ``repeats`` holds one flat-ish dict of figures for each run."""

@@ -6,8 +6,17 @@ import json
 
 import pytest
 
+from benchmarks.command_line import execute
 from benchmarks.report import BEGIN, END, tables, update_page
-from benchmarks.results import Bar, BenchmarkResult, figure_rows, format_figure, result_table, write_json
+from benchmarks.results import (
+    Bar,
+    BenchmarkResult,
+    figure_rows,
+    format_figure,
+    result_table,
+    what_is_wrong,
+    write_json,
+)
 from weir.errors import InputError
 
 
@@ -45,6 +54,30 @@ def test_medians_stand_beside_the_single_runs():
     assert document["reference"] == {"what": "x", "p99_ms": 2.0}
     assert isinstance(document["events"], int)
     assert [run["p99_ms"] for run in document["repeats"]] == [3.0, 9.0, 4.0]
+
+
+def wrong_result(**figures: object) -> dict[str, object]:
+    """Three runs; only the second has the figures."""
+    right = {"events": 10, "lost": 0, "rescale": {"duplicated": 0}, "wrong_seeds": {}}
+    return BenchmarkResult("some", {}, [right, {**right, **figures}, right]).as_json()
+
+
+def test_wrong_results_are_found_in_every_run():
+    assert what_is_wrong(wrong_result()) == ""
+    found = what_is_wrong(wrong_result(lost=2, rescale={"duplicated": 3}, p99_ms=9.0))
+    assert found == "lost is 2, rescale: duplicated is 3"
+
+
+@pytest.mark.parametrize(("wrong", "code"), [(0, 0), (3, 1)])
+def test_a_benchmark_with_a_wrong_result_ends_with_exit_code_1(tmp_path, capsys, wrong, code):
+    bars = (Bar("p99_ms", "at most", 1), Bar("wrong", "at most", 0))
+    missed = BenchmarkResult("time_law", {}, [{"p99_ms": 5.0, "wrong": wrong}], bars).as_json()
+    with pytest.raises(SystemExit) as ended:
+        execute(lambda report: missed, tmp_path / "result.json")
+    assert ended.value.code == code
+    # It is written all the same.
+    assert json.loads((tmp_path / "result.json").read_text())["wrong"] == wrong
+    assert ("error: the result is wrong: wrong is 3" in capsys.readouterr().err) == bool(wrong)
 
 
 def test_bars_judge_medians_and_skip_figures_that_are_absent():
