@@ -159,6 +159,13 @@ def combined(
     return with_column(batch, _column(late, np.maximum(_of_splits(column), here_ms), here_ms)), last_ms
 
 
+def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
+    """The batch, as of whose rows the watermark is not above ``at_ms``; late ones stay late."""
+    if column_of(batch) is None:
+        return batch
+    return combined(batch, WATERMARK_MAX_MS, WATERMARK_MIN_MS, at_ms)[0]
+
+
 def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     """What a step made of rows that have the column, with it: each row has that of the rows of its event time.
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
+from weir import row_watermarks
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import (
     Abort,
@@ -125,10 +126,15 @@ class Ownership:
         """Whether rows that come now may have to wait: those of different inputs must not be joined."""
         return self._machine.is_moving or bool(self._parked)
 
-    def admit(self, rows: InputRows) -> pa.RecordBatch | None:
+    def admit(self, rows: InputRows, shown_ms: int) -> pa.RecordBatch | None:
         """The rows that can be processed now; the others are parked, in order.
 
         Outside a rescale upstream sends only rows of groups that are owned, so nothing is looked at.
+
+        Args:
+            rows: of one input.
+            shown_ms: the watermark, which stands still here as soon as rows are parked; so it does for all rows of a
+                batch, since those that are parked are processed after the others, and each group when it comes.
         """
         batch = rows.batch
         if not self.may_park or rows.input_index not in self._keyed_inputs:
@@ -137,6 +143,7 @@ class Ownership:
         owned = self._machine.owned_mask[groups]
         if owned.all():
             return batch
+        batch = row_watermarks.standing_still(batch, shown_ms)
         self._parked.add(InputRows(rows.input_index, batch.filter(pa.array(~owned))), groups[~owned])
         return batch.filter(pa.array(owned)) if owned.any() else None
 

@@ -306,10 +306,7 @@ class TaskSubtask(Subtask):
         index = delivery.channel.edge_index
         rows = batch
         if ownership is not None and may_park:
-            rows = ownership.admit(InputRows(index, batch))
-            if rows is not None and rows is not batch and row_watermarks.column_of(rows) is not None:
-                # The watermark stands still before the rows that are parked now.
-                rows, _ = row_watermarks.combined(rows, WATERMARK_MAX_MS, WATERMARK_MIN_MS, self._shown_ms)
+            rows = ownership.admit(InputRows(index, batch), self._shown_ms)
         if rows is not None:
             self._process(rows, size_bytes if rows is batch else None, index)
         del batch, rows

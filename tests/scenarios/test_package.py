@@ -49,8 +49,8 @@ class Project:
         variables = {
             name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL"))
         }
-        # In place of what the tests of this repository set for all.
-        self.variables = variables
+        # In place of what the tests of this repository set for all. Nothing is compiled yet.
+        self.variables = variables | {"XDG_CACHE_HOME": str(environment / "cache")}
 
     def start(self, *arguments):
         return subprocess.Popen(

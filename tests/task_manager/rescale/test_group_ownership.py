@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from task_manager.rescale.group_ownership import Ownership
+from weir import row_watermarks
 from weir.exchange import with_key_hash
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
@@ -69,7 +70,7 @@ def test_rows_of_inputs_that_differ_wait_apart(new_owner, taken, first, second):
     inputs = [InputRows(0, batch(keys, **first)), InputRows(1, batch(keys, **second))]
     for _ in range(3):
         for rows in inputs:
-            assert new_owner.admit(rows) is None
+            assert new_owner.admit(rows, 0) is None
     new_owner.handle(HandoverReceived(2, {2: 2}, "there"))
     assert new_owner.has_parked_rows
     new_owner.handle(HandoverReceived(2, {3: 2}, "there"))
@@ -83,15 +84,27 @@ def test_rows_of_inputs_that_differ_wait_apart(new_owner, taken, first, second):
 def test_rows_without_a_key_never_wait(new_owner):
     stale = batch([1, 2, 3])
     for rows in (stale, stale.drop_columns([KEY_HASH_COLUMN])):
-        assert new_owner.admit(InputRows(2, rows)) is rows
+        assert new_owner.admit(InputRows(2, rows), 0) is rows
     assert not new_owner.has_parked_rows
 
 
 def test_a_schema_that_changes_keeps_the_order_of_an_input(new_owner, taken):
     [key] = keys_that_move(1)
     for number, other in enumerate(keys_that_move(6, start=100)):
-        new_owner.admit(InputRows(0, batch([key, other, key, key], nullable=number % 2 == 1)))
+        new_owner.admit(InputRows(0, batch([key, other, key, key], nullable=number % 2 == 1)), 0)
     new_owner.handle(HandoverReceived(2, {2: 2, 3: 2}, "there"))
     seen = np.concatenate([item.batch.column("id").to_numpy() for item in taken])
     assert seen[seen >= 100].tolist() == keys_that_move(6, start=100)
     assert (seen == key).sum() == 18
+
+
+def test_the_watermark_of_rows_stands_still_when_some_of_them_wait(new_owner, taken):
+    """Each group comes when it comes: rows of one would else find the time that rows of another have come to."""
+    keys = keys_that_move(12)
+    times = [1_000 + n for n in range(len(keys))]
+    timed = batch(keys).append_column("_event_time_ms", pa.array(times, pa.int64()))
+    assert new_owner.admit(InputRows(0, row_watermarks.with_column(timed, np.array(times))), 990) is None
+    for group in (3, 2):
+        new_owner.handle(HandoverReceived(2, {group: 2}, "there"))
+    assert {n for item in taken for n in row_watermarks.column_of(item.batch).tolist()} == {990}
+    assert sorted(n for item in taken for n in item.batch.column("_event_time_ms").to_pylist()) == times

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -16,7 +15,6 @@ from tests.task_manager.subtasks.scripted_subtasks import (
     Setup,
     rows,
 )
-from weir import row_watermarks
 from weir.operators.base import HoldsRows
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
 from weir.records import Idle, Watermark
@@ -119,7 +117,7 @@ def test_no_assigned_watermark_goes_on_while_rows_are_parked():
         has_parked_rows, parked_bytes, may_park, may_finish = False, 0, True, True
         holds_watermark = True
 
-        def admit(self, given):
+        def admit(self, given, shown_ms):
             return given.batch
 
     parked = Parked()
@@ -135,30 +133,6 @@ def test_no_assigned_watermark_goes_on_while_rows_are_parked():
     setup.operator.on_watermark = lambda time_ms: (told(f"{time_ms}, parked {parked.holds_watermark}"), ())[1]
     setup.run()
     assert setup.operator.calls[:2] == [[5], "watermark 4000, parked False"]
-
-
-def test_the_watermark_of_rows_stands_still_before_those_that_are_parked_with_them():
-    """Else rows that wait for their key group would find a time that is after their own."""
-
-    class Parks:
-        has_parked_rows, parked_bytes, may_park, may_finish, holds_watermark = False, 0, True, True, False
-
-        def admit(self, given):
-            self.holds_watermark = True
-            return given.batch.slice(1)
-
-    times = [1_000, 2_000, 3_000]
-    batch = rows(1, 2, 3).append_column("_event_time_ms", pa.array(times, pa.int64()))
-    given = row_watermarks.with_column(batch, np.array(times))
-    setup = Setup((LEFT, Watermark(500)), (RIGHT, Watermark(9_000)), (LEFT, given))
-    setup.subtask._ownership = Parks()
-    taken, process = [], setup.operator.process
-    setup.operator.process = lambda batch: (
-        taken.append(row_watermarks.column_of(batch).tolist()),
-        process(batch),
-    )[1]
-    setup.run()
-    assert taken == [[500, 500]]
 
 
 class Holding(HoldsRows):
