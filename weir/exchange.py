@@ -49,6 +49,8 @@ class LateColumn(Protocol):
     size_bytes: int
     #: Columns of the batch that have the same value in all its rows.
     constants: Collection[str]
+    #: After :meth:`joined`: which rows it left; bool, shape (rows,). None: all.
+    kept: np.ndarray | None
 
     def divided(
         self, order: np.ndarray, ends: Sequence[int], rooms: Sequence[MakesRoom | None] = ()
@@ -63,10 +65,10 @@ class LateColumn(Protocol):
         ...
 
     def joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with this column, which it lacks.
+        """The batch with this column, which it lacks; without the rows that its values made bad.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: it cannot be read, or a row is bad that must not be.
         """
         ...
 
@@ -143,7 +145,12 @@ def split_by_owner(
         if parts is not None:
             yield from (part for part in parts if part[1].num_rows)
             return
-        batch = late.joined(batch)
+        whole = late.joined(batch)
+        if whole.num_rows < batch.num_rows:
+            hashes = whole.column(KEY_HASH_COLUMN).to_numpy()
+            yield from split_by_owner(whole, hashes, group_to_subtask, indices)
+            return
+        batch = whole
     ordered = batch.take(plain_array(order))
     size_bytes = ordered.get_total_buffer_size()
     for index in indices:

@@ -36,6 +36,11 @@ class TimesOfRows:
         latest: np.ndarray = np.maximum.accumulate(times)
         return latest
 
+    def kept(self, rows: np.ndarray) -> TimesOfRows:
+        """Those of some of the rows; bool, shape (rows,)."""
+        bad = None if self.bad is None else self.bad[rows]
+        return TimesOfRows(self.times_ms[rows], bad, None if self.nulls is None else self.nulls[rows])
+
     def what_is_wrong(self, row: int) -> str:
         """Why the time of a bad row is bad, for its dead letter."""
         if self.nulls is not None and self.nulls[row]:

@@ -87,6 +87,7 @@ class OutputChecker(MapBatchesOperator):
         if isinstance(result, pa.RecordBatch) and result.schema.equals(self._schema) and result.num_rows:
             fields = zip(result.schema, result.columns, strict=True)
             if not any(column.null_count for field, column in fields if not field.nullable):
+                self._check_texts(result, batch)
                 return (result,)
         return super().checked(result, batch)
 

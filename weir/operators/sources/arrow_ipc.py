@@ -42,9 +42,9 @@ class ArrowIpcReader(ColumnarReader):
     """Reads one subtask's record batches of Arrow IPC files.
 
     Columns are found by name or path and must have the schema's types, or types that widen to them without loss; other
-    columns are not read. A row with a null in a field that is not nullable (or in the event-time column) goes to the
-    dead letters; its position is the number of its record batch. Replayable: a snapshot holds the record batch, and the
-    row in it, of the first row that was not given out.
+    columns are not read. A row with a null in a field that is not nullable (or in the event-time column), or with a
+    text that is not UTF-8, goes to the dead letters; its position is the number of its record batch. Replayable: a
+    snapshot holds the record batch, and the row in it, of the first row that was not given out.
     A stream has no table of contents, so it is one split.
     """
 

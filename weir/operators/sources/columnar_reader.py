@@ -1,11 +1,10 @@
-"""What the readers of columnar files share: the columns that a file must have, and rows that lack a value."""
+"""What the readers of columnar files share: the columns that a file must have, and rows that are bad."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from weir.errors import InputError
@@ -14,6 +13,7 @@ from weir.operators.sources.file_reader import FileReader
 from weir.operators.sources.near_names import near_name
 from weir.schemas import is_widened_by
 from weir.specs import ArrowIpcSpec, ParquetSpec
+from weir.utf8 import row_json, wrong_texts
 
 
 class ColumnarReader(FileReader):
@@ -36,7 +36,7 @@ class ColumnarReader(FileReader):
 
     @abstractmethod
     def _rejected_to(self) -> int:
-        """Rows with forbidden nulls before this place were put aside before."""
+        """Bad rows before this place were put aside before."""
 
     def _check_schema(self, path: str, found: pa.Schema) -> FilePlaces:
         """Where the columns that are read are in a file.
@@ -71,7 +71,7 @@ class ColumnarReader(FileReader):
         return find_columns(path, found, spec.schema_read, given, required)
 
     def _good_rows(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-        """Put rows with forbidden nulls aside; ``first`` is the place of the first row."""
+        """Put rows aside that have forbidden nulls or texts that are not UTF-8; ``first``: place of the first row."""
         good = np.ones(batch.num_rows, dtype=np.bool_)
         for name in self._required:
             column = batch.column(name)
@@ -80,10 +80,20 @@ class ColumnarReader(FileReader):
                 for row in np.flatnonzero(missing & good).tolist():
                     self._reject(first + row, f"field {name} is null", batch.slice(row, 1))
                 good &= ~missing
+        for row, name in sorted(wrong_texts(batch).items()):
+            if good[row]:
+                self._reject(first + row, f"field {name} is not UTF-8", batch.slice(row, 1))
+                good[row] = False
         if not good.all():
             batch = batch.filter(pa.array(good))
         self._decoded, self._good = first, good
         return pa.RecordBatch.from_arrays(batch.columns, schema=self._columnar_spec.schema_read)
+
+    def _keep_decoded(self, kept: np.ndarray) -> None:
+        super()._keep_decoded(kept)
+        # Another array: what is read on begins with that one.
+        self._good = self._good.copy()
+        self._good[self._good] = kept
 
     def _first_left(self) -> int:
         """Place of the first row of the last decoded batch that was not given out."""
@@ -103,5 +113,4 @@ class ColumnarReader(FileReader):
                 f'{self._context.operator_name} put bad records aside with on_bad_record="dead_letter"'
             )
         if self._context.dead_letters is not None:
-            raw = orjson.dumps(row.to_pylist()[0], default=str)
-            self._context.dead_letters.reject(path, position, where + reason, raw)
+            self._context.dead_letters.reject(path, position, where + reason, row_json(row))

@@ -432,7 +432,10 @@ class BatchSource(SourceReader):
         late, self._late = self._late, None
         has_bad_times = self._times is not None and self._times.bad is not None
         if late is not None and (rows < self._batch.num_rows or has_bad_times):
-            self._batch, late = late.joined(self._batch), None
+            rows, late = min(rows, self._join(late)), None
+            if not rows:
+                self._batch, self._block_ended = None, True
+                return self._poll_of(None, 0, next_poll_us)
         batch, start = self._batch, self._batch_offset
         stop = start + rows
         if self._ahead is not None:
@@ -447,6 +450,21 @@ class BatchSource(SourceReader):
         self._emitted += rows
         size_bytes = self._batch_bytes * rows // batch.num_rows
         return self._poll_of(given if given.num_rows else None, size_bytes, next_poll_us, late)
+
+    def _join(self, late: LateColumn) -> int:
+        """Read the column that the rows lack; returns how many of them are good."""
+        assert self._batch is not None
+        self._batch = late.joined(self._batch)
+        if late.kept is not None:
+            self._keep_decoded(late.kept)
+        return int(self._batch.num_rows)
+
+    def _keep_decoded(self, kept: np.ndarray) -> None:
+        """Of the rows that were decoded last only these are left; bool, shape (rows before,)."""
+        self._event_times_ms_max = self._event_times_ms_max[kept]
+        if self._times is not None:
+            self._times = self._times.kept(kept)
+            self._event_times_ms_max = self._times.running_max()
 
     def _take_ahead(self, part: PartAhead, next_poll_us: int) -> Poll:
         """As :meth:`_take`, of rows that were looked at."""

@@ -30,6 +30,7 @@ from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.records import BATCH_BYTES_MAX
 from weir.specs import ParquetSpec
+from weir.utf8 import wrong_texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ class ParquetReader(ColumnarReader):
 
     Columns are found by name or path and must have the schema's types, or types that widen to them without loss (int32
     where the schema says int64); other columns are not read. A row with a null in
-    a field that is not nullable (or in the event-time column) goes to the dead letters; its position is the
-    row's number in the file. Replayable: a snapshot holds the number of the first row that was not given out.
+    a field that is not nullable (or in the event-time column), or with a text that is not UTF-8, goes to the dead
+    letters; its position is the row's number in the file. Replayable: a snapshot holds the number of the first row
+    that was not given out.
     """
 
     _position_unit = "row"
@@ -170,18 +172,24 @@ class ParquetReader(ColumnarReader):
             if isinstance(batch, LateRows):
                 late, batch = batch.late, batch.batch
                 self._next_row += batch.num_rows
-                if not any(batch.column(n).null_count for n in self._required if n != late.field.name):
+                lacks = any(batch.column(n).null_count for n in self._required if n != late.field.name)
+                if not lacks and not wrong_texts(batch):
                     self._decoded, self._good = first, np.ones(batch.num_rows, dtype=np.bool_)
                     self._late = late
+                    late.put_aside = partial(self._put_aside_late, first)
                     late.field = self._spec.schema_read.field(late.place)
                     schema = self._spec.schema_read.remove(late.place)
                     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
-                batch = late.joined(batch)
+                batch = late.put_into(batch, late.array())
             else:
                 self._next_row += batch.num_rows
             good = self._good_rows(batch, first)
             if good.num_rows:
                 return good
+
+    def _put_aside_late(self, first: int, row: int, reason: str, record: pa.RecordBatch) -> None:
+        """A row after ``first``, which was given out without the texts that came late, is bad."""
+        self._reject(first + row, reason, record.select(self._spec.schema_read.names))
 
     def _passes_over(self, group: RowGroup) -> bool:
         """Whether no row of the group can pass the filters after the source, nor is a bad one, by its statistics."""

@@ -20,6 +20,7 @@ from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet_packed import divide_packed
 from weir.operators.sources.parquet_pages import LaterPage, Page, UnsupportedPageError
+from weir.utf8 import are_utf8, wrong_texts
 
 #: Room for the texts of each consumer: so many times their share, and so much more. If they are longer, all are read
 #: first.
@@ -60,10 +61,14 @@ class LateTexts:
     unreadable: Callable[[Exception], Exception] = lambda error: error
     #: Rows without a value were to be put aside, and the file says that there are none.
     is_required: bool = False
+    #: What is told of each row with a text that is not UTF-8: its number, the reason, the whole row. None: who reads
+    #: the texts looks at them.
+    put_aside: Callable[[int, str, pa.RecordBatch], None] | None = None
     #: Texts of the first page that belong to rows before these.
     passed: int = 0
     #: See ``weir.exchange.LateColumn``.
     constants: Collection[str] = ()
+    kept: np.ndarray | None = field(default=None, init=False)
     _whole: pa.Array | None = field(default=None, init=False)
 
     def array(self) -> pa.Array:
@@ -87,12 +92,20 @@ class LateTexts:
         return self._whole
 
     def joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with this column, which it lacks.
+        """The batch with this column, which it lacks; rows with texts that are not UTF-8 are put aside.
 
         Raises:
-            InputError: it cannot be read.
+            InputError: it cannot be read, or rows must not be put aside.
         """
-        return self.put_into(batch, self.array())
+        whole = self.put_into(batch, self.array())
+        if self.put_aside is None or are_utf8(self.array()):
+            return whole
+        good = np.ones(self.rows, dtype=np.bool_)
+        for row, name in wrong_texts(whole).items():
+            good[row] = False
+            self.put_aside(row, f"field {name} is not UTF-8", whole.slice(row, 1))
+        self.kept = good
+        return whole.filter(pa.array(good))
 
     def put_into(self, batch: pa.RecordBatch, texts: pa.Array) -> pa.RecordBatch:
         """The batch with these texts as the column that it lacks."""
@@ -128,17 +141,17 @@ class LateTexts:
         if not self._divide(owners, (starts, to, stops, offsets, firsts + 1)):
             return None
         used = (to - starts).tolist()
-        return [
-            pa.Array.from_buffers(
-                self.field.type,
-                count,
-                [None, pa.py_buffer(offsets[first : first + count + 1]), place.taken(size_bytes)],
-                0,
-            )
-            for first, count, place, size_bytes in zip(
-                firsts.tolist(), counts.tolist(), places, used, strict=True
-            )
-        ]
+
+        def texts(first: int, count: int, data: pa.Buffer) -> pa.Array:
+            ends = pa.py_buffer(offsets[first : first + count + 1])
+            return pa.Array.from_buffers(self.field.type, count, [None, ends, data], 0)
+
+        parts = list(zip(firsts.tolist(), counts.tolist(), places, used, strict=True))
+        # A room is looked at before it is taken.
+        seen = (texts(f, c, pa.foreign_buffer(place.address, size, place)) for f, c, place, size in parts)
+        if not all(map(are_utf8, seen)):
+            return None
+        return [texts(first, count, place.taken(size_bytes)) for first, count, place, size_bytes in parts]
 
     def _divide(self, owners: np.ndarray, targets: Sequence[np.ndarray]) -> bool:
         """Copy all texts, page by page; ``targets``: the last arguments of ``divide_plain``. False: it cannot be."""

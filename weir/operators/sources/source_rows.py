@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from weir.operators.sources.source import Rows
 from weir.python_rows import rows_batch
+from weir.utf8 import row_json, wrong_texts
 
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
@@ -58,6 +59,9 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
         if column.null_count:
             for number in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
                 bad.setdefault(number, f"field {name} is null")
+    if not isinstance(rows, Sequence):
+        for number, name in wrong_texts(batch).items():
+            bad.setdefault(number, f"field {name} is not UTF-8")
     good = np.ones(batch.num_rows, dtype=np.bool_)
     good[list(bad)] = False
     texts = [(number, reason, _text(rows, batch, number)) for number, reason in sorted(bad.items())]
@@ -115,8 +119,9 @@ def _what_is_wrong(row: object, schema: pa.Schema) -> str:
 
 def _text(rows: Rows, batch: pa.RecordBatch, number: int) -> bytes:
     """A row as a person reads it."""
-    is_table = isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch)
-    row = batch.slice(number, 1).to_pylist()[0] if is_table else rows[number]
+    if isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch):
+        return row_json(batch.slice(number, 1))
+    row = rows[number]
     try:
         return orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS)
     except TypeError:

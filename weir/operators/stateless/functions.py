@@ -33,6 +33,7 @@ from weir.records import (
 )
 from weir.schemas import schema_difference, small_type
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
+from weir.utf8 import wrong_texts
 
 _TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
 
@@ -150,7 +151,13 @@ class MapBatchesOperator(FunctionOperator):
         difference = schema_difference(self._user_schema, user.schema)
         if difference:
             raise self._error(f"{self._did} another schema than declared: {difference}")
+        self._check_texts(user, batch)
         return (self._finish(user, times),) if user.num_rows else ()
+
+    def _check_texts(self, result: pa.RecordBatch, batch: pa.RecordBatch | None) -> None:
+        """Refuse texts that are not UTF-8; those that the function was given are right."""
+        for row, name in sorted(wrong_texts(result, batch).items()):
+            raise self._error(f"{self._did} bytes in column {name!r} that are not UTF-8, in row {row}")
 
     def _times(self, batch: pa.RecordBatch | None, result: pa.RecordBatch) -> list[pa.Array]:
         times = []
