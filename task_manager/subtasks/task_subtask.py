@@ -18,7 +18,7 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import row_watermarks
 from weir.errors import StateError
-from weir.operators.base import Json
+from weir.operators.base import HELD_INPUT, Json
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.input_times import times_to_json
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
@@ -43,8 +43,6 @@ from weir.types import ChannelId
 #: Parked rows up to this size give their credit back at once; beyond, upstream has to wait for the handover.
 _PARKED_BYTES_MAX = 64 << 20
 _NEVER_S = float("inf")
-#: Of a step that holds rows back the input whose rows are held.
-_HELD_INPUT = 0
 
 
 class TaskSubtask(Subtask):
@@ -312,12 +310,12 @@ class TaskSubtask(Subtask):
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
         # The rules that let rows go on come by another input.
-        if is_parked or (self._is_held and index == _HELD_INPUT and self._chain.is_full):
+        if is_parked or (self._is_held and index == HELD_INPUT and self._chain.is_full):
             self._held_releases.extend(item.release for item in taken)
         else:
             for item in taken:
                 item.release()
-        if rises or self._rows_raise:
+        if rises or self._rows_raise or self._is_held:
             self._show_watermark()
 
     def _gather_rows(
@@ -389,10 +387,12 @@ class TaskSubtask(Subtask):
     def _note_times(self, delivery: Delivery) -> None:
         """Rows say what the watermark of their channel is as of each: it becomes that of all inputs."""
         watermarks, channel = self._watermarks, delivery.channel
+        is_held_back = self._is_held and channel.edge_index == HELD_INPUT
+        among = self._channels[HELD_INPUT] if is_held_back else None
         is_held = self._ownership is not None and self._ownership.holds_watermark
         delivery.element, channel_ms = row_watermarks.combined(
             delivery.element,
-            watermarks.others_ms(channel),
+            watermarks.others_ms(channel, among),
             watermarks.combined_ms,
             self._shown_ms if is_held else WATERMARK_MAX_MS,
         )
@@ -415,17 +415,18 @@ class TaskSubtask(Subtask):
 
         Also while an operator holds rows back, but for what was shown before a restart.
         """
-        is_held = self._ownership is not None and self._ownership.holds_watermark
-        if self._tells_inputs_apart and not is_held:
+        is_parked = self._ownership is not None and self._ownership.holds_watermark
+        if self._tells_inputs_apart and not is_parked:
             for index, channels in self._channels.items():
                 self._chain.on_input_watermark(index, self._watermarks.lowest_ms(channels))
-        self._is_held = self._chain.holds_time
-        time_ms = self._watermarks.combined_ms
-        if self._is_held and restored_ms is not None:
-            time_ms = restored_ms
-        elif self._is_held:
-            is_held = True
-        time_ms = self._hold.visible_ms(time_ms, is_held=is_held)
+            if restored_ms is None:
+                self._chain.release(self._watermarks.combined_ms)
+        was_held, self._is_held = self._is_held, self._chain.holds_time
+        if was_held and not self._is_held:
+            self._give_credit_back()
+        is_told = restored_ms is not None and self._is_held
+        time_ms = restored_ms if is_told and restored_ms is not None else self._watermarks.combined_ms
+        time_ms = self._hold.visible_ms(time_ms, is_held=is_parked or (self._is_held and not is_told))
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self._chain.on_watermark(time_ms)
@@ -443,7 +444,7 @@ class TaskSubtask(Subtask):
         if early:
             self._forward_early(early)
         if self._is_held:
-            self._after_hold()
+            self._show_watermark()
         now_s = self._clock.monotonic_s()
         is_idle = self._watermarks.all_idle and not self._is_held
         if is_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
@@ -461,12 +462,6 @@ class TaskSubtask(Subtask):
             self._forward_assigned()
         elif self._is_due(self._forward, self._shown_ms, now_s):
             self._chain.output.broadcast(Watermark(self._shown_ms))
-
-    def _after_hold(self) -> None:
-        """An operator has held rows back: when it does so no more, the watermark goes on, and credit is given back."""
-        if not self._chain.holds_time:
-            self._show_watermark()
-            self._give_credit_back()
 
     def _is_due(self, forward: WatermarkForward, time_ms: int, now_s: float) -> bool:
         """Whether a watermark is to be passed on now: that of a wave with the last of what has gathered."""

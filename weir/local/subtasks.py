@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from weir import row_watermarks
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
-from weir.operators.base import NEVER_US, Json, OperatorContext, Poll, SourceReader
+from weir.operators.base import HELD_INPUT, NEVER_US, Json, OperatorContext, Poll, SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.step_errors import check_is_json, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
@@ -161,6 +161,7 @@ class LocalTask(LocalSubtask):
         )
         for edge in self._channels:
             self._show_inputs(edge)
+        self._is_held = self.chain.holds_time
         self._show_watermark(restored.shown_ms, is_restored=True)
 
     def take(self, channel: ChannelId, element: Element) -> None:
@@ -181,14 +182,17 @@ class LocalTask(LocalSubtask):
             self._rows_in += element.num_rows
             rises = False
             if row_watermarks.column_of(element) is not None:
-                others_ms, known_ms = self._watermarks.others_ms(channel), self._watermarks.combined_ms
+                known_ms = self._watermarks.combined_ms
+                is_held = self._is_held and channel.edge_index == HELD_INPUT
+                others_ms = self._watermarks.others_ms(
+                    channel, self._channels[HELD_INPUT] if is_held else None
+                )
                 element, channel_ms = row_watermarks.combined(element, others_ms, known_ms)
                 rises = self._watermarks.advance(channel, channel_ms) is not None
             self.chain.process(element, input_index=channel.edge_index)
             if self.chain.assigns_times:
                 self._show_assigned()
-            if not rises:
-                self._after_hold()
+            if not rises and not self._is_held:
                 return
         self._show_inputs(channel.edge_index)
         self._show_combined()
@@ -196,22 +200,13 @@ class LocalTask(LocalSubtask):
             # Behind the watermark, which ends idleness.
             self._output.broadcast(element)
 
-    def on_time(self, now_us: int) -> tuple[bool, int]:
-        """See the base class."""
-        fired, due_us = super().on_time(now_us)
-        self._after_hold()
-        return fired, due_us
-
     def _show_combined(self) -> None:
-        self._is_held = self.chain.holds_time
+        """Let rows go that are held back no more, and show the watermark unless some are."""
+        self.chain.release(self._watermarks.combined_ms)
+        was_held, self._is_held = self._is_held, self.chain.holds_time
         self._show_watermark(self._watermarks.combined_ms)
-
-    def _after_hold(self) -> None:
-        """What was held may have left: then the watermark goes on."""
-        if self._is_held:
-            self._show_combined()
-            if not self._is_held and self._watermarks.all_idle:
-                self._output.broadcast(Idle())
+        if was_held and not self._is_held and self._watermarks.all_idle:
+            self._output.broadcast(Idle())
 
     def _show_inputs(self, edge: int) -> None:
         """Tell the operator of the watermark of an input alone."""

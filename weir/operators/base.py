@@ -246,16 +246,30 @@ class InTimeOperator(Operator):
         return None
 
 
-class HoldsRows(Operator):
-    """An operator with several inputs that may hold rows back until something else has come.
+#: Of an operator that :class:`HoldsRows`, the input whose rows it may hold.
+HELD_INPUT = 0
 
-    While it does, the watermark of its subtask stands still for it and for all that comes after it.
+
+class HoldsRows(Operator):
+    """An operator with several inputs that may hold rows of the first one back until something else has come.
+
+    While it does, the watermark of its subtask stands still for it and for all that comes after it, and rows say what
+    it is as of them in the first input alone.
     """
 
     @property
     @abstractmethod
     def holds_time(self) -> bool:
         """Whether rows that it has taken, or will, leave later; asked after every batch."""
+
+    @property
+    @abstractmethod
+    def may_release(self) -> bool:
+        """Whether it has rows that need not be held any more."""
+
+    @abstractmethod
+    def release(self, watermark_ms: int) -> Iterable[pa.RecordBatch]:
+        """Called as soon as :attr:`may_release`, with the watermark of all inputs, of which it is told afterwards."""
 
     @property
     @abstractmethod

@@ -151,6 +151,12 @@ class OperatorChain(Generic[OutputT]):
         """Whether it holds so many that no more should be sent."""
         return self._holder is not None and self._holder.is_full
 
+    def release(self, watermark_ms: int) -> None:
+        """Let the first operator process what it need not hold any more; ``watermark_ms``: of all inputs."""
+        if self._holder is not None and self._holder.may_release:
+            self._isolate_timers()
+            self._send_on(0, None, self._holder.release, watermark_ms)
+
     def process(self, batch: pa.RecordBatch, start: int = 0, input_index: int = 0) -> None:
         """Send one batch through the operators from index ``start`` on; may wait for credit.
 
@@ -159,7 +165,9 @@ class OperatorChain(Generic[OutputT]):
         if start == len(self._operators):
             self.output.emit(batch)
             return
-        if self._cuts[start] and (column := row_watermarks.column_of(batch)) is not None:
+        # Rows that are held back are as of a time that has not come here.
+        is_told = self._cuts[start] and not (start == 0 and self.holds_time)
+        if is_told and (column := row_watermarks.column_of(batch)) is not None:
             for first in range(0, batch.num_rows, _ROWS_IN_TIME):
                 stop = first + _ROWS_IN_TIME
                 part = batch.slice(first, _ROWS_IN_TIME)

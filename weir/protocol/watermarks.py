@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 
 from weir.types import ChannelId
 
@@ -90,12 +90,19 @@ class WatermarkTracker:
         del self._watermarks_ms[name]
         return self._raise()
 
-    def others_ms(self, name: Hashable) -> int:
-        """The lowest watermark of the inputs but this one that are not idle; the highest time if there is none."""
+    def others_ms(self, name: Hashable, among: Collection[Hashable] | None = None) -> int:
+        """The lowest watermark of the inputs but this one that are not idle; the highest time if there is none.
+
+        ``among``: of these alone.
+        """
         if len(self._watermarks_ms) == 1:
             return _MAX_MS
         idle = self._idle
-        known = (at for other, at in self._watermarks_ms.items() if other != name and other not in idle)
+        known = (
+            at
+            for other, at in self._watermarks_ms.items()
+            if other != name and other not in idle and (among is None or other in among)
+        )
         return min(known, default=_MAX_MS)
 
     def lowest_ms(self, names: Iterable[Hashable]) -> int:

@@ -138,12 +138,18 @@ def test_no_assigned_watermark_goes_on_while_rows_are_parked():
 class Holding(HoldsRows):
     """Holds rows back until one has the number 0; three of them are as many as it takes."""
 
+    tells_inputs_apart = True
+
     def __init__(self):
         self.held, self.holds = [], True
 
     @property
     def holds_time(self):
-        return self.holds
+        return self.holds or bool(self.held)
+
+    @property
+    def may_release(self):
+        return not self.holds and bool(self.held)
 
     @property
     def is_full(self):
@@ -151,11 +157,12 @@ class Holding(HoldsRows):
 
     def process(self, batch):
         self.held.append(batch)
-        if 0 in batch.column("n").to_pylist():
-            self.holds = False
-        if not self.holds:
-            made, self.held = self.held, []
-            yield from made
+        self.holds = self.holds and 0 not in batch.column("n").to_pylist()
+        return ()
+
+    def release(self, watermark_ms):
+        made, self.held = self.held, []
+        yield from made
 
 
 def test_time_stands_still_while_an_operator_holds_rows_back_and_no_more_are_asked_for_than_it_takes():

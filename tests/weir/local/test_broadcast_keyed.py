@@ -116,19 +116,27 @@ def test_state_by_key_and_timers_go_on_after_restarts_and_with_other_parallelism
 
 
 @pytest.mark.parametrize("cut", [1, 2, 100])
-def test_timers_fire_between_rows(cut):
+@pytest.mark.parametrize("hold_until", [None, "first"])
+def test_timers_fire_between_rows(cut, hold_until):
     flow = weir.Dataflow("job")
     timed = {"user": str, "n": int, "at_ms": int}
     events = flow.source("events", weir.JsonLines("none", schema=timed, event_time="at_ms"))
     rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
-    keyed = events.key_by("user").connect_broadcast("sums", rules, functools.partial(Spaced), RESULT)
+    keyed = events.key_by("user").connect_broadcast(
+        "sums", rules, functools.partial(Spaced), RESULT, hold_until=hold_until
+    )
     keyed.sink("out", weir.Collect())
     # An hour between rows of a key: each is told of before the next.
     rows = [{"user": user, "n": 1, "at_ms": hour * 3_600_000} for hour in range(20) for user in "ab"]
     with testing.start(flow, watermarks="follow_rows", out_of_order_grace_period_ms=0) as running:
-        running.push("rules", [rule(1) | {"_event_time_ms": 10**12}])
+        known = [rule(1) | {"_event_time_ms": 10**12}]
+        if hold_until is None:
+            running.push("rules", known)
         for first in range(0, len(rows), cut):
             running.push("events", rows[first : first + cut])
+        if hold_until is not None:
+            # Rows that waited are as of what is known when the rules have come.
+            running.push("rules", known)
         found = told(running, "a")
     assert found == [text for hour in range(19) for text in (str(hour), f"quiet {hour + 1}")] + ["19"]
 

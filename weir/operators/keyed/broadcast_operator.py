@@ -139,10 +139,9 @@ class BroadcastOperator(HoldingOperator):
             return
         if self._held is not None:
             self._look_at_rules()
-            if self._is_holding:
+            if self._is_holding or self._held:
                 self._hold(batch)
                 return
-            yield from self._release()
         yield from self.process(batch)
 
     def _change(self, batch: pa.RecordBatch) -> None:

@@ -13,7 +13,7 @@ from weir.operators.base import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import WATERMARK_MIN_MS
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.specs.broadcast import HELD_STATE
@@ -83,12 +83,16 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         """See the base class."""
         return self._held is not None and self._held.size_bytes >= HELD_BYTES_MAX
 
-    def _release(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """What the user's operator makes of rows that need not wait any more."""
-        if not self._held or self._is_holding:
-            return
+    @property
+    def may_release(self) -> bool:
+        """See the base class."""
+        return bool(self._held) and not self._is_holding
+
+    def release(self, watermark_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
+        """What the user's operator makes of rows that need not wait any more, as if they came now."""
+        assert self._held is not None
         for batch in self._held.take():
-            yield from self._let_go(batch)
+            yield from self._let_go(row_watermarks.capped(batch, watermark_ms))
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
         before_ms = max(self._watermark_ms, self._reached_ms)
         if told_ms != WATERMARK_MIN_MS:
@@ -111,15 +115,6 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
                 continue
             yield from left
 
-    def due_us(self) -> int:
-        """When a timer is due, or at once if rows need not wait any more."""
-        return 0 if self._held and not self._is_holding else super().due_us()
-
-    def on_time(self) -> Iterator[pa.RecordBatch | SideRows]:
-        """Rows that need not wait any more, then timers."""
-        yield from self._release()
-        yield from super().on_time()
-
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows]:
         """As of the base class, after the rows that wait."""
         if self._held:
@@ -130,5 +125,6 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
     def finish(self) -> Iterator[pa.RecordBatch | SideRows]:
         """What is made of rows that wait, then as of the base class."""
         self._ends_hold()
-        yield from self._release()
+        if self.may_release:
+            yield from self.release(WATERMARK_MAX_MS)
         yield from super().finish()
