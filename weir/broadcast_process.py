@@ -31,7 +31,9 @@ class BroadcastProcess(KeyedHooks):
     states survive restarts and rescales; other attributes of the object do not.
     """
 
-    def on_broadcast(self, row: Any, rules: dict[str, Any], context: BroadcastContext, /) -> None:
+    def on_broadcast(
+        self, row: Any, rules: dict[str, Any], context: BroadcastContext, /
+    ) -> Iterable[Mapping[str, Any]] | None:
         """Called on every subtask for each row of the broadcast stream: changes the dict.
 
         It must come to the same dict everywhere, and set what the row says: after a rescale a new subtask may see a
@@ -40,7 +42,10 @@ class BroadcastProcess(KeyedHooks):
         Args:
             row: a dict of the user columns of the broadcast stream.
             rules: text -> what JSON can hold.
-            context: of the row; there is no key.
+            context: of the row; there is no key but below ``for key in context.each_key(state)``.
+
+        Returns:
+            Dicts of exactly the declared columns, or None; they take the times of the row. Every subtask yields them.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""``connect_broadcast`` with state by key, timers and rows that wait for rules."""
+"""``connect_broadcast`` with state by key and timers."""
 
 import functools
 
@@ -7,54 +7,21 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.weir.local.broadcast_jobs import (
+    EVENTS,
+    RESULT,
+    RULES,
+    Spaced,
+    Sums,
+    event,
+    events_batch,
+    job,
+    opened,
+    rule,
+    rules_batch,
+    told,
+)
 from weir import testing
-from weir.local.preparing import local_graph
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.broadcast_operator import BroadcastOperator
-from weir.specs.broadcast import BroadcastProcessSpec
-from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.opened import StateTables
-
-EVENTS = {"user": str, "n": int}
-RULES = {"name": str, "factor": int}
-RESULT = {"user": str, "n": int, "told": str}
-
-
-class Sums(weir.BroadcastProcess):
-    """Adds each row times the rule's factor; a second after the last row of a key it tells the sum."""
-
-    total = weir.ValueState(pl.Int64, default=0)
-    seen = weir.ListState(pl.Int64)
-    by_n = weir.MapState(pl.Int64, pl.Int64)
-    due = weir.ValueState(pl.Int64)
-
-    def on_broadcast(self, row, rules):
-        rules[row["name"]] = row["factor"]
-
-    def process(self, row, rules, context):
-        assert context.key == (row["user"],)
-        assert context.rules == rules
-        self.total.value += row["n"] * rules.get("all", 0)
-        self.seen.append(row["n"])
-        self.by_n[row["n"]] = self.by_n.get(row["n"], 0) + 1
-        if self.due.value is not None:
-            context.timers.delete(self.due.value)
-        self.due.value = context.event_time_ms + 1_000
-        context.timers.register(self.due.value)
-        yield {
-            "user": row["user"],
-            "n": row["n"],
-            "told": f"{self.total.value} {len(self.seen)} {len(self.by_n)}",
-        }
-
-    def on_timer(self, key, time_ms, context):
-        assert context.key == key
-        yield {
-            "user": key[0],
-            "n": time_ms,
-            "told": f"quiet {self.total.value} by {context.rules.get('all', 0)}",
-        }
-        self.due.clear()
 
 
 class SumBatches(Sums):
@@ -69,29 +36,6 @@ class SumBatches(Sums):
         yield batch.append_column("told", pa.array(told))
 
     on_timer = weir.BroadcastProcess.on_timer
-
-
-def job(factory=Sums, parallelism=2, schema=None, **settings):
-    flow = weir.Dataflow("job")
-    events = flow.source("events", weir.JsonLines("none", schema=EVENTS))
-    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
-    made = events.key_by("user").connect_broadcast(
-        "sums", rules, factory, schema or RESULT, parallelism=parallelism, **settings
-    )
-    made.sink("out", weir.Collect())
-    return flow
-
-
-def event(user, n, at_ms):
-    return {"user": user, "n": n, "_event_time_ms": at_ms}
-
-
-def rule(factor, name="all"):
-    return {"name": name, "factor": factor, "_event_time_ms": 0}
-
-
-def told(running, user):
-    return [row["told"] for row in running.rows("sums") if row["user"] == user]
 
 
 def test_state_by_key_and_timers_go_on_after_restarts_and_with_other_parallelism():
@@ -141,24 +85,6 @@ def test_timers_fire_between_rows(cut, hold_until):
     assert found == [text for hour in range(19) for text in (str(hour), f"quiet {hour + 1}")] + ["19"]
 
 
-class Spaced(weir.BroadcastProcess):
-    total = weir.ValueState(pl.Int64, default=0)
-
-    def on_broadcast(self, row, rules):
-        rules[row["name"]] = row["factor"]
-
-    def process(self, row, rules, context):
-        yield {"user": row["user"], "n": 0, "told": str(self.total.value)}
-        self.total.value += 1
-        context.timers.register(context.event_time_ms + 1_000)
-
-    def on_timer(self, key, time_ms, context):
-        yield {"user": key[0], "n": time_ms, "told": f"quiet {self.total.value}"}
-
-    def on_watermark(self, time_ms):
-        assert time_ms >= 0, "only one that has come"
-
-
 class Clocked(Spaced):
     def process(self, row, rules, context):
         context.timers.register_processing(context.timers.now_ms + 1_000)
@@ -188,9 +114,6 @@ def test_batches_have_state_too():
         running.restart()
         running.push("events", [event("a", 1, 0)])
         assert told(running, "a") == ["3", "9", "12"]
-
-
-# --- rules that change the state of every key ---
 
 
 class Resets(Sums):
@@ -238,6 +161,46 @@ def test_a_rule_changes_the_state_of_every_key():
         assert sorted(quiet) == sorted(2 * users), "of the row's timer, and of the rule's"
 
 
+class Asked(Sums):
+    def on_broadcast(self, row, rules, context):
+        rules["all"] = row["factor"]
+        for (user,) in context.each_key(self.seen):
+            yield {"user": user, "n": context.event_time_ms, "told": f"{row['name']} {len(self.seen)}"}
+            if row["name"] == "side":
+                yield weir.side("too", {"user": user})
+            if row["name"] == "bad":
+                yield {"user": user}
+
+
+def test_a_rule_may_be_answered_for_every_key():
+    flow = weir.Dataflow("job")
+    events = flow.source("events", weir.JsonLines("none", schema=EVENTS))
+    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
+    too = {"too": {"user": str}}
+    made = events.key_by("user").connect_broadcast(
+        "sums", rules, Asked, RESULT, side_outputs=too, parallelism=3
+    )
+    made.side_output("too").sink("out", weir.Collect())
+    with testing.start(flow) as running:
+        running.push("events", [event(user, 1, 0) for user in "abcab"])
+        asked = [rule(0, name) | {"_event_time_ms": 7} for name in ("one", "side")]
+        running.push("rules", asked)
+        found = sorted(row["told"] for row in running.rows("sums") if row["n"] == 7)
+        assert found == ["one 1", "one 2", "one 2", "side 1", "side 2", "side 2"]
+        assert sorted(row["user"] for row in running.rows("out")) == ["a", "b", "c"]
+
+
+def test_what_a_rule_yields_is_checked_before_it_changes_anything():
+    operator = opened(Asked)
+    list(operator.process_input(0, events_batch(("a", 1))))
+    with pytest.raises(weir.WeirError, match="another row than declared: missing"):
+        list(operator.process_input(1, rules_batch(("bad", 1))))
+    assert operator.table.items == {}
+    operator = opened(type("Returns", (Nested,), {"on_broadcast": lambda self, row, rules: 5}))
+    with pytest.raises(weir.WeirError, match="on_broadcast returned int; it yields dicts, or nothing"):
+        list(operator.process_input(1, rules_batch(("a", 1))))
+
+
 def test_a_rule_that_raises_leaves_the_state_of_every_key_as_it_was():
     operator = opened(Resets)
     list(operator.process_input(1, rules_batch(("all", 1))))
@@ -274,9 +237,6 @@ def test_mistakes_with_the_state_of_every_key_are_told():
     assert operator.table.items == {}
 
 
-# --- what raises changes nothing ---
-
-
 class Nested(weir.BroadcastProcess):
     count = weir.ValueState(pl.Int64, default=0)
 
@@ -297,33 +257,6 @@ class Nested(weir.BroadcastProcess):
 
     def on_timer(self, key, time_ms, context):
         return None
-
-
-def opened(factory, **settings):
-    flow = job(factory, **settings)
-    node = next(node for node in local_graph(flow).nodes if node.name == "sums")
-    assert isinstance(node.spec, BroadcastProcessSpec)
-    tables = StateTables(MemoryBackend(), 1 << 20, 128)
-    ids = {name: number for number, name in enumerate(node.states)}
-    operator = BroadcastOperator(node.spec)
-    operator.open(
-        OperatorContext("job", "sums", 1, 0, 1, tables=tables.of("sums", ids), subtask_indices=(0,))
-    )
-    return operator
-
-
-def batch(schema, rows):
-    made = pa.RecordBatch.from_pylist(rows, pa.schema(schema))
-    return weir.with_times(made, [0] * len(rows), 0)
-
-
-def rules_batch(*rows):
-    given = [{"name": name, "factor": factor} for name, factor in rows]
-    return batch([("name", pa.string()), ("factor", pa.int64())], given)
-
-
-def events_batch(*rows):
-    return batch([("user", pa.string()), ("n", pa.int64())], [{"user": user, "n": n} for user, n in rows])
 
 
 def test_a_rule_that_raises_leaves_the_dict_as_it_was():
@@ -348,125 +281,6 @@ def test_a_row_that_raises_leaves_state_and_timers_as_they_were():
     assert made.column("told").to_pylist() == ["2", "1"]
 
 
-# --- a job may change ---
-
-
-class Plain(weir.BroadcastProcess):
-    def on_broadcast(self, row, rules):
-        rules[row["name"]] = row["factor"]
-
-    def process(self, row, rules):
-        yield row | {"told": str(rules.get("all"))}
-
-
-class Grown(Plain):
-    sums = weir.ValueState(pl.Int64, default=0)
-
-    def process(self, row, rules, context):
-        self.sums.value += row["n"] * rules["all"]
-        yield row | {"told": str(self.sums.value)}
-
-
-class Renamed(Grown):
-    totals = weir.ValueState(pl.Int64, default=0, renamed_from="sums")
-
-    def process(self, row, rules, context):
-        self.totals.value += row["n"] * rules["all"]
-        yield row | {"told": str(self.totals.value)}
-
-    sums = None
-
-
-def test_states_may_be_added_and_renamed_and_rows_wait_from_then_on():
-    jobs = [job(Plain), job(Grown, hold_until=lambda rules: "go" in rules), job(Renamed, hold_until="first")]
-    rules = [[rule(2)], [rule(1, "go")], []]
-    savepoint, found = None, []
-    for flow, rows in zip(jobs, rules, strict=True):
-        with testing.start(flow, from_savepoint=savepoint) as running:
-            running.push("rules", rows[:0] if len(found) == 1 else rows)
-            running.push("events", [event("a", 5, 0)])
-            if len(found) == 1:
-                assert told(running, "a") == []
-                running.push("rules", rows)
-            found.append(told(running, "a"))
-            savepoint = running.savepoint()
-    assert found == [["2"], ["10"], ["20"]]
-
-
-# --- rows that wait ---
-
-
-def test_rows_wait_for_the_first_rule_also_over_restarts_and_other_parallelism():
-    with testing.start(job(hold_until="first")) as running:
-        running.push("events", [event("a", 1, 0), event("b", 2, 0)])
-        running.checkpoint()
-        running.restart()
-        running.push("events", [event("a", 3, 0)])
-        assert running.rows("sums") == []
-        savepoint = running.savepoint()
-    with testing.start(job(parallelism=3, hold_until="first"), from_savepoint=savepoint) as running:
-        running.push("events", [event("a", 4, 0)])
-        assert running.rows("sums") == []
-        running.push("rules", [rule(1)])
-        assert told(running, "a") == ["1 1 1", "4 2 2", "8 3 3"]
-        assert told(running, "b") == ["2 1 1"]
-        running.push("events", [event("a", 5, 0)])
-        assert told(running, "a")[-1] == "13 4 4"
-
-
-class Removes(Spaced):
-    def on_broadcast(self, row, rules):
-        if row["factor"]:
-            rules[row["name"]] = row["factor"]
-        else:
-            rules.pop(row["name"], None)
-
-
-def test_rows_that_have_waited_once_wait_no_more_when_the_rules_are_gone():
-    def two(rules):
-        return len(rules) >= 2
-
-    with testing.start(job(Removes, hold_until=two)) as running:
-        running.push("rules", [rule(1)])
-        running.push("events", [event("a", 1, 0)])
-        assert running.rows("sums") == []
-        running.push("rules", [rule(1, "other")])
-        assert told(running, "a") == ["0"]
-        running.push("rules", [rule(0), rule(0, "other")])
-        running.checkpoint()
-        running.restart()
-        running.push("events", [event("a", 1, 0)])
-        assert told(running, "a") == ["0", "1"]
-
-
-def test_rows_wait_no_more_when_the_rules_have_ended(caplog):
-    with caplog.at_level("WARNING"):
-        found = testing.run(job(hold_until="first"), {"events": [event("a", 1, 0)], "rules": []})
-    assert [row["told"] for row in found["sums"]] == ["0 1 1", "quiet 0 by 0"]
-    assert "the rules have ended, and rows wait for others (hold_until)" in caplog.text
-
-
-def test_rows_that_waited_are_in_time_for_the_steps_after_and_fire_timers():
-    flow = weir.Dataflow("job")
-    events = flow.source("events", weir.JsonLines("none", schema=EVENTS))
-    rules = flow.source("rules", weir.JsonLines("none", schema=RULES))
-    told_rows = events.key_by("user").connect_broadcast("sums", rules, Spaced, RESULT, hold_until="first")
-    counted = told_rows.key_by("user").window(weir.tumbling("1s")).aggregate("counts", n=weir.count())
-    counted.sink("out", weir.Collect())
-    with testing.start(flow) as running:
-        running.push("events", [event("a", 1, 0), event("a", 1, 500)])
-        running.advance_watermark("events", 50_000)
-        running.advance_watermark("rules", 50_000)
-        running.checkpoint()
-        running.restart()
-        running.mark_idle("events")
-        running.mark_idle("rules")
-        assert running.rows("counts") == []
-        running.push("rules", [rule(1) | {"_event_time_ms": 60_000}])
-        assert told(running, "a") == ["0", "1", "quiet 2", "quiet 2"]
-        assert [(row["n"]) for row in running.rows("counts")] == [2, 2]
-
-
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
@@ -483,8 +297,3 @@ def test_rows_that_waited_are_in_time_for_the_steps_after_and_fire_timers():
 def test_mistakes_are_told_when_the_graph_is_built(mistake, message):
     with pytest.raises(weir.GraphError, match=message):
         mistake()
-
-
-def test_a_condition_that_raises_is_told():
-    with pytest.raises(weir.WeirError, match="hold_until raised KeyError: 'none'"):
-        testing.run(job(hold_until=lambda rules: rules and rules["none"]), {"events": [], "rules": [rule(1)]})

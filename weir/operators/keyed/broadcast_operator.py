@@ -19,8 +19,9 @@ from weir.operators.keyed.broadcast_context import BroadcastContext
 from weir.operators.keyed.firing import UserCalls
 from weir.operators.keyed.holding_operator import HoldingOperator
 from weir.operators.keyed.keyed_rows import declared_tables
+from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
-from weir.records import WATERMARK_MAX_MS, as_authors_see, user_columns
+from weir.records import WATERMARK_MAX_MS, as_authors_see
 from weir.side_outputs import SideRows
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
@@ -44,6 +45,7 @@ class BroadcastOperator(HoldingOperator):
         self._step = spec.kind
         self._table: BroadcastTable | None = None
         self._tables: OperatorTables | None = None
+        self._rule_rows = RuleRows(spec.schema, spec.side_outputs)
         #: No rule comes any more.
         self._rules_ended = False
 
@@ -115,6 +117,7 @@ class BroadcastOperator(HoldingOperator):
                 self._table.restore(value["items"], lets_rows_go=value.get("lets_rows_go", False))
         if self._hold_until is not None:
             self._open_held(context)
+        self._rule_rows.open(context)
         super().open(context)
         self._look_at_rules()
 
@@ -135,7 +138,7 @@ class BroadcastOperator(HoldingOperator):
     def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """Rows go through, with the dict as it is, or wait; rules change it."""
         if input_index == _RULES:
-            self._change(batch)
+            yield from self._change(batch)
             return
         if self._held is not None:
             self._look_at_rules()
@@ -144,19 +147,23 @@ class BroadcastOperator(HoldingOperator):
                 return
         yield from self.process(batch)
 
-    def _change(self, batch: pa.RecordBatch) -> None:
-        """Let rules change the dict: all of them do, or nothing is changed."""
+    def _change(self, batch: pa.RecordBatch) -> list[pa.RecordBatch | SideRows]:
+        """Let rules change the dict: all of them do, or nothing is changed. Returns what they yield."""
         context, items = self._context, self.table.items
         assert isinstance(context, BroadcastContext)
         assert isinstance(self._user, BroadcastProcess)
         on_broadcast = _with_context(self._user.on_broadcast)
         before = orjson.dumps(items)
-        context.begin(as_authors_see(batch), None)
+        shown = as_authors_see(batch)
+        context.begin(shown, None)
         context.begin_rules(self._all_keys)
+
+        def change(index: int, row: dict[str, Any]) -> Any:
+            context.row_index = index
+            return on_broadcast(row, items, context)
+
         try:
-            for index, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
-                context.row_index = index
-                self._call("on_broadcast", on_broadcast, index, row, items, context)
+            made = self._rule_rows.run(shown, change)
             self._check_plain(batch.num_rows - 1)
             self._look_at_rules(batch.num_rows - 1)
             self._call("a state that on_broadcast changed", context.end, batch.num_rows - 1)
@@ -167,6 +174,7 @@ class BroadcastOperator(HoldingOperator):
         finally:
             context.abandon()
         self.table.changed(orjson.loads(before))
+        return made
 
     def _all_keys(self) -> AllKeys:
         assert self._tables is not None
