@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
 from task_manager.exchange.inbox import Inbox
@@ -153,7 +153,7 @@ class SubtaskFactory:
         source = SourceSubtask(
             parts,
             reader,
-            lambda start_us: context(node, start_us),
+            lambda start_us: replace(context(node, start_us), wake=mailbox.inbox.wake),
             self._config.batch_size,
             node.spec.watermark or DEFAULT_STRATEGY,
         )

@@ -110,6 +110,8 @@ class OperatorContext:
     sides_read: frozenset[str] = frozenset()
     #: Which batches of the job say what the watermark is as of each row.
     row_watermarks: RowWatermarks = RowWatermarks.NONE
+    #: Ends the sleep of the subtask, whose source has something; called by any thread. None: nobody sleeps.
+    wake: Callable[[], None] | None = None
 
 
 class Operator(ABC):

@@ -180,7 +180,7 @@ class UserSourceSpec(SourceSpec):
     """A user's source: ``factory()`` makes a ``weir.Source`` per subtask; or ``factory`` is a generator function."""
 
     kind: ClassVar[str] = "user_source"
-    runtime: ClassVar[str] = "weir.operators.sources.user_source:create_user_reader"
+    runtime: ClassVar[str] = "weir.operators.sources.read_ahead:create_user_reader"
     factory_kind: ClassVar[str] = (
         "a generator function read(position), or a class (or a function without arguments) that makes a weir.Source"
     )

@@ -24,7 +24,8 @@ class Source(ABC):
     too), keeps to rate and limit, makes times and watermarks, and puts bad rows aside.
 
     Every subtask has a Source of its own, and calls it in one thread: ``open``, ``splits``, ``read`` for each of its
-    splits, ``close``. Rows come exactly once if ``read`` from a position yields what came after it the first time.
+    splits, ``close``. On task managers that thread does nothing else, and reads ahead of the subtask. Rows come exactly
+    once if ``read`` from a position yields what came after it the first time.
 
     What a method raises fails the job. An ``OSError`` (``ConnectionError``, ``TimeoutError``) says that the place it
     reads from is away: the job begins again from its checkpoint as often as it takes, after longer and longer waits.
@@ -59,8 +60,9 @@ class Source(ABC):
         """Yield ``(rows, position)``: some rows, and where to go on after them; the split ends with the iterator.
 
         Yield None if there is nothing now: it is asked again after 5 ms, then later and later up to half a
-        second. An iterator should never sleep: its subtask does nothing else meanwhile. Some hundred to some ten
-        thousand rows at a time are quick. No rows and a position go on after what is no row.
+        second. An iterator that waits for its next row keeps the other splits of its subtask waiting; rows that it has
+        yielded are handed on. Rows that come one by one are gathered; some hundred to some ten thousand rows at a time
+        are quicker still. No rows and a position go on after what is no row.
 
         Args:
             split: what to read.

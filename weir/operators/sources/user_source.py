@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
-from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import SourceCounts, time_from_json, time_to_json
@@ -37,6 +37,9 @@ class _Given:
     rows: int
     #: Numbers, in what was read, of the rows that are given out; int64.
     good: np.ndarray
+    #: Where it was read in parts: how many rows there are up to the end of each, and the position there.
+    ends: Sequence[int] = ()
+    positions: Sequence[Json] = ()
 
 
 class UserSourceReader(BatchSource):
@@ -60,8 +63,11 @@ class UserSourceReader(BatchSource):
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's source, then choose splits; see the base class."""
-        self._source.open(context)
+        self._open_source(context)
         super().open(context)
+
+    def _open_source(self, context: OperatorContext) -> None:
+        self._source.open(context)
 
     def close(self) -> None:
         """Close the user's source."""
@@ -87,7 +93,7 @@ class UserSourceReader(BatchSource):
         self._fill()
 
     def _list_splits(self) -> dict[int, Json]:
-        splits = list(self._source.splits())
+        splits = self._splits_now()
         keys = [split_key(split) for split in splits]
         if len(set(keys)) < len(keys):
             twice = next(key for key in keys if keys.count(key) > 1)
@@ -95,6 +101,9 @@ class UserSourceReader(BatchSource):
                 f"source {self._context.operator_name}: split {twice} is listed twice; list each once"
             )
         return dict(enumerate(splits))
+
+    def _splits_now(self) -> list[Json]:
+        return list(self._source.splits())
 
     def _discover(self) -> None:
         """Take in new splits of this subtask."""
@@ -173,15 +182,24 @@ class UserSourceReader(BatchSource):
         try:
             item = next(split.iterator)
         except StopIteration:
-            self._open_splits.remove(split)
-            self._source_times.end(split.key)
-            self._fill()
+            self._ended(split)
             return None
+        return self._take_item(split, item, now_us)
+
+    def _ended(self, split: OpenSplit) -> None:
+        self._open_splits.remove(split)
+        self._source_times.end(split.key)
+        self._fill()
+
+    def _note_nothing(self, split: OpenSplit) -> None:
+        if split.empty_since_s is None:
+            split.empty_since_s = self._clock.monotonic_s()
+
+    def _take_item(self, split: OpenSplit, item: object, now_us: int) -> pa.RecordBatch | None:
         if item is None:
             split.wait_us = min(max(2 * split.wait_us, _WAIT_US_MIN), _WAIT_US_MAX)
             split.wake_us = now_us + split.wait_us
-            if split.empty_since_s is None:
-                split.empty_since_s = self._clock.monotonic_s()
+            self._note_nothing(split)
             return None
         if not isinstance(item, tuple) or len(item) != 2:
             raise GraphError(
@@ -190,7 +208,14 @@ class UserSourceReader(BatchSource):
         split.wait_us = split.wake_us = 0
         return self._take_in(split, *item)
 
-    def _take_in(self, split: OpenSplit, rows: Rows, position: Json) -> pa.RecordBatch | None:
+    def _take_in(
+        self,
+        split: OpenSplit,
+        rows: Rows,
+        position: Json,
+        ends: Sequence[int] = (),
+        positions: Sequence[Json] = (),
+    ) -> pa.RecordBatch | None:
         try:
             checked = checked_rows(rows, self._spec.schema_read, self._required)
         except TypeError as error:
@@ -200,7 +225,7 @@ class UserSourceReader(BatchSource):
                 self._reject(split, split.rows + number, reason, raw)
         split.checked = max(split.checked, checked.count)
         good = checked.good[checked.good >= split.skip]
-        self._given = _Given(split, position, checked.count, good)
+        self._given = _Given(split, position, checked.count, good, ends, positions)
         if not len(good):
             self._settle()
             return None
@@ -310,37 +335,13 @@ class UserSourceReader(BatchSource):
         return position_to_json(splits, done, told_ms, counts, self._spec.kind, self._context)
 
     def _describe(self, split: OpenSplit) -> list[Json]:
-        skip = split.skip
-        if self._given is not None and self._given.split is split:
-            skip = int(self._given.good[self._batch_offset])
+        position, skip, before = split.position, split.skip, 0
+        given = self._given
+        if given is not None and given.split is split:
+            skip = int(given.good[self._batch_offset])
+            parts = bisect_right(given.ends, skip)
+            if parts:
+                position, before = given.positions[parts - 1], given.ends[parts - 1]
         time_ms = time_to_json(self._source_times.splits.time_ms(split.key))
-        return [split.number, split.split, split.position, split.rows, skip, split.checked, time_ms]
-
-
-class _FunctionSource(Source):
-    """A generator function ``read(position)`` as a source with one split."""
-
-    def __init__(self, function: Callable[[Json], Iterator[tuple[Rows, Json] | None]]) -> None:
-        self._function = function
-
-    def read(self, split: Json, position: Json) -> Iterator[tuple[Rows, Json] | None]:
-        return self._function(position)
-
-
-def create_user_reader(spec: UserSourceSpec) -> SourceReader:
-    """The reader of a user's source; for ``weir.operators.registry``.
-
-    Raises:
-        GraphError: the factory made something else, or a setting has no meaning for it.
-    """
-    if inspect.isgeneratorfunction(spec.factory):
-        return UserSourceReader(spec, _FunctionSource(spec.factory))
-    made = spec.factory()
-    if isinstance(made, Source):
-        return UserSourceReader(spec, made)
-    if isinstance(made, SourceReader):
-        return made
-    raise GraphError(
-        f"a UserSource's factory returned {type(made).__name__}, not a weir.Source (or a weir.SourceReader); "
-        "give it the class, or a function that makes one"
-    )
+        checked = max(0, split.checked - before)
+        return [split.number, split.split, position, split.rows + before, skip - before, checked, time_ms]

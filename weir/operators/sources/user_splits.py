@@ -29,6 +29,7 @@ from weir.operators.sources.positions import (
     time_to_json,
 )
 from weir.operators.sources.source import Rows
+from weir.operators.sources.source_thread import SplitAhead
 from weir.records import WATERMARK_MIN_MS
 
 VERSION = 1
@@ -49,6 +50,8 @@ class OpenSplit:
     #: How far it was by event time when it became the subtask's.
     time_ms: int = WATERMARK_MIN_MS
     iterator: Iterator[tuple[Rows, Json] | None] | None = None
+    #: Where a thread of its own reads it.
+    ahead: SplitAhead | None = None
     wait_us: int = 0
     wake_us: int = 0
     #: Since when it has had nothing, on the monotonic clock; None: it has.
