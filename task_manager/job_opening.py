@@ -189,6 +189,7 @@ def _connect(
         threads.pool(_CHECKPOINT_THREADS, "images"),
         None if database is None else database.applying,
         topology.graph.name_of,
+        state.checks,
     )
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(

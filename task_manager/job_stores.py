@@ -14,6 +14,7 @@ from task_manager.checkpoints.checkpoint_parts import Publisher
 from task_manager.state.store_opening import open_job_store, rocksdb_settings
 from task_manager.topology import Topology
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.files import uri_below
 from weir.checkpoints.layout import SINKS
 from weir.checkpoints.rows import load_rows, rows_of_subtask
@@ -98,6 +99,11 @@ class JobStores:
         self._plan = plan
         self._restored_store = restored_store
         self._restored = set(restored)
+
+    @property
+    def checks(self) -> FileChecks | None:
+        """Of the files that the job was restored from; None: there are no checkpoints."""
+        return self._images.checks if isinstance(self._images, Images) else None
 
     @property
     def images_by_id(self) -> Mapping[str, StoreImage]:

@@ -20,6 +20,7 @@ from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.checkpoints.shared_images import Joining, SharedImages
 from task_manager.link.control_calls import ControlCalls
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import save_rows
 from weir.errors import CheckpointError, WeirError
 from weir.protocol.manifest import (
@@ -63,6 +64,7 @@ class CheckpointParticipant:
         takers: Executor,
         applying: ChangesApplied | None = None,
         name_of: NameOf = numbered,
+        checks: FileChecks | None = None,
     ) -> None:
         """The executors are shut down with this.
 
@@ -78,6 +80,7 @@ class CheckpointParticipant:
             takers: takes images; apart from ``threads``, because subtasks may have to wait for it.
             applying: brings changes of complete checkpoints into a database that keeps the state.
             name_of: what subtasks are called in the log.
+            checks: of the files from which the store here was opened; None: there are none.
         """
         self._identity = identity
         self._address = address
@@ -90,6 +93,7 @@ class CheckpointParticipant:
         self._takers = takers
         self._applying = applying
         self._name_of = name_of
+        self._checks = checks
         self._shared = None if publisher is None else SharedImages(publisher, takers)
         self._acknowledgements = Acknowledgements(self._acknowledge, self._run)
         self._lock = threading.Lock()
@@ -119,13 +123,15 @@ class CheckpointParticipant:
         Until then, the subtask's later writes wait; it rarely has any, because its caches hold them.
 
         Raises:
-            CheckpointError: the job ends.
+            CheckpointError: the job ends; or a file from which the state was restored is damaged.
             WeirError: the database that keeps the state has refused changes for good.
         """
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
         if backend is None:
             return part
         try:
+            if self._checks is not None:
+                self._checks.raise_damage()
             if self._applying is not None:
                 self._applying.took(backend, checkpoint_id, passed_id)
             hold = backend.hold_writes()
@@ -305,6 +311,8 @@ class CheckpointParticipant:
         part.wait()
         if part.sync is not None:
             part.sync()
+        if self._checks is not None:
+            self._checks.settle()
         images = list(part.bases)
         new_bytes = 0
         for address, image_id in part.peers.items():

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from weir.checkpoints.digests import digest_of
 from weir.checkpoints.errors import checkpoint_error
+from weir.checkpoints.file_checks import FileChecks, check_file, damaged
 from weir.checkpoints.files import FilePlace, check_path
 from weir.checkpoints.layout import FILES
-from weir.errors import CheckpointError
 from weir.protocol.manifest import FileRef
 
 Result = TypeVar("Result")
@@ -43,7 +44,7 @@ class CheckpointFiles:
             return []
         refs = self._do(
             str(items[0][0]),
-            lambda: [FileRef(check_path(path), file.stat().st_size) for file, path in items],
+            lambda: [FileRef(check_path(path), file.stat().st_size, digest_of(file)) for file, path in items],
         )
         self._do(items[0][1], lambda: self._place.put(items))
         return refs
@@ -57,15 +58,18 @@ class CheckpointFiles:
         """Bring one file to this machine, as a link if possible: nobody may change it. See :meth:`fetch_all`."""
         self.fetch_all([(file, target)])
 
-    def fetch_all(self, items: Sequence[tuple[FileRef, Path]], *, own: bool = False) -> None:
+    def fetch_all(
+        self, items: Sequence[tuple[FileRef, Path]], *, own: bool = False, checks: FileChecks | None = None
+    ) -> None:
         """Bring files to this machine, several at a time where they are downloaded.
 
         Args:
             items: files and their targets.
             own: make copies that the caller may change; else links if possible.
+            checks: may read what is large later; None: all files are read now.
 
         Raises:
-            CheckpointError: also if a file has another size than it had when it was published.
+            CheckpointError: also if a file is not as it was when it was published.
         """
         if not items:
             return
@@ -74,10 +78,13 @@ class CheckpointFiles:
         for file, target in items:
             size_bytes = target.stat().st_size
             if size_bytes != file.size_bytes:
-                raise CheckpointError(
-                    f"checkpoint store {self.location}, file {file.path}: it has {size_bytes} bytes instead of "
-                    f"{file.size_bytes}, so it is damaged; start from another checkpoint"
-                )
+                why = f"it has {size_bytes} bytes instead of {file.size_bytes}"
+                raise damaged(self.location, file.path, why)
+        if checks is not None:
+            checks.check(items)
+            return
+        for file, target in items:
+            check_file(self.location, file, target)
 
     def copy_to(self, paths: Sequence[tuple[str, str]], other: CheckpointFiles) -> None:
         """Copy files (path here, path there) to another store, durably."""

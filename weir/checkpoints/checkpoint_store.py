@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 import orjson
 
 from weir.checkpoints.checkpoint_files import CheckpointFiles
+from weir.checkpoints.digests import sealed, unsealed
 from weir.checkpoints.files import FilePlace, check_path, open_place
 from weir.checkpoints.layout import (
     FILES,
@@ -115,7 +116,7 @@ class CheckpointStore(CheckpointFiles):
         """
         path = manifest_path(manifest.checkpoint_id)
         self._check_files(manifest)
-        data = orjson.dumps(manifest_to_json(manifest), option=orjson.OPT_APPEND_NEWLINE)
+        data = sealed(orjson.dumps(manifest_to_json(manifest)))
         if not self._do(path, lambda: self._place.create(path, data)):
             raise SupersededError(
                 f"checkpoint store {self.location}, file {path}: it exists already, so another control plane has "
@@ -151,9 +152,14 @@ class CheckpointStore(CheckpointFiles):
         """As :meth:`read_manifest`, for whoever goes on with nothing that it names."""
         data = self._do(path, lambda: self._place.read(check_path(path)))
         try:
-            return manifest_from_json(orjson.loads(data))
+            document, has_digest = unsealed(data)
+            value = orjson.loads(document)
+            manifest = manifest_from_json(value)
+            if not has_digest and value["format_version"] > 1:
+                raise CheckpointError("its digest is gone, so it is damaged")
         except (ValueError, CheckpointError) as error:
             raise CheckpointError(f"checkpoint store {self.location}, file {path}: {error}") from error
+        return manifest
 
     def list_manifests(self) -> list[str]:
         """Paths of all manifests, the oldest first; damaged ones too."""

@@ -144,6 +144,7 @@ class DurableState:
     def image(self, checkpoint_id: int) -> StoreImage:
         """Bring the store as it is now into the checkpoint store."""
         self.store.flush()
+        self._images.checks.settle()
         return self._publisher.take(checkpoint_id).publish()[0]
 
     def committed(self, checkpoint_id: int) -> None:

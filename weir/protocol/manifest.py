@@ -16,8 +16,9 @@ from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 
-#: Grows with every change that older code cannot read.
-FORMAT_VERSION = 1
+#: Grows with every change that older code cannot read. 2: files have digests, and so has the manifest.
+FORMAT_VERSION = 2
+_READ_VERSIONS = (1, 2)
 
 #: A value that JSON can hold.
 Json = Any
@@ -30,6 +31,8 @@ class FileRef:
     #: Path below the store's root.
     path: str
     size_bytes: int
+    #: Of its content (``weir.checkpoints.digests``); "": an older version of Weir wrote none.
+    digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -129,11 +132,23 @@ class Manifest:
                 yield from image.files.values()
 
 
+def _file_to_json(file: FileRef) -> Json:
+    return [file.path, file.size_bytes, *([file.digest] if file.digest else [])]
+
+
+def _file_from_json(value: Json) -> FileRef:
+    path, size_bytes, *digest = value
+    file = FileRef(path, size_bytes, *digest)
+    if not (isinstance(path, str) and isinstance(size_bytes, int) and isinstance(file.digest, str)):
+        raise TypeError(f"{value!r} is no file")
+    return file
+
+
 def image_to_json(image: StoreImage) -> Json:
     """The image as JSON values."""
     return {
         "id": image.image_id,
-        "files": {name: [file.path, file.size_bytes] for name, file in image.files.items()},
+        "files": {name: _file_to_json(file) for name, file in image.files.items()},
         **({"database": image.database} if image.database else {}),
     }
 
@@ -145,7 +160,7 @@ def image_from_json(value: Json) -> StoreImage:
         CheckpointError: it has another form.
     """
     try:
-        files = {name: FileRef(path, size) for name, (path, size) in value["files"].items()}
+        files = {name: _file_from_json(file) for name, file in value["files"].items()}
         return StoreImage(value["id"], files, str(value.get("database", "")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(f"a state image is damaged: {type(error).__name__}: {error}") from error
@@ -167,7 +182,7 @@ def part_to_json(part: SubtaskPart) -> Json:
             str(g): list(place.tombstones) for g, place in part.groups.items() if place.tombstones
         },
         "images": [image_to_json(image) for image in part.images],
-        "rows": [[file.path, file.size_bytes] for file in part.rows],
+        "rows": [_file_to_json(file) for file in part.rows],
         "operators": dict(part.operators),
         "new_bytes": part.new_bytes,
         "finished": part.finished,
@@ -197,7 +212,7 @@ def part_from_json(value: Json) -> SubtaskPart:
             SubtaskId(value["stage"], value["subtask"]),
             groups,
             images,
-            tuple(FileRef(path, size) for path, size in value["rows"]),
+            tuple(_file_from_json(file) for file in value["rows"]),
             dict(value["operators"]),
             value["new_bytes"],
             value["finished"],
@@ -251,7 +266,7 @@ def manifest_from_json(value: Json) -> Manifest:
     """
     try:
         version = value["format_version"]
-        if version != FORMAT_VERSION:
+        if version not in _READ_VERSIONS:
             raise CheckpointError(
                 f"the manifest has format version {version}; this version of Weir reads {FORMAT_VERSION}: "
                 "use the version of Weir that wrote it"

@@ -14,6 +14,7 @@ import pytest
 
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.digests import digest_of
 from weir.checkpoints.files import DRAFT_PREFIX
 from weir.checkpoints.layout import files_folder, manifest_path
 from weir.errors import CheckpointError, SupersededError
@@ -131,7 +132,11 @@ def test_files_are_linked_and_publishing_again_is_harmless(store, tmp_path):
     assert store.links_to(tmp_path / "not" / "there" / "yet")
     assert not store.links_to(Path("/proc"))
     assert source.stat().st_nlink == 2
-    assert store.publish(source, first.path) == first == FileRef("files/000000000001/store/1.sst", 3)
+    assert (
+        store.publish(source, first.path)
+        == first
+        == FileRef("files/000000000001/store/1.sst", 3, digest_of(source))
+    )
     store.fetch(first, tmp_path / "fetched")
     assert (tmp_path / "fetched").samefile(source)
 

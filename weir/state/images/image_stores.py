@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.checkpoints.file_checks import FileChecks
 from weir.errors import StateError
 from weir.protocol.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend, StateReader
@@ -64,6 +65,8 @@ class Images:
         self._store = store
         self._directory = directory
         self._stores = StoreFactory(settings)
+        #: Of the files that were fetched.
+        self.checks = FileChecks(store.location, directory)
         #: None: files come from the checkpoint store as links, so copies of our own save nothing.
         self._copies = None if store.links_to(directory) else LocalCopies(directory)
         #: Ours while the main store is open.
@@ -128,7 +131,8 @@ class Images:
             )
             if image is not None and brings_files:
                 self._bring(image, directory.data_path, own=True)
-            backend = self._stores.open(directory)
+            with self._naming_damage():
+                backend = self._stores.open(directory)
             self._claimed = None if self._stores.keeps_files else directory
             if image is not None and not brings_files:
                 self._copy_content(image, backend)
@@ -233,6 +237,7 @@ class Images:
             self._closed = True
             opened, self._opened = list(self._opened.values()), {}
             claimed, self._claimed = self._claimed, None
+        self.checks.close()
         for image in opened:
             image.backend.close()
         if claimed is not None:
@@ -256,9 +261,19 @@ class Images:
                     backend.write(entries)
                 shutil.rmtree(folder, ignore_errors=True)
                 return backend
-            return self._stores.open_files(_ImageFolder(folder))
+            with self._naming_damage():
+                return self._stores.open_files(_ImageFolder(folder))
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
+            raise
+
+    @contextlib.contextmanager
+    def _naming_damage(self) -> Iterator[None]:
+        """A store that cannot be opened may have a file that is damaged: its name is the better answer."""
+        try:
+            yield
+        except StateError:
+            self.checks.settle()
             raise
 
     def _bring(self, image: StoreImage, folder: Path, *, own: bool) -> None:
@@ -269,10 +284,13 @@ class Images:
             (tables if name.endswith(TABLE_SUFFIX) else others).append((file, folder / _plain(name)))
         copies = self._copies
         if copies is not None:
-            tables = [(file, target) for file, target in tables if not copies.bring(file, target)]
+            wanted = tables
+            tables = [(file, target) for file, target in wanted if not copies.bring(file, target)]
+            copied = [item for item in wanted if item not in tables]
             if tables:
                 log.info("fetching %d table files of image %s", len(tables), image.image_id)
-        self._store.fetch_all(tables)
+            self.checks.check(copied)
+        self._store.fetch_all(tables, checks=self.checks)
         self._store.fetch_all(others, own=own)
         if copies is not None:
             for file, target in tables:
