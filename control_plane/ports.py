@@ -149,7 +149,11 @@ class ManifestStore(Protocol):
         ...
 
     def latest(self) -> Manifest | None:
-        """The newest checkpoint that can be read."""
+        """The newest checkpoint."""
+        ...
+
+    def newest_id(self) -> int:
+        """The highest number of a checkpoint; 0: there is none."""
         ...
 
     def read_manifest(self, path: str) -> Manifest:

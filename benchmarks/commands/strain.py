@@ -89,6 +89,22 @@ def time_law(
     execute(measure, json)
 
 
+@app.command("damage")
+def damage(
+    json: Json = None,
+    cases: Annotated[int, typer.Option(min=1, help="Damaged checkpoints.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Of what is done to them.")] = 1,
+) -> None:
+    """Flips, cuts and swaps in files of a checkpoint: what is restored is right, or refused with the file's name."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import damage as benchmark
+
+        return benchmark.run(report, cases, seed).as_json()
+
+    execute(measure, json)
+
+
 @app.command("queries")
 def queries(
     json: Json = None,

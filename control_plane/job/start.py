@@ -128,8 +128,7 @@ def _manifest_that_counts(store: ManifestStore, record: JobRecord) -> Manifest |
 
 def _next_id(store: ManifestStore, record: JobRecord) -> int:
     """A number for the next checkpoint that no earlier control plane can have used, complete or not."""
-    latest = store.latest()
-    return _ID_STRIDE + max(record.first_checkpoint_id, 0 if latest is None else latest.checkpoint_id)
+    return _ID_STRIDE + max(record.first_checkpoint_id, store.newest_id())
 
 
 def give_up_left(record: JobRecord | None, reason: str) -> None:

@@ -53,6 +53,9 @@ class Store:
     def latest(self):
         return self.manifests[max(self.manifests)] if self.manifests else None
 
+    def newest_id(self):
+        return max((manifest.checkpoint_id for manifest in self.manifests.values()), default=0)
+
     def read_manifest(self, path):
         if path not in self.manifests:
             raise CheckpointError(f"there is no {path}")

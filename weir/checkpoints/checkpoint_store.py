@@ -167,18 +167,25 @@ class CheckpointStore(CheckpointFiles):
         return sorted(file.path for file in listed if is_manifest(file.path))
 
     def latest(self) -> Manifest | None:
-        """The newest checkpoint that can be read; damaged manifests are skipped with a warning.
+        """The newest checkpoint.
 
         Raises:
-            CheckpointError: the place failed, or a newer version of Weir wrote a manifest that is not older.
+            CheckpointError: its manifest is damaged, or of a newer version of Weir: an older one counts only if it is
+                named. Or the place failed.
         """
-        for path in reversed(self.list_manifests()):
-            try:
-                return self.read_manifest(path)
-            except CheckpointError as error:
-                self._refuse_newer(path, error)
-                log.warning("skipped a manifest: %s", error)
-        return None
+        paths = self.list_manifests()
+        if not paths:
+            return None
+        try:
+            return self.read_manifest(paths[-1])
+        except CheckpointError as error:
+            self._refuse_newer(paths[-1], error)
+            mend = f"; to go on from the one before it, name {self.location}/{paths[-2]}" if paths[1:] else ""
+            raise CheckpointError(f"{error}{mend}") from error
+
+    def newest_id(self) -> int:
+        """The highest number of a checkpoint, whole or damaged; 0: there is none."""
+        return max((checkpoint_of(path) or 0 for path in self.list_manifests()), default=0)
 
     def _refuse_newer(self, path: str, error: CheckpointError) -> None:
         """Going on from an older checkpoint would hide what a newer version of Weir has done since."""

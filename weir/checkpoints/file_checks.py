@@ -30,12 +30,13 @@ class FileChecks:
     Args:
         location: of the checkpoint store, for messages.
         directory: where links are kept of files that are read later; ours, and on the file system of the files.
+        at_once_bytes: so many are read by who fetches the files.
     """
 
-    def __init__(self, location: str, directory: Path) -> None:
+    def __init__(self, location: str, directory: Path, at_once_bytes: int = _AT_ONCE_BYTES) -> None:
         self._location = location
         self._folder = directory / _FOLDER
-        self._at_once = _AT_ONCE_BYTES
+        self._at_once = at_once_bytes
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._reader: ThreadPoolExecutor | None = None

@@ -84,12 +84,15 @@ def test_manifest_is_created_once_without_hard_links(store, monkeypatch):
 
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b'{"format_version": 1, "parts": 7}', b"\xff\0"])
-def test_damaged_manifest_is_skipped_with_its_name(store, tmp_path, caplog, damage):
+def test_a_damaged_manifest_is_refused_and_the_one_before_it_counts_if_named(store, tmp_path, damage):
     store.write_manifest(manifest_of(1))
     store.write_manifest(manifest_of(2))
     (tmp_path / "checkpoints/job" / manifest_path(2)).write_bytes(damage)
-    assert store.latest() == manifest_of(1)
-    assert manifest_path(2) in caplog.text
+    with pytest.raises(CheckpointError, match=f"{manifest_path(2)}.* name .*{manifest_path(1)}"):
+        store.latest()
+    named, path = CheckpointStore.open_checkpoint(f"{store.location}/{manifest_path(1)}")
+    assert named.read_manifest(path) == manifest_of(1)
+    assert store.newest_id() == 2
     with pytest.raises(CheckpointError, match=manifest_path(2)):
         store.read_manifest(manifest_path(2))
 
