@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import CancelledError, Executor, Future, wait
 from functools import partial
+from typing import Any, TypeVar
 
 import orjson
 
@@ -43,6 +44,10 @@ from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
 
+Result = TypeVar("Result")
+
+#: How long uploads that are given up may take to end. Less than the control plane waits for a new deployment.
+_GIVE_UP_S = 15.0
 
 #: Images that peers asked for are kept until so many later checkpoints have ended.
 _FOR_PEERS_CHECKPOINTS = 8
@@ -104,6 +109,8 @@ class CheckpointParticipant:
         #: Checkpoints up to this number are over.
         self.ended_id = 0
         self._closed = False
+        #: What is done in ``threads``.
+        self._under_way: set[Future[Any]] = set()
         #: Of subtasks that have ended, or why there is none: another control plane needs to be told again.
         self._last_parts: dict[SubtaskId, tuple[bytes, str]] = {}
 
@@ -256,7 +263,7 @@ class CheckpointParticipant:
             raise CheckpointError(f"task manager {self._address} has no checkpoint store")
         # It may be for a last part, and it is published at once.
         pending = self._publisher.take(checkpoint_id, stays=True)
-        self._for_peers[pending.image_id] = checkpoint_id, self._threads.submit(pending.publish)
+        self._for_peers[pending.image_id] = checkpoint_id, self._start(pending.publish)
         return pending.image_id
 
     def collect_for_peer(self, image_id: str) -> tuple[bytes, int]:
@@ -268,7 +275,15 @@ class CheckpointParticipant:
         kept = self._for_peers.pop(image_id, None)
         if kept is None:
             raise CheckpointError(f"task manager {self._address} has no image {image_id}")
-        image, new_bytes = kept[1].result(COLLECT_TIMEOUT_S)
+        try:
+            image, new_bytes = kept[1].result(COLLECT_TIMEOUT_S)
+        except TimeoutError:
+            raise CheckpointError(
+                f"task manager {self._address} has not brought its image {image_id} into the checkpoint store within "
+                f"{COLLECT_TIMEOUT_S:g} s; look whether that is slow"
+            ) from None
+        except CancelledError:
+            raise CheckpointError(f"task manager {self._address}: the job ends") from None
         return orjson.dumps(image_to_json(image)), new_bytes
 
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
@@ -300,10 +315,19 @@ class CheckpointParticipant:
             self._submit(subtask, 0, again)
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up what is under way: nobody needs its uploads any more."""
         self._closed = True
+        if self._store is not None:
+            self._store.give_up()
         self._takers.shutdown(wait=True, cancel_futures=True)
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._lock:
+            under_way = list(self._under_way)
+        if wait(under_way, _GIVE_UP_S).not_done:
+            # What they bring has names that nobody else uses.
+            log.warning(
+                "uploads to the checkpoint store did not end within %g s; they are left alone", _GIVE_UP_S
+            )
 
     # --- parts -----------------------------------------------------------------------------------------------
 
@@ -347,7 +371,19 @@ class CheckpointParticipant:
 
     def _run(self, work: Callable[[], None]) -> None:
         if not self._closed:
-            self._threads.submit(work)
+            self._start(work)
+
+    def _start(self, work: Callable[[], Result]) -> Future[Result]:
+        """Do something that may be slow in another thread."""
+        started = self._threads.submit(work)
+        with self._lock:
+            self._under_way.add(started)
+        started.add_done_callback(self._is_over)
+        return started
+
+    def _is_over(self, started: Future[Any]) -> None:
+        with self._lock:
+            self._under_way.discard(started)
 
     def _make(self, subtask: SubtaskId, checkpoint_id: int, work: Callable[[], bytes]) -> MadePart:
         """The part that ``work`` returns as JSON, or why there is none."""

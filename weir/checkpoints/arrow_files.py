@@ -88,8 +88,14 @@ class ArrowFiles(FilePlace):
 
     def _upload(self, item: tuple[Path, str]) -> None:
         source, path = item
+        self.check_wanted()
         with source.open("rb") as stream:
-            self.write(path, iter(lambda: stream.read(_COPY_BYTES), b""))
+
+            def piece() -> bytes:
+                self.check_wanted()
+                return stream.read(_COPY_BYTES)
+
+            self.write(path, iter(piece, b""))
 
     def get(self, items: Sequence[tuple[str, Path]], *, own: bool = False) -> None:
         """Download files."""

@@ -49,6 +49,10 @@ class CheckpointFiles:
         self._do(items[0][1], lambda: self._place.put(items))
         return refs
 
+    def give_up(self) -> None:
+        """Nobody needs any more what is being published: it ends soon, with a CheckpointError."""
+        self._place.give_up()
+
     def present(self, files: Sequence[FileRef]) -> list[bool]:
         """Whether each of these files is here, in its full size."""
         sizes = self._do(FILES, lambda: self._place.sizes([check_path(file.path) for file in files]))

@@ -30,6 +30,23 @@ class FilePlace(ABC):
 
     #: Where it is, for messages: no credentials.
     location: str
+    #: Whether nobody needs any more what is on its way here; see :meth:`give_up`.
+    is_given_up = False
+
+    def give_up(self) -> None:
+        """Whoever is in :meth:`put` raises soon, between files and pieces of them; later calls do at once."""
+        self.is_given_up = True
+
+    def check_wanted(self) -> None:
+        """Called before each file and piece that goes here.
+
+        Raises:
+            CheckpointError: nobody needs it any more.
+        """
+        if self.is_given_up:
+            raise CheckpointError(
+                f"checkpoint store {self.location}: the upload was given up, as the job ends"
+            )
 
     @abstractmethod
     def links_to(self, directory: Path) -> bool:

@@ -7,13 +7,15 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weir.checkpoints.files import DRAFT_PREFIX, FilePlace, Listed
 
 #: The file system has no hard links, or not between these directories.
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+_COPY_BYTES = 4 << 20
 
 
 class LocalFiles(FilePlace):
@@ -68,7 +70,8 @@ class LocalFiles(FilePlace):
             if target.parent not in folders:
                 _make_folder(target.parent)
                 folders.add(target.parent)
-            _bring(source, target)
+            self.check_wanted()
+            _bring(source, target, check=self.check_wanted)
         for folder in folders:
             sync(folder)
 
@@ -126,8 +129,10 @@ class LocalFiles(FilePlace):
             shutil.rmtree(self.root / folder)
 
 
-def link_or_copy(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path, check: Callable[[], None] = lambda: None) -> None:
     """Make ``target`` a link to a file, or a copy of it where that is not possible.
+
+    ``check`` is called before each piece that is copied, and may raise.
 
     Raises:
         FileExistsError: there is a target.
@@ -139,7 +144,10 @@ def link_or_copy(source: Path, target: Path) -> None:
         if error.errno not in _NO_LINK:
             raise
         with _draft(target) as draft:
-            shutil.copyfile(source, draft)
+            with source.open("rb") as stream, draft.open("wb") as out:
+                while piece := stream.read(_COPY_BYTES):
+                    check()
+                    out.write(piece)
             sync(draft)
             draft.rename(target)
 
@@ -160,14 +168,16 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _bring(source: Path, target: Path, *, durable: bool = True) -> None:
+def _bring(
+    source: Path, target: Path, *, durable: bool = True, check: Callable[[], None] = lambda: None
+) -> None:
     try:
-        link_or_copy(source, target)
+        link_or_copy(source, target, check)
     except FileExistsError:
         if target.stat().st_size != source.stat().st_size:
             # Left by a crash of the whole machine; a draft takes its place in one step.
             with _draft(target) as draft:
-                link_or_copy(source, draft)
+                link_or_copy(source, draft, check)
                 draft.replace(target)
     if durable:
         sync(target)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 
 import orjson
 import pyarrow as pa
 import pytest
 
+from task_manager.checkpoints import checkpointing
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
@@ -313,6 +316,40 @@ def test_that_there_is_no_last_part_is_told_again_too(side):
     side.participant.deliver_last_parts_again()
     side.run()
     assert side.control.parts == [(SUBTASK, 0, None, "no space left on device")]
+
+
+def test_a_peer_is_told_that_an_image_takes_too_long(side, monkeypatch):
+    monkeypatch.setattr(checkpointing, "COLLECT_TIMEOUT_S", 0.01)
+    image_id = side.participant.take_for_peer(7)
+    with pytest.raises(
+        CheckpointError, match=f"here:1 has not brought its image {image_id} into .* within 0.01 s"
+    ):
+        side.participant.collect_for_peer(image_id)
+
+
+def test_a_new_deployment_does_not_wait_for_an_upload_without_end(side, monkeypatch):
+    monkeypatch.setattr(checkpointing, "_GIVE_UP_S", 0.1)
+    answers, begun = threading.Event(), threading.Event()
+
+    def sync():
+        begun.set()
+        answers.wait()
+
+    threads = ThreadPoolExecutor(1)
+    participant = CheckpointParticipant(
+        JOB, side.address, side.store, None, side, side.control, {}, threads, side.takers
+    )
+    part = participant.take(SUBTASK, 0, {}, [], None, 3)
+    part.sync = sync
+    participant.deliver(part)
+    assert begun.wait(30)
+    try:
+        participant.close()
+        with pytest.raises(CheckpointError, match="given up"):
+            side.store.publish(Path(__file__), "files/7/a")
+    finally:
+        answers.set()
+        threads.shutdown()
 
 
 def test_when_the_job_ends_nobody_waits(side):

@@ -275,9 +275,12 @@ class KafkaPartitions:
 
     def close(self) -> None:
         """Release the client."""
-        # A question that is under way holds the client; it ends by itself.
-        self._asking.shutdown(wait=False, cancel_futures=True)
-        self._consumer.close()
+        if self._asked is None or self._asked.done():
+            self._consumer.close()
+        else:
+            # It would wait for the answer to the question that is under way.
+            self._asking.submit(self._consumer.close)
+        self._asking.shutdown(wait=False)
 
     # --- errors ---
 

@@ -96,7 +96,7 @@ class ParquetReader(ColumnarReader):
         """Release the file."""
         self._batches = iter(())
         if self._file is not None:
-            self._file.close()
+            self._file.close(force=True)
             self._file = None
 
     def _open_files(self, paths: Sequence[str]) -> None:
@@ -310,7 +310,7 @@ class ParquetReader(ColumnarReader):
             source = self._files.arrow_source(path)
             try:
                 self._opened = file_state(source) if isinstance(source, str) else None
-                self._file = open_parquet(partial(self._files.arrow_source, path), names, unit)
+                self._file = open_parquet(source, names, unit)
             except (OSError, pa.ArrowException) as error:
                 raise _unreadable(path, error) from error
             self._file_path = path

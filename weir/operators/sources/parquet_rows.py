@@ -33,28 +33,28 @@ _LOCAL_PIECE_BYTES_MAX = 64 << 10
 
 
 def open_parquet(
-    open_source: Callable[[], Any],
+    source: Any,
     names: Collection[str] | Callable[[pq.ParquetFile], Collection[str]],
     unit_of: Callable[[pq.ParquetFile], Int96Unit | None] = lambda file: None,
 ) -> pq.ParquetFile:
     """Open a file to read these columns of it; the caller closes it.
 
     Args:
-        open_source: returns what pyarrow reads: the path of a local file, or an open file.
+        source: what pyarrow reads: the path of a local file, or an open file, which is closed with the result if that
+            is told to be (``force``).
         names: the columns, or what tells them of the file.
         unit_of: tells of the file in which unit its old timestamps are read; None: it has none.
 
     Raises:
         OSError, pa.ArrowException: it cannot be read.
     """
-    source = open_source()
     piece_bytes_max = _LOCAL_PIECE_BYTES_MAX if isinstance(source, str) else _PIECE_BYTES_MAX
     file = pq.ParquetFile(source)
     unit = unit_of(file)
     if unit is not None:
         metadata = file.metadata
         file.close()
-        file = pq.ParquetFile(open_source(), metadata=metadata, coerce_int96_timestamp_unit=unit)
+        file = pq.ParquetFile(source, metadata=metadata, coerce_int96_timestamp_unit=unit)
     columns = _column_indices(file.metadata, names(file) if callable(names) else names)
     groups = (file.metadata.row_group(index) for index in range(file.num_row_groups))
     largest = max((sum(g.column(i).total_compressed_size for i in columns) for g in groups), default=0)
@@ -64,7 +64,7 @@ def open_parquet(
     metadata = file.metadata
     file.close()
     return pq.ParquetFile(
-        open_source(),
+        source,
         metadata=metadata,
         buffer_size=piece_bytes,
         pre_buffer=False,

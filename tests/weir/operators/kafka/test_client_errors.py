@@ -1,11 +1,14 @@
 """What is said of errors of the client, and whether the job waits or ends."""
 
+import socket
+import time
 import types
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 import weir
+from weir.clock import SystemClock
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka import marks, producing, topic_ids
 from weir.operators.kafka import partitions as reading
@@ -264,3 +267,18 @@ def test_the_guess_that_one_side_lacks_tls_is_not_replaced_by_what_the_next_hand
     assert more_telling(plain, refused) is refused
     unknown = KafkaError(KafkaError._SSL, "certificate verify failed (after 55ms in state SSL_HANDSHAKE)")
     assert more_telling(unknown, hung_up) is unknown
+
+
+def test_a_source_that_ends_does_not_wait_for_an_answer_of_brokers(monkeypatch):
+    monkeypatch.setattr(reading, "_ANSWER_TIMEOUT_S", 3.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        source = weir.Kafka(bootstrap=f"127.0.0.1:{silent.getsockname()[1]}", topics="t", schema={"id": int})
+        found = KafkaPartitions(source.to_spec(), "s", SystemClock())
+        found.ask_for_partitions()
+        # It is asked now.
+        connection, _ = silent.accept()
+        began_s = time.monotonic()
+        found.close()
+        assert time.monotonic() - began_s < 1
+        connection.close()
+        assert not found.has_found()

@@ -68,7 +68,7 @@ def test_rows_are_those_that_pyarrow_reads(tmp_path, seed):
     table = table_of(draw, draw.choice([1, 40, 3000]), draw.choice([0, 0.01, 0.6, 1.0]))
     write(path, table, draw)
     names = draw.sample(NAMES, draw.randint(1, len(NAMES)))
-    file = open_parquet(lambda: path, names)
+    file = open_parquet(path, names)
     bytes_max = draw.choice([1, 10_000, 1 << 20])
     first_row = draw.choice([0, 3])
     for index in range(file.num_row_groups):
@@ -100,7 +100,7 @@ def test_damaged_pages_are_left_to_pyarrow(tmp_path, seed):
     for _ in range(draw.choice([1, 5, 50])):
         data[draw.randrange(4, end)] = draw.randrange(256)
     path.write_bytes(data)
-    file = open_parquet(lambda: str(path), NAMES)
+    file = open_parquet(str(path), NAMES)
     try:
         for batch in direct_batches(str(path), file, 0, NAMES, 0, 500, 100_000):
             batch.validate()
@@ -115,7 +115,7 @@ def test_pyarrow_goes_on_where_a_page_has_another_form(tmp_path):
     pq.write_table(
         table, path, use_dictionary=False, column_encoding={"id": "DELTA_BINARY_PACKED", "name": "PLAIN"}
     )
-    file = open_parquet(lambda: path, ["id", "name"])
+    file = open_parquet(path, ["id", "name"])
     with pytest.raises(UnsupportedPageError):
         next(direct_batches(path, file, 0, ["id", "name"], 0, 500, 1 << 20))
     batches = read_group(file, 0, ["id", "name"], 0, 500, 1 << 20, path)
@@ -126,7 +126,7 @@ def test_a_long_text_after_short_ones_ends_a_batch(tmp_path):
     path = str(tmp_path / "a.parquet")
     texts = ["x"] * 50 + ["y" * 5000] + ["z"] * 50
     pq.write_table(pa.table({"name": texts}), path)
-    file = open_parquet(lambda: path, ["name"])
+    file = open_parquet(path, ["name"])
     batches = list(direct_batches(path, file, 0, ["name"], 0, 1000, 1000))
     assert [len(batch.column(0)) for batch in batches] == [50, 1, 50]
     assert [text for batch in batches for text in batch.column(0).to_pylist()] == texts
@@ -147,7 +147,7 @@ def test_a_file_that_is_deleted_or_replaced_while_it_is_read_is_read_on(tmp_path
     path = tmp_path / "a.parquet"
     table = pa.table({"id": range(1000), "name": [f"n{n}" for n in range(1000)]})
     pq.write_table(table, path, row_group_size=500)
-    file = open_parquet(lambda: str(path), ["id", "name"])
+    file = open_parquet(str(path), ["id", "name"])
     path.unlink()
     if is_replaced:
         pq.write_table(pa.table({"id": range(1000), "name": ["other"] * 1000, "more": [1] * 1000}), path)
@@ -172,7 +172,7 @@ def test_a_page_of_gzip_that_has_fewer_bytes_than_it_says_is_damaged(tmp_path):
     half[10:10] = b"n" * (header.compressed_bytes - len(half) - 1) + b"\0"
     data[body_at : body_at + header.compressed_bytes] = half
     path.write_bytes(data)
-    file = open_parquet(lambda: str(path), ["id"])
+    file = open_parquet(str(path), ["id"])
     with pytest.raises(DamagedPageError, match="cannot be decompressed"):
         next(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
 
@@ -191,7 +191,7 @@ def test_late_texts_with_levels_of_the_old_form_are_left_to_pyarrow_once(tmp_pat
     place = data.index(bytes([0x15, 2 * PLAIN, 0x15, 2 * RLE]), at, found[1]) + 3
     data[place] = 2 * BIT_PACKED
     path.write_bytes(data)
-    file = open_parquet(lambda: str(path), ["id", "name"])
+    file = open_parquet(str(path), ["id", "name"])
     with pytest.raises(UnsupportedPageError, match="levels with encoding 4"):
         next(direct_batches(str(path), file, 0, ["id", "name"], 0, 500, 1 << 20, ["id"]))
 
@@ -231,6 +231,17 @@ def test_levels_that_contradict_themselves_or_the_file_are_left_to_pyarrow(tmp_p
     """Otherwise values would silently be null, or belong to other rows."""
     path = tmp_path / "a.parquet"
     with_other_levels(path, levels, other, **options)
-    file = open_parquet(lambda: str(path), ["id"])
+    file = open_parquet(str(path), ["id"])
     with pytest.raises(DamagedPageError):
         list(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
+
+
+def test_a_file_that_is_open_is_not_opened_again(tmp_path):
+    path = str(tmp_path / "a")
+    table = pa.table({"id": range(10), "at": pa.array(range(10), pa.timestamp("us"))})
+    pq.write_table(table, path, use_deprecated_int96_timestamps=True)
+    source = pa.OSFile(path, "rb")
+    file = open_parquet(source, ["id", "at"], lambda _: "us")
+    assert file.read().column("at").type == pa.timestamp("us")
+    file.close(force=True)
+    assert source.closed

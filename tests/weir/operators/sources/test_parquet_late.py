@@ -66,7 +66,7 @@ def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
     draw = random.Random(seed)
     path = str(tmp_path / "a.parquet")
     write(path, table_of(draw, 2000, draw.choice([0, 0, 0.1])), draw)
-    file = open_parquet(lambda: path, NAMES)
+    file = open_parquet(path, NAMES)
     bytes_max, first_row, late_rows = draw.choice([100_000, 1 << 20]), draw.choice([0, 3]), 0
     for index in range(file.num_row_groups):
         parts: list[list[dict]] = [[], [], []]
@@ -91,7 +91,7 @@ def test_batches_of_late_texts_are_full_wherever_pages_end(tmp_path, compression
     pq.write_table(table, path, compression=compression, write_batch_size=16, **pages)
     parts: list[list[dict]] = [[], [], []]
     counts = []
-    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
+    for rows in direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
         assert isinstance(rows, LateRows)
         counts.append(rows.late.rows)
         whole = rows.late.joined(rows.batch).select(NAMES) if draw.random() < 0.3 else None
@@ -113,7 +113,7 @@ def test_pages_between_batches_are_read_once_where_they_are_not_divided(tmp_path
 
     monkeypatch.setattr(PageReader, "_page_at", noted)
     texts = []
-    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
+    for rows in direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 700, 80 << 20, ["name"]):
         assert isinstance(rows, LateRows)
         texts += rows.late.array().to_pylist()
     assert texts == table.column("payload").to_pylist()
@@ -127,9 +127,7 @@ def test_late_texts_have_no_more_bytes_than_four_batches_wherever_pages_end(tmp_
     table = pa.table({"id": pa.array(range(1300), pa.int64()), "name": ["a"] * 1300, "payload": texts})
     pq.write_table(table, path, use_dictionary=["name"], data_page_size=250_000, write_batch_size=25)
     bytes_max, rows = 400_000, 0
-    for batch in direct_batches(
-        path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 5000, bytes_max, ["name"]
-    ):
+    for batch in direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 5000, bytes_max, ["name"]):
         assert isinstance(batch, LateRows)
         # A page may have short texts and long ones.
         assert batch.late.array().nbytes <= 4 * bytes_max + 10_000 * 25
@@ -146,7 +144,7 @@ def test_parts_of_late_rows_are_within_their_limits(tmp_path, limits):
     names = [f"server-{draw.randrange(50)}" for _ in texts]
     table = pa.table({"id": pa.array(range(900), pa.int64()), "name": names, "payload": texts})
     pq.write_table(table, path, use_dictionary=["name"], data_page_size=20_000, write_batch_size=16)
-    batches = direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 900, 8 << 20, ["name"])
+    batches = direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 900, 8 << 20, ["name"])
     rows = next(batches)
     assert isinstance(rows, LateRows)
     hashed, hashes = with_key_hash(rows.batch, ["name"])
@@ -174,7 +172,7 @@ def test_texts_of_which_one_consumer_has_all_long_ones(tmp_path):
     texts = ["x" * (2000 if name in long else 10) for name in names]
     table = pa.table({"id": pa.array(range(600), pa.int64()), "name": names, "payload": texts})
     pq.write_table(table, path, use_dictionary=False, data_page_size=1 << 20)
-    batches = direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 600, 8 << 20, [])
+    batches = direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 600, 8 << 20, [])
     rows = next(batches)
     assert isinstance(rows, LateRows)
     assert parts_of(rows) == parts_of(table.combine_chunks().to_batches()[0])
@@ -187,7 +185,7 @@ def test_texts_of_which_the_first_are_in_a_dictionary_come_late_too(tmp_path):
     dictionary = {"use_dictionary": True, "dictionary_pagesize_limit": 20_000}
     pq.write_table(table, path, data_page_size=20_000, write_batch_size=16, **dictionary)
     parts: list[list[dict]] = [[], [], []]
-    for rows in direct_batches(path, open_parquet(lambda: path, NAMES), 0, NAMES, 0, 600, 8 << 20, ["name"]):
+    for rows in direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 600, 8 << 20, ["name"]):
         assert isinstance(rows, LateRows)
         for part, more in zip(parts, parts_of(rows), strict=True):
             part.extend(more)
@@ -201,7 +199,7 @@ def test_damaged_pages_end_no_process(tmp_path, seed):
     pq.write_table(table_of(draw, 800), path, compression="none", use_dictionary=False, data_page_size=20_000)
     data = bytearray(path.read_bytes())
     end = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    file = open_parquet(lambda: str(path), NAMES)
+    file = open_parquet(str(path), NAMES)
     for _ in range(50):
         data[draw.randrange(end // 2, end)] = draw.randrange(256)
     path.write_bytes(data)

@@ -37,7 +37,7 @@ def table_of(draw: random.Random, rows: int, nulls: float) -> pa.Table:
 
 def assert_read_directly(path: str, table: pa.Table) -> None:
     """All rows, without a page that is left to pyarrow."""
-    file = open_parquet(lambda: path, NAMES)
+    file = open_parquet(path, NAMES)
     chunks = [file.metadata.row_group(0).column(place).compression for place in range(len(NAMES))]
     assert chunks == ["LZ4"] * len(NAMES)
     batches = [
@@ -142,7 +142,7 @@ def test_the_older_codec_is_left_to_pyarrow(tmp_path, version, replace):
     """With Hadoop's frames, and without, as older versions of pyarrow wrote it."""
     path = tmp_path / "a.parquet"
     file_with(path, NUMBERS, replace, version=version, codec=5)
-    file = open_parquet(lambda: str(path), ["id"])
+    file = open_parquet(str(path), ["id"])
     assert file.metadata.row_group(0).column(0).compression != "LZ4"
     with pytest.raises(UnsupportedPageError, match="another compression"):
         next(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
@@ -179,7 +179,7 @@ def nothing(_: bytes, size: int) -> bytes:
 def test_a_damaged_block_is_no_data(tmp_path, version, replace):
     path = tmp_path / "a.parquet"
     file_with(path, NUMBERS, replace, version=version)
-    file = open_parquet(lambda: str(path), ["id"])
+    file = open_parquet(str(path), ["id"])
     with pytest.raises(DamagedPageError, match="cannot be decompressed"):
         next(direct_batches(str(path), file, 0, ["id"], 0, 500, 1 << 20))
     with pytest.raises(OSError, match=r"Corrupt Lz4|didn't decompress to expected size"):

@@ -383,7 +383,7 @@ def test_pages_of_a_file_are_divided_while_they_are_read(tmp_path, compression, 
         write_batch_size=64,
     )
     names = ["id", "payload"]
-    batches = direct_batches(path, open_parquet(lambda: path, names), 0, names, 0, 1200, 8 << 20, ["id"])
+    batches = direct_batches(path, open_parquet(path, names), 0, names, 0, 1200, 8 << 20, ["id"])
     rows = next(batches)
     assert isinstance(rows, LateRows)
     assert len(rows.late.pages) > 1
