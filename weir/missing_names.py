@@ -56,6 +56,10 @@ _OTHERS = (
     ("processfunction transformwithstate", f'{_KEY}.process("name", MyProcess)'),
     ("columns dtypes printschema", "schema"),
 )
+#: For other modules.
+_NOT_CALLED = frozenset(
+    {"added_step", "keyed_step", "partitioned", "new_name", "add", "line_of", "build_local"}
+)
 _MENDS = {name: mend for names, mend in _OTHERS for name in names.split()}
 
 
@@ -81,4 +85,4 @@ def missing_name(whose: str, name: str, known: Iterable[str]) -> MissingNameErro
 
 def methods_of(kind: type) -> list[str]:
     """What an author may call."""
-    return [name for name in dir(kind) if not name.startswith("_")]
+    return [name for name in dir(kind) if not name.startswith("_") and name not in _NOT_CALLED]

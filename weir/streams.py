@@ -93,7 +93,7 @@ class Stream(FunctionSteps):
                     f"step {node.name!r}: {name} goes by key, and this stream has none; call "
                     f'key_by("column").{name}(...)' + _MENDS.get(name.partition("_")[0], "")
                 )
-            raise missing_name(f"step {node.name!r}: a stream", name, methods_of(type(self)))
+            raise missing_name(f"step {node.name!r}: a stream", name, [*methods_of(type(self)), *_NEEDS_KEY])
 
     def side_output(self, name: str) -> Stream:
         """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.

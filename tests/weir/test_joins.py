@@ -80,7 +80,7 @@ def test_a_join_needs_equality():
     _, auctions, bids = streams()
     with pytest.raises(GraphError, match=r"step 'auctions': join goes by key, .* key_by\(\"column\"\)\.join"):
         auctions.join("j", bids)
-    with pytest.raises(AttributeError, match="no attribute 'joins'"):
+    with pytest.raises(AttributeError, match="a stream has no 'joins'; did you mean 'join'"):
         auctions.joins("j", bids)
 
 
