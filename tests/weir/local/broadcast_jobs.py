@@ -94,7 +94,8 @@ class Spaced(weir.BroadcastProcess):
         assert time_ms >= 0, "only one that has come"
 
 
-def opened(factory, **settings):
+def opened(factory, restored=None, **settings):
+    """The operator of the only subtask, and what a checkpoint holds of it."""
     flow = job(factory, **settings)
     node = next(node for node in local_graph(flow).nodes if node.name == "sums")
     assert isinstance(node.spec, BroadcastProcessSpec)
@@ -102,7 +103,16 @@ def opened(factory, **settings):
     ids = {name: number for number, name in enumerate(node.states)}
     operator = BroadcastOperator(node.spec)
     operator.open(
-        OperatorContext("job", "sums", 1, 0, 1, tables=tables.of("sums", ids), subtask_indices=(0,))
+        OperatorContext(
+            "job",
+            "sums",
+            1,
+            0,
+            1,
+            tables=tables.of("sums", ids),
+            subtask_indices=(0,),
+            restored=restored or {},
+        )
     )
     return operator
 

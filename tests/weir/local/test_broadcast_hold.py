@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 import weir
-from tests.weir.local.broadcast_jobs import EVENTS, RESULT, RULES, Spaced, event, job, rule, told
+from tests.weir.local.broadcast_jobs import EVENTS, RESULT, RULES, Spaced, event, job, opened, rule, told
 from weir import testing
 
 
@@ -124,3 +124,28 @@ def test_rows_that_waited_are_in_time_for_the_steps_after_and_fire_timers():
 def test_a_condition_that_raises_is_told():
     with pytest.raises(weir.WeirError, match="hold_until raised KeyError: 'none'"):
         testing.run(job(hold_until=lambda rules: rules and rules["none"]), {"events": [], "rules": [rule(1)]})
+
+
+def test_the_form_of_snapshots_and_the_one_before_steps_had_state_by_key():
+    older = {"kind": "broadcast_process", "version": 1, "codec": {"keys": ["other"]}, "items": {"all": 1}}
+    # Nothing was by key, so that the key was free to change.
+    operator = opened(Spaced, {0: older}, hold_until="first")
+    assert operator.snapshot(1) == {
+        "kind": "broadcast_process",
+        "version": 1,
+        "codec": {
+            "keys": ["user"],
+            "states": {"total": {"kind": "value", "type": "int64"}},
+            "timers": {"version": 1},
+            "held": 1,
+        },
+        "items": {"all": 1},
+        "lets_rows_go": True,
+    }
+    assert opened(Plain, {0: older}).snapshot(1) == older | {"codec": {"keys": ["user"], "states": {}}}
+    kept = operator.snapshot(1)
+    kept["codec"]["keys"] = ["other"]
+    with pytest.raises(
+        weir.WeirError, match="the checkpoint's state is by other, the job now keeps it by user"
+    ):
+        opened(Spaced, {0: kept}, hold_until="first")
