@@ -14,7 +14,7 @@ from weir.errors import InputError
 from weir.exchange import LateColumn
 from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
-from weir.operators.step_errors import check_is_json, name_step, naming_step
+from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.protocol.input_times import times_to_json
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import WatermarkDrift
@@ -97,8 +97,7 @@ class SourceSubtask(Subtask):
     def _position(self) -> dict[str, Json]:
         with naming_step(self._step):
             position = self._reader.snapshot()
-        check_is_json(position, self._step)
-        return {self._step: position}
+        return {self._step: as_kept(position, self._step)}
 
     def _known_times(self) -> Json:
         return times_to_json(self._watermark.time_ms, ())

@@ -10,7 +10,7 @@ from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.base import HELD_INPUT, NEVER_US, Json, OperatorContext, Poll, SourceReader
 from weir.operators.chain import OperatorChain
-from weir.operators.step_errors import check_is_json, naming_step
+from weir.operators.step_errors import as_kept, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.input_times import InputTimes, times_to_json
@@ -333,8 +333,7 @@ class LocalSource(LocalSubtask):
         """Where the reader is."""
         with naming_step(self.step):
             position = self.reader.snapshot()
-        check_is_json(position, self.step)
-        return {self.step: position}
+        return {self.step: as_kept(position, self.step)}
 
     def close(self) -> None:
         """Close the reader too."""

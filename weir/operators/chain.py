@@ -29,7 +29,7 @@ from weir.operators.base import (
     TimedOperator,
 )
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
-from weir.operators.step_errors import check_is_json, name_step, naming_step
+from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.records import WATERMARK_MIN_MS
 from weir.row_watermarks import RowWatermarks, TimeCuts
 from weir.side_outputs import SideRows, output_id
@@ -469,8 +469,7 @@ class OperatorChain(Generic[OutputT]):
                 with self._naming(context):
                     value = operator.snapshot(checkpoint_id)
                 if value is not None:
-                    check_is_json(value, context.operator_name)
-                    snapshots[context.operator_name] = value
+                    snapshots[context.operator_name] = as_kept(value, context.operator_name)
         except BaseException:
             for capture in captures:
                 capture.abandon()

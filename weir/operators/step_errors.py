@@ -64,14 +64,16 @@ def naming_step(step: str, *, is_sink: bool = False) -> Iterator[None]:
         raise
 
 
-def check_is_json(value: Json, step: str) -> None:
-    """Look at what a step, a source included, wants to find again in a checkpoint.
+def as_kept(value: Json, step: str) -> Json:
+    """What a step, a source included, wants to find again in a checkpoint, as it is now: a copy.
+
+    It is written later, by another thread, and the step may go on changing what it told.
 
     Raises:
         StepError: it is not JSON; the next attempt fails in the same way.
     """
     try:
-        orjson.dumps(value)
+        return orjson.loads(orjson.dumps(value))
     except TypeError as error:
         told = UserFunctionError(
             f"step {step!r}: what it keeps in a checkpoint (a sink: what prepare returned, a source: its positions) is "

@@ -9,6 +9,7 @@ from weir.errors import InputError, UserFunctionError
 from weir.operators import user_errors
 from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
+from weir.operators.step_errors import StepError, as_kept
 from weir.operators.user_errors import KINDS_MAX, UserErrors
 from weir.records import with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
@@ -109,3 +110,12 @@ def test_kinds_and_rows_are_bounded(told):
     long = with_system_columns(pa.record_batch({"text": ["x" * 10_000]}), 1, 2)
     errors.tell("change", error_of(MapOperator(MapSpec(nothing, SCHEMA)), long), long)
     assert len(told()[-1]) < 3_000
+
+
+def test_what_a_step_tells_a_checkpoint_is_kept_as_it_was_then():
+    told = {"seen": [1]}
+    kept = as_kept(told, "step")
+    told["seen"].append(2)
+    assert kept == {"seen": [1]}
+    with pytest.raises(StepError, match=r"step 'step': what it keeps in a checkpoint .* not JSON"):
+        as_kept({"seen": {1}}, "step")

@@ -13,6 +13,7 @@ The snapshot::
 
 from __future__ import annotations
 
+import copy
 import threading
 from abc import abstractmethod
 from collections.abc import Collection, Iterable
@@ -150,7 +151,8 @@ class TwoPhaseSink(Operator):
     def snapshot(self, checkpoint_id: int) -> Json:
         """Prepare the open transaction; returns all that are not known to be committed."""
         if self._open_transaction is not None:
-            description = self.prepare()
+            # The sink may go on changing it.
+            description = copy.deepcopy(self.prepare())
             self._open_transaction = None
             with self._lock:
                 self._prepared.append((checkpoint_id, description))

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.operators.base import Json, OperatorContext, Poll, SourceReader
+from weir.operators.sources.own_copies import own_copy
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_thread import Call, Entry, Kind, SourceThread
 from weir.operators.sources.user_source import UserSourceReader
@@ -105,8 +106,8 @@ class ReadAheadReader(UserSourceReader):
         if thread is None:
             return super()._pull(split, now_us)
         if split.ahead is None:
-            begun = split.position
-            split.ahead = thread.add(lambda: iter(self._source.read(split.split, begun)))
+            place, begun = own_copy(split.split), own_copy(split.position)
+            split.ahead = thread.add(lambda: iter(self._source.read(place, begun)))
         self._letters_bytes = self._letters_position()
         while True:
             taken = thread.take(split.ahead, min(self.rows_wanted, thread.rows_max))

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from weir import threads
+from weir.operators.sources.own_copies import own_copy
 
 Result = TypeVar("Result")
 
@@ -245,5 +246,6 @@ def _read(split: SplitAhead) -> Entry:
     if isinstance(item, tuple) and len(item) == 2:
         with contextlib.suppress(TypeError):
             kind = Kind.ROWS if isinstance(item[0], list) else Kind.OTHER
-            return Entry(kind, item, len(item[0]))
+            # The author's code goes on before the subtask takes them, and may fill the same objects again.
+            return Entry(kind, (own_copy(item[0]), own_copy(item[1])), len(item[0]))
     return Entry(Kind.OTHER, item)

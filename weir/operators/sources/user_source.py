@@ -14,12 +14,18 @@ import pyarrow as pa
 from weir.errors import GraphError, InputError
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters
 from weir.operators.sources.discovery import Discovery
+from weir.operators.sources.own_copies import own_copy
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import SourceCounts, time_from_json, time_to_json
 from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
-from weir.operators.sources.user_splits import OpenSplit, position_from_json, position_to_json, split_key
+from weir.operators.sources.user_splits import (
+    OpenSplit,
+    position_from_json,
+    position_to_json,
+    split_key,
+)
 from weir.specs import UserSourceSpec
 
 #: How soon, and how late, a split that has nothing is asked again.
@@ -103,7 +109,7 @@ class UserSourceReader(BatchSource):
         return dict(enumerate(splits))
 
     def _splits_now(self) -> list[Json]:
-        return list(self._source.splits())
+        return [own_copy(split) for split in self._source.splits()]
 
     def _discover(self) -> None:
         """Take in new splits of this subtask."""
@@ -178,7 +184,7 @@ class UserSourceReader(BatchSource):
         """Ask a split for rows; None: it has none now, or none of them is good, or it has ended."""
         self._letters_bytes = self._letters_position()
         if split.iterator is None:
-            split.iterator = iter(self._source.read(split.split, split.position))
+            split.iterator = iter(self._source.read(own_copy(split.split), own_copy(split.position)))
         try:
             item = next(split.iterator)
         except StopIteration:
@@ -206,7 +212,8 @@ class UserSourceReader(BatchSource):
                 f"source {self._context.operator_name}: read yields (rows, position) or None, not {type(item).__name__}"
             )
         split.wait_us = split.wake_us = 0
-        return self._take_in(split, *item)
+        rows, position = item
+        return self._take_in(split, rows, own_copy(position))
 
     def _take_in(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -146,3 +147,22 @@ def test_every_call_reaches_a_users_sink():
     }
     names = {name for name in vars(Operator) if not name.startswith("_")} - of_aggregates
     assert names <= vars(UserOperator).keys()
+
+
+def test_a_sink_may_fill_the_same_description_again(tmp_path):
+    class Reusing(SqliteSink):
+        """Has one description for all."""
+
+        told: ClassVar[dict[str, str]] = {}
+
+        def prepare(self):
+            self.told.update(super().prepare())
+            return self.told
+
+    sink = create_operator(UserSinkSpec(lambda: Reusing(tmp_path / "db")))
+    sink.open(OperatorContext("job", "out", 1, 0, 1, generation=1, restored={}))
+    for number in (1, 2):
+        sink.process(batch(number))
+        sink.snapshot(number)
+    sink.commit(2)
+    assert sink.found() == [1, 2]

@@ -264,3 +264,35 @@ def test_wide_rows_are_not_read_far_ahead():
         assert len(read) - given <= 64 + 2
         assert given < 70 or len(read) - given <= 8
     reader.close()
+
+
+class Reusing(weir.Source):
+    """Fills the same list, the same dict and the same position again and again, also that which it is given."""
+
+    def __init__(self, size=200, chunk=7):
+        self._size, self._chunk = size, chunk
+
+    def read(self, split, position):
+        """See the base class."""
+        at = {"next": [0]} if position is None else position
+        row, rows = {}, []
+        while at["next"][0] < self._size:
+            rows.clear()
+            for number in range(at["next"][0], min(at["next"][0] + self._chunk, self._size)):
+                row["id"] = number
+                rows.append(dict(row) if self._chunk > 1 else row)
+            at["next"][0] += len(rows)
+            yield rows, at
+
+
+@pytest.mark.parametrize("chunk", [1, 7])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_source_may_fill_the_same_objects_again(seed, chunk):
+    dice, restored, ids = random.Random(seed), None, []
+    for last in (False, False, True):
+        run = Run(lambda: Reusing(chunk=chunk), restored)
+        ids += run.read(None if last else dice.randrange(20, 60), rows_max=3)
+        restored = run.stop()
+        kept = json.dumps(restored)
+    assert ids == list(range(200))
+    assert json.dumps(restored) == kept

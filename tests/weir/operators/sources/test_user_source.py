@@ -369,3 +369,20 @@ def test_a_split_that_stays_behind_does_not_stop_the_others():
         return run.ids
 
     assert max(read_all()) >= 15
+
+
+def test_a_position_that_the_source_goes_on_changing_stays_in_a_snapshot():
+    class Moving(weir.Source):
+        """One position, which moves."""
+
+        def read(self, split, position):
+            at = position or {"next": 0}
+            while at["next"] < 40:
+                rows = [{"id": n, "name": None} for n in range(at["next"], at["next"] + 8)]
+                at["next"] += 8
+                yield rows, at
+
+    first = Run(spec(Moving)).read(3, rows_max=6)
+    second = Run(spec(Moving), restored=first.stop()).read(2, rows_max=5)
+    third = Run(spec(Moving), restored=second.stop()).read()
+    assert first.ids + second.ids + third.ids == list(range(40))
