@@ -18,6 +18,7 @@ from benchmarks.rescale import wait_finished
 from benchmarks.rescale_figures import latencies, nothing_lost
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_load import JOB, SMALL_SHARE, StateLoad, StateOptions
+from benchmarks.sustained import at_a_rate_that_lasts, check_keeps_up
 from benchmarks.throughput import ThroughputOptions, engine_setup
 from experiments.cluster import Cluster
 from experiments.scaling import sleep_until_ms, wait_running
@@ -54,9 +55,11 @@ def run(options: CheckpointOptions, report: Callable[[str, float], None]) -> Ben
     """
     runs = []
     for _ in range(options.repeat):
-        figures = _under_load(options.load(), report)
-        if options.compare:
-            small = _under_load(options.load(SMALL_SHARE), report)
+        figures = at_a_rate_that_lasts(
+            options.rate, lambda rate: _under_load(replace(options, rate=rate).load(), report), report
+        )
+        if options.compare and figures["judged"]:
+            small = _under_load(replace(options, rate=figures["rate"]).load(SMALL_SHARE), report)
             figures["duration_ratio_to_small"] = figures["duration_ms"] / max(small["duration_ms"], 1)
             figures["small"] = small
         if options.events:
@@ -99,6 +102,7 @@ def _under_load(load: StateLoad, report: Callable[[str, float], None]) -> dict[s
             report(f"{label}: writing it through the job", 0.1)
             start_ms = started_ms + 1e3 * load.steady_s
             sleep_until_ms(start_ms)
+            check_keeps_up(cluster, load.rate)
             report(f"{label}: steady load", 0.5)
             stop_ms = start_ms + 1e3 * load.duration_s
             found = _collect(cluster, stop_ms)

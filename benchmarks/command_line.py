@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from benchmarks.results import BenchmarkError, result_table, what_is_wrong, write_json
+from benchmarks.sustained import not_judged
 from weir.entry_point import run as run_command
 from weir.errors import ConfigError
 
@@ -47,6 +48,8 @@ PayloadCompression = Literal["snappy", "zstd", "lz4", "gzip", "uncompressed"]
 SinkName = Literal["parquet", "csv", "json_lines", "delta"]
 
 _console = Console(stderr=True)
+#: Nothing is wrong, but the machine was too slow or too busy to say anything of the engine.
+_NOT_JUDGED_EXIT_CODE = 4
 
 
 def check_state(name: str) -> str:
@@ -81,7 +84,10 @@ def _progress() -> Iterator[Report]:
 
 
 def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
-    """Run a benchmark, show and write its result, end the process: with exit code 1 where a result is wrong."""
+    """Run a benchmark, show and write its result, end the process: with exit code 1 where a result is wrong.
+
+    And with 4 where the machine was too slow to judge something.
+    """
 
     def main() -> int:
         with _progress() as report:
@@ -94,6 +100,10 @@ def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> N
         wrong = what_is_wrong(document)
         if wrong:
             raise BenchmarkError(f"the result is wrong: {wrong}; its figures mean nothing")
+        unknown = not_judged(document)
+        if unknown:
+            print(f"not judged: this machine does not keep up; {unknown}", file=sys.stderr)
+            return _NOT_JUDGED_EXIT_CODE
         return 0
 
     run_command("benchmarks", main)

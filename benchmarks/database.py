@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from benchmarks.rescale import rescaled
 from benchmarks.rescale_figures import nothing_lost
 from benchmarks.rescale_input import ZIPF, input_directory, key_numbers, repeated_directory, whole_parts
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from benchmarks.sustained import at_a_rate_that_lasts
 from experiments.ports import free_port
 from services import cassandra
 
@@ -106,7 +107,13 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
             if "full_cache" in options.parts:
                 figures |= bench.full_cache(place / "full_cache")
             if "disturbed" in options.parts:
-                figures |= _disturbed(options, settings, place, report)
+                figures |= at_a_rate_that_lasts(
+                    options.rate,
+                    lambda rate, place=place: _disturbed(  # type: ignore[misc]
+                        replace(options, rate=rate), settings, place / f"{rate:.0f}", report
+                    ),
+                    report,
+                )
             runs.append(figures)
     finally:
         cassandra.stop(directory / "node", wipe=True)
@@ -252,6 +259,7 @@ def _disturbed(
             "parallelism": 1,
             "max_parallelism": _MAX_PARALLELISM,
         },
+        rate=options.rate,
         stage=STAGE,
         max_parallelism=_MAX_PARALLELISM,
         keys=options.keys,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.join_input import NEW_ORDER_EVERY, input_directory, occurrences,
 from benchmarks.loaded_job import LoadedJob
 from benchmarks.rescale_figures import nothing_lost
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from benchmarks.sustained import at_a_rate_that_lasts
 from weir.errors import ConfigError
 
 JOB = "benchmarks.join_job"
@@ -83,18 +84,15 @@ def run(options: JoinOptions, report: Callable[[str, float], None]) -> Benchmark
         if "throughput" in options.parts:
             found = _throughput(options, report)
             figures |= {"events_per_second": found["events_per_second"], "throughput": found}
-        if "rescale" in options.parts or "recovery" in options.parts:
-            report("generating the input", 0.0)
-            load = _load(options)
         if "rescale" in options.parts:
-            with tempfile.TemporaryDirectory(prefix="weir-joins-") as name:
-                settings, directory = SETTINGS, Path(name)
-                found = rescale.rescaled(load, 2, options.before_s, settings, directory, "rescale", report)
-            gaps = {name: found[name] for name in ("output_gap_ms_max", "output_gap_before_ms_max")}
-            figures |= {**gaps, "machine_stall_ms_max": found["machine_stall_ms_max"], "rescale": found}
+            found = at_a_rate_that_lasts(options.rate, lambda rate: _rescaled(options, rate, report), report)
+            names = ("output_gap_ms_max", "output_gap_before_ms_max", "machine_stall_ms_max", "not_judged")
+            figures |= {**{name: found[name] for name in names if name in found}, "rescale": found}
         if "recovery" in options.parts:
-            found = recovery.killed(load, options.before_s, "recovery", report)
-            figures |= {"first_output_ms": found["first_output_ms"], "recovery": found}
+            found = at_a_rate_that_lasts(options.rate, lambda rate: _killed(options, rate, report), report)
+            figures |= {name: found[name] for name in ("first_output_ms", "not_judged") if name in found}
+            figures["recovery"] = found
+        figures["judged"] = int("not_judged" not in figures)
         # A run in which a pair is lost or there twice has ended with an error.
         runs.append({**figures, "lost": 0, "duplicated": 0, "state_bytes": options.state_bytes})
     config = {
@@ -110,7 +108,19 @@ def run(options: JoinOptions, report: Callable[[str, float], None]) -> Benchmark
     return BenchmarkResult(f"joins_{options.state_bytes / 1e6:.0f}_mb", config, runs, BARS)
 
 
-def _load(options: JoinOptions) -> LoadedJob:
+def _rescaled(options: JoinOptions, rate: float, report: Callable[[str, float], None]) -> dict[str, Any]:
+    load = _load(replace(options, rate=rate), report)
+    with tempfile.TemporaryDirectory(prefix="weir-joins-") as name:
+        return rescale.rescaled(load, 2, options.before_s, SETTINGS, Path(name), "rescale", report)
+
+
+def _killed(options: JoinOptions, rate: float, report: Callable[[str, float], None]) -> dict[str, Any]:
+    load = _load(replace(options, rate=rate), report)
+    return recovery.killed(load, options.before_s, "recovery", report)
+
+
+def _load(options: JoinOptions, report: Callable[[str, float], None]) -> LoadedJob:
+    report("generating the input", 0.0)
     later = round(options.rate * (options.settle_s + options.duration_s))
     numbers = order_numbers(options.orders, later)
     source = input_directory(numbers, options.rate, f"{options.orders}-then-{later}", options.data_root)
@@ -124,6 +134,7 @@ def _load(options: JoinOptions) -> LoadedJob:
     return LoadedJob(
         job=JOB,
         parameters=parameters,
+        rate=options.rate,
         stage=STAGE,
         max_parallelism=128,
         keys=int(numbers.max()),

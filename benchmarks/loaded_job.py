@@ -15,6 +15,8 @@ class LoadedJob:
 
     job: str
     parameters: dict[str, Any]
+    #: Of its one source, from the start of the job on, events per second.
+    rate: float
     #: What is disturbed, and the number of its key groups.
     stage: int
     max_parallelism: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.rescale import flush_hold_ms_max, wait_finished
 from benchmarks.rescale_figures import latencies, nothing_lost, recovered_ms
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_load import JOB, SMALL_SHARE, STAGE, StateLoad, StateOptions
+from benchmarks.sustained import at_a_rate_that_lasts, check_keeps_up, check_quick
 from experiments.cluster import Cluster
 from experiments.processes import ClusterError, WeirProcess
 from experiments.scaling import sleep_until_ms, wait_running
@@ -73,9 +74,14 @@ def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> Bench
     """
     runs = []
     for _ in range(options.repeat):
-        figures = _one_run(options.load(), options.before_s, report)
-        if options.compare:
-            small = _one_run(options.load(SMALL_SHARE), options.before_s, report)
+        figures = at_a_rate_that_lasts(
+            options.rate,
+            lambda rate: _one_run(replace(options, rate=rate).load(), options.before_s, report),
+            report,
+        )
+        if options.compare and figures["judged"]:
+            small_load = replace(options, rate=figures["rate"]).load(SMALL_SHARE)
+            small = _one_run(small_load, options.before_s, report)
             figures["first_output_ratio_to_small"] = figures["first_output_ms"] / small["first_output_ms"]
             figures["small"] = small
         runs.append(figures)
@@ -106,6 +112,7 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
     job = LoadedJob(
         job=JOB,
         parameters=load.parameters(numbers),
+        rate=load.rate,
         stage=STAGE,
         max_parallelism=128,
         keys=load.keys,
@@ -133,6 +140,7 @@ def killed(
         settings: of the processes, besides those of all recoveries.
 
     Raises:
+        OverloadedError: the machine does not keep up with the rate, also before the kill.
         BenchmarkError: events are lost or doubled, or nothing came after the kill.
         ClusterError: the job did not go on or did not finish.
     """
@@ -153,8 +161,11 @@ def killed(
             before_ms = max(started_ms + 1e3 * load.steady_s, time.time() * 1e3)
             sleep_until_ms(before_ms)
             report(f"{label}: steady load before the kill", 0.4)
-            seen = cluster.wait_for(lambda _: True, "an answer")["totals"]["events_out"]
+            status = cluster.wait_for(lambda _: True, "an answer")
+            check_keeps_up(cluster, load.rate)
+            seen = status["totals"]["events_out"]
             sleep_until_ms(before_ms + 1e3 * before_s)
+            check_keeps_up(cluster, load.rate)
             cluster.wait_for(lambda status: status["totals"]["events_out"] > seen, "events before the kill")
             report(f"{label}: killed", 0.6)
             kill = _kill(cluster, load.stage, round(1e3 * before_ms))
@@ -219,12 +230,13 @@ def kill_figures(records: np.ndarray, after: np.ndarray, before_us: int, killed_
         whose p99 is within 110 % of that before (None if none was: then ``caught_up`` is 0), and latencies.
 
     Raises:
-        BenchmarkError: there are no records before the kill, or none after it.
+        OverloadedError: there are no records before the kill, or they are late.
+        BenchmarkError: there are none after it.
     """
     before = latencies(records, before_us, killed_us)
-    if not before["events"] or not len(after):
-        when = "after" if before["events"] else "before"
-        raise BenchmarkError(f"nothing was delivered {when} the kill; give a longer --duration-s")
+    check_quick(before)
+    if not len(after):
+        raise BenchmarkError("nothing was delivered after the kill; give a longer --duration-s")
     assert before["p99_ms"] is not None
     caught_up_ms = recovered_ms(after, killed_us, float(before["p99_ms"]))
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -17,6 +17,7 @@ from benchmarks.record_sink import read_records
 from benchmarks.rescale_figures import around, nothing_lost
 from benchmarks.rescale_input import input_directory, key_groups, key_numbers
 from benchmarks.results import Bar, BenchmarkResult
+from benchmarks.sustained import at_a_rate_that_lasts, check_keeps_up, check_quick
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.processes import ClusterError
 from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
@@ -103,17 +104,16 @@ def run(options: RescaleOptions, report: Callable[[str, float], None]) -> Benchm
         BenchmarkError: events are lost or doubled.
         ClusterError: the job did not finish, or the rescale failed.
     """
-    report("generating the input", 0.0)
-    later = round(options.rate * options.duration_s)
-    numbers = key_numbers(options.keys, later, "uniform")
-    source = input_directory(numbers, f"keys-{options.keys}-then-{later}", options.data_root)
-    runs = []
-    for number in range(1, options.repeat + 1):
-        with tempfile.TemporaryDirectory(prefix="weir-rescale-") as name:
-            label = f"run {number} of {options.repeat}"
-            load, settings = _load(options, source, numbers), SETTINGS[options.strategy]
-            after = options.parallelism[1]
-            runs.append(rescaled(load, after, options.before_s, settings, Path(name), label, report))
+    runs = [
+        at_a_rate_that_lasts(
+            options.rate,
+            lambda rate, number=number: _one_run(  # type: ignore[misc]
+                replace(options, rate=rate), f"run {number} of {options.repeat}", report
+            ),
+            report,
+        )
+        for number in range(1, options.repeat + 1)
+    ]
     config = {
         **{key: value for key, value in asdict(options).items() if key not in ("data_root", "repeat")},
         "job": JOB,
@@ -130,6 +130,17 @@ def run(options: RescaleOptions, report: Callable[[str, float], None]) -> Benchm
     return BenchmarkResult(name, config, runs, (*_BARS[options.strategy], *_NONE_LOST, *holds))
 
 
+def _one_run(options: RescaleOptions, label: str, report: Callable[[str, float], None]) -> dict[str, Any]:
+    report("generating the input", 0.0)
+    later = round(options.rate * options.duration_s)
+    numbers = key_numbers(options.keys, later, "uniform")
+    source = input_directory(numbers, f"keys-{options.keys}-then-{later}", options.data_root)
+    with tempfile.TemporaryDirectory(prefix="weir-rescale-") as name:
+        load, settings = _load(options, source, numbers), SETTINGS[options.strategy]
+        after = options.parallelism[1]
+        return rescaled(load, after, options.before_s, settings, Path(name), label, report)
+
+
 def _load(options: RescaleOptions, source: Path, numbers: np.ndarray) -> LoadedJob:
     parameters = {
         "input": source,
@@ -142,6 +153,7 @@ def _load(options: RescaleOptions, source: Path, numbers: np.ndarray) -> LoadedJ
     return LoadedJob(
         job=JOB,
         parameters=parameters,
+        rate=options.rate,
         stage=STAGE,
         max_parallelism=options.max_parallelism,
         keys=options.keys,
@@ -172,6 +184,7 @@ def rescaled(
         report: is told what goes on.
 
     Raises:
+        OverloadedError: the machine does not keep up with the rate, also before the request.
         BenchmarkError: events are lost or doubled.
         ClusterError: the job did not finish, or the rescale failed.
     """
@@ -184,10 +197,12 @@ def rescaled(
         report(f"{label}: writing the state through the job, {load.steady_s:.0f} s", 0.1)
         before_ms = started_ms + 1e3 * load.steady_s
         sleep_until_ms(before_ms)
+        check_keeps_up(cluster, load.rate)
         report(f"{label}: steady load before the rescale", 0.4)
         jitter = JitterProcess(before_s + _RESCALE_TIMEOUT_S)
         try:
             sleep_until_ms(before_ms + 1e3 * before_s)
+            check_keeps_up(cluster, load.rate)
             tables = [_owners(cluster, load.stage)]
             report(f"{label}: scaling to {after}", 0.6)
             done = rescale(cluster, load.stage, after, timeout_s=_RESCALE_TIMEOUT_S)
@@ -204,8 +219,10 @@ def rescaled(
     times_us = [
         round(1e3 * moment) for moment in (before_ms, done.requested_ms, done.owned_ms, done.completed_ms)
     ]
+    figures = around(records, moved, *times_us)
+    check_quick(figures["before"])
     return {
-        **around(records, moved, *times_us),
+        **figures,
         **_rescale_figures(done),
         "flush_hold_ms_max": flush_hold_ms_max(status, load.stage),
         **_stall_figures(stalls, 1e3 * done.requested_ms),

@@ -13,6 +13,7 @@ from benchmarks.record_sink import RecordSink, read_records
 from benchmarks.recovery import RecoveryOptions, kill_figures
 from benchmarks.recovery import run as run_recovery
 from benchmarks.results import BenchmarkError
+from benchmarks.sustained import OverloadedError
 from weir.operators.base import OperatorContext
 from weir.records import with_system_columns
 
@@ -117,6 +118,8 @@ def test_figures_of_a_kill():
     assert (never["caught_up_ms"], never["caught_up"]) == (None, 0)
     with pytest.raises(BenchmarkError, match="nothing was delivered after the kill"):
         kill_figures(records, records[:0], 2_000_000, killed_us)
+    with pytest.raises(OverloadedError, match="nothing is delivered before"):
+        kill_figures(records[records[:, 2] > killed_us], records, 2_000_000, killed_us)
 
 
 @pytest.mark.scenario
