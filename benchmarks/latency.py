@@ -18,6 +18,7 @@ from benchmarks.jitter import JitterProcess
 from benchmarks.polars_reference import run_reference
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.stored_counts import compare_counts, stored_counts
+from benchmarks.sustained import at_a_rate_that_lasts, check_quick
 from experiments.cluster import Cluster
 
 #: The first second is start-up: kernels run for the first time, caches fill. Reported apart, not left out of sight.
@@ -87,8 +88,19 @@ def run(options: LatencyOptions, report: Callable[[str, float], None]) -> Benchm
             label = (
                 f"run {number} of {options.repeat}: {options.rate:g} events/s for {options.duration_s:g} s"
             )
-            measure = _one_run if options.rate else _idle_run
-            runs.append(measure(options, source, Path(directory), label, report))
+            if not options.rate:
+                runs.append(_idle_run(options, source, Path(directory), label, report))
+                continue
+            figures = at_a_rate_that_lasts(
+                options.rate,
+                lambda _, place=Path(directory), label=label: _one_run(  # type: ignore[misc]
+                    options, source, place, label, report
+                ),
+                report,
+                # The latency at another rate is another figure.
+                rates_max=1,
+            )
+            runs.append(figures)
     config = {
         "job": "jobs.throughput",
         "rate": options.rate,
@@ -134,7 +146,9 @@ def _one_run(
             f"{engine.events_in} events read and {latencies.height} at the sink, "
             f"{expected['events']} and {expected['kept']} expected"
         )
-    return _figures(engine.figures(), latencies, idle_jitter, busy_jitter)
+    figures = _figures(engine.figures(), latencies, idle_jitter, busy_jitter)
+    check_quick({"events": latencies.height, **figures})
+    return figures
 
 
 def _parameters(options: LatencyOptions, source: Path, directory: Path) -> dict[str, object]:

@@ -25,7 +25,10 @@ class OverloadedError(BenchmarkError):
 
 
 def at_a_rate_that_lasts(
-    rate: float, attempt: Callable[[float], dict[str, Any]], report: Callable[[str, float], None]
+    rate: float,
+    attempt: Callable[[float], dict[str, Any]],
+    report: Callable[[str, float], None],
+    rates_max: int = _RATES_MAX,
 ) -> dict[str, Any]:
     """Measure at this rate, or at the highest one of its halves that the machine sustains.
 
@@ -33,13 +36,14 @@ def at_a_rate_that_lasts(
         rate: that was asked for, events per second.
         attempt: measures at a rate; raises OverloadedError if the machine does not keep up.
         report: is told what goes on.
+        rates_max: that are tried.
 
     Returns:
         The figures, with ``judged`` (1), ``rate`` and ``rate_is`` ("as given" or "found"); or ``judged`` (0) and
         ``not_judged``, the reason, where the machine sustains none of the rates.
     """
     why = ""
-    for halvings in range(_RATES_MAX):
+    for halvings in range(rates_max):
         tried = rate / 2**halvings
         try:
             figures = attempt(tried)
@@ -66,7 +70,7 @@ def check_keeps_up(cluster: Cluster, rate: float) -> None:
     status = cluster.wait_for(lambda _: True, "an answer")
     late_s = behind_s(status, rate, time.time())
     if late_s > _BEHIND_S_MAX:
-        raise OverloadedError(f"the job is {late_s:.1f} s behind before anything disturbs it")
+        raise OverloadedError(f"the job is {late_s:.1f} s behind its schedule")
 
 
 def behind_s(status: Mapping[str, Any], rate: float, now_s: float) -> float:
@@ -75,15 +79,15 @@ def behind_s(status: Mapping[str, Any], rate: float, now_s: float) -> float:
 
 
 def check_quick(before: Mapping[str, Any]) -> None:
-    """Look at the latencies (``rescale_figures.latencies``) of the time before a disturbance.
+    """Look at the latencies (``rescale_figures.latencies``) of a time in which nothing disturbs the job.
 
     Raises:
         OverloadedError: there are none, or they are those of a job that is behind.
     """
     if not before["events"]:
-        raise OverloadedError("nothing is delivered before anything disturbs the job")
+        raise OverloadedError("nothing is delivered in time")
     if before["p50_ms"] > _P50_MS_MAX:
-        raise OverloadedError(f"the p50 is {before['p50_ms']:,.0f} ms before anything disturbs the job")
+        raise OverloadedError(f"the job is behind its schedule: its p50 is {before['p50_ms']:,.0f} ms")
 
 
 def not_judged(document: Mapping[str, Any]) -> str:

@@ -40,7 +40,10 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 @app.callback()
 def _describe() -> None:
-    """Benchmarks on real processes. Each one checks what it computes and fails (exit code 1) if it is wrong."""
+    """Benchmarks on real processes. Each one checks what it computes and fails (exit code 1) if it is wrong.
+
+    Exit code 4: the machine does not keep up with the load, so that nothing can be said of the engine.
+    """
     # The processes of a benchmark end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)

@@ -118,7 +118,7 @@ def test_figures_of_a_kill():
     assert (never["caught_up_ms"], never["caught_up"]) == (None, 0)
     with pytest.raises(BenchmarkError, match="nothing was delivered after the kill"):
         kill_figures(records, records[:0], 2_000_000, killed_us)
-    with pytest.raises(OverloadedError, match="nothing is delivered before"):
+    with pytest.raises(OverloadedError, match="nothing is delivered in time"):
         kill_figures(records[records[:, 2] > killed_us], records, 2_000_000, killed_us)
 
 

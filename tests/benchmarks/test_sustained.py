@@ -19,7 +19,7 @@ def up_to(limit, tried):
     def attempt(rate):
         tried.append(rate)
         if rate > limit:
-            raise OverloadedError("the job is 7.8 s behind before anything disturbs it")
+            raise OverloadedError("the job is 7.8 s behind its schedule")
         return {"p99_ms": 5.0, "lost": 0}
 
     return attempt
@@ -53,7 +53,7 @@ def test_what_cannot_be_judged_is_said_and_not_failed(tmp_path, capsys):
     assert ended.value.code == 4
     written = json.loads((tmp_path / "result.json").read_text())
     assert written["judged"] == 0
-    assert written["not_judged"] == "at 6,250 events/s the job is 7.8 s behind before anything disturbs it"
+    assert written["not_judged"] == "at 6,250 events/s the job is 7.8 s behind its schedule"
     assert "not judged: this machine does not keep up; at 6,250 events/s" in capsys.readouterr().err
 
 
@@ -73,9 +73,9 @@ def test_a_job_is_behind_by_what_was_due():
 
 def test_rows_that_take_long_before_anything_happens_are_an_overload():
     check_quick({"events": 10, "p50_ms": 20.0})
-    with pytest.raises(OverloadedError, match="the p50 is 7,800 ms before"):
+    with pytest.raises(OverloadedError, match="behind its schedule: its p50 is 7,800 ms"):
         check_quick({"events": 10, "p50_ms": 7_800.0})
-    with pytest.raises(OverloadedError, match="nothing is delivered before"):
+    with pytest.raises(OverloadedError, match="nothing is delivered in time"):
         check_quick({"events": 0, "p50_ms": None})
 
 
