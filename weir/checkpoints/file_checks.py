@@ -151,8 +151,8 @@ def check_file(location: str, file: FileRef, path: Path, checks: FileChecks | No
 def damaged(location: str, path: str, why: str) -> CheckpointError:
     """What to raise for a file of a checkpoint that is not whole: the next attempt would find the same."""
     error = CheckpointError(
-        f"checkpoint store {location}, file {path}: {why}, so it is damaged; restore the file, or start from another "
-        "checkpoint"
+        f"checkpoint store {location}, file {path}: {why}, so it is damaged; restore the file, or name another "
+        "checkpoint to start from: --from-checkpoint FOLDER/manifests/NUMBER.json"
     )
     error.failure_kind = FailureKind.PERMANENT
     return error
