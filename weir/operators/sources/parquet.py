@@ -16,6 +16,7 @@ from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
 from weir.operators.sources.columnar_reader import ColumnarReader
 from weir.operators.sources.input_files import unreadable
+from weir.operators.sources.parquet_footer import check_footer
 from weir.operators.sources.parquet_groups import FileState, file_state
 from weir.operators.sources.parquet_int96 import (
     Int96Unit,
@@ -138,7 +139,9 @@ class ParquetReader(ColumnarReader):
 
     def _row_groups(self, path: str) -> list[RowGroup]:
         try:
-            with pq.ParquetFile(self._files.arrow_source(path)) as file:
+            source = self._files.arrow_source(path)
+            check_footer(source)
+            with pq.ParquetFile(source) as file:
                 self._found_in(path, file)
                 counts = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
         except (OSError, pa.ArrowException) as error:

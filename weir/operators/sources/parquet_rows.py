@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from weir.conditions import Range
+from weir.operators.sources.parquet_footer import check_footer
 from weir.operators.sources.parquet_groups import FileState, direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_int96 import Int96Unit
@@ -49,6 +50,7 @@ def open_parquet(
         OSError, pa.ArrowException: it cannot be read.
     """
     piece_bytes_max = _LOCAL_PIECE_BYTES_MAX if isinstance(source, str) else _PIECE_BYTES_MAX
+    check_footer(source)
     file = pq.ParquetFile(source)
     unit = unit_of(file)
     if unit is not None:
