@@ -33,6 +33,9 @@ import weir
 def rows(position):
     for number in range(position or 0, {ROWS}):
         while number >= {ROWS // 2} and not Path("release").exists():
+            if Path("wait").exists():
+                Path("hanging").touch()
+                Event().wait()
             yield None
         yield [{{"id": number, "server": f"server-{{number % {SERVERS}}}"}}], number + 1
 
@@ -221,3 +224,14 @@ def test_a_run_whose_function_hangs_is_closed_by_a_signal(run, folder, signals, 
     assert again.wait() == 0, again.lines
     assert not again.said("left running")
     check_all_once(folder)
+
+
+def test_a_source_that_waits_for_its_next_row_does_not_hold_up_the_end(run, folder):
+    (folder / "wait").touch()
+    command = run()
+    # What came before is delivered.
+    wait_for(lambda: len(delivered(folder)) == ROWS // 2, "half of the rows")
+    assert (folder / "hanging").exists()
+    command.send_signal(signal.SIGINT)
+    assert command.wait() == 3, command.lines
+    assert not command.said("did not stop in time")

@@ -229,6 +229,37 @@ def test_rows_come_once_over_restarts(tmp_path, seed):
     assert len(set(entries)) == len(entries) >= 60
 
 
+class Found(weir.Source):
+    """Splits that come one after the other; the first one waits for its second row for ever."""
+
+    def __init__(self, listed, waits):
+        self._listed, self._waits = listed, waits
+
+    def splits(self):
+        return list(self._listed)
+
+    def read(self, split, position):
+        if position is None:
+            yield [{"id": split}], 1
+        if split == 0 and position != 2:
+            yield [{"id": self._waits.get(timeout=PATIENCE_S)}], 2
+
+
+def test_splits_that_are_found_later_are_read_too():
+    listed, waits = [0, 1], queue.SimpleQueue()
+    run = Run(lambda: Found(listed, waits), discover_ms=5)
+    assert sorted(run.read(2)) == [0, 1]
+    # The list waits for the iterator, which is in the same thread; what came before does not.
+    listed.append(2)
+    waits.put(9)
+    assert sorted(run.read(4)) == [0, 1, 2, 9]
+    restored = run.stop()
+    listed.append(3)
+    again = Run(lambda: Found(listed, waits), restored, discover_ms=5)
+    assert again.read(1) == [3]
+    again.stop()
+
+
 def test_an_error_comes_after_the_rows_before_it():
     def breaks(position):
         yield from ((item, at) for item, at in singles(position, 40))
