@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 from collections import defaultdict
 from contextlib import closing
 
@@ -9,10 +10,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from experiments.chaos import ChaosSettings
+from experiments.cluster import FINAL_STATES
 from experiments.kafka_chaos import run_kafka_chaos
 from experiments.soak import rescale
 from services import jars
 from tests.kafka_topics import make_topics, read_committed
+from tests.weir.operators.kafka.late_requests import ADD_OFFSETS, END_TXN, OFFSET_COMMIT, LateRequests
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
@@ -76,3 +79,41 @@ def test_nothing_is_lost_or_doubled_while_brokers_and_processes_are_killed(tmp_p
     assert (result.lost, result.duplicated, result.out_of_order, result.wrong_counts) == (0, 0, 0, 0), (
         result.first_wrong
     )
+
+
+def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
+    kafka_broker, make_cluster, tmp_path, release
+):
+    """Each late request comes when a later transaction of the same id may be open; its own was ended long before."""
+    bootstrap, _, _, ports = kafka_broker
+    make_topics(bootstrap, "late", partitions=1)
+    rows, dice = 9_000, random.Random(26)
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"id": number}) + "\n" for number in range(rows)))
+    settings = {
+        "controlPlane.checkpoint_interval_ms": 300,
+        "controlPlane.checkpoint_pause_ms": 100,
+        "controlPlane.restart_attempts": 20,
+    }
+    cluster = make_cluster(settings=settings)
+    with LateRequests(*ports) as network:
+        parameters = {
+            "input": tmp_path / "rows.jsonl",
+            "rate": 300,
+            "bootstrap": f"127.0.0.1:{ports[0]}",
+            "target": "late",
+            "release": release,
+        }
+        cluster.start_control_plane("flow_kafka_late", parameters, exit_when_finished=False)
+        cluster.start_task_manager("first")
+        for number in range(8):
+            network.keep_next(dice.choice([END_TXN, END_TXN, OFFSET_COMMIT]))
+            network.wait_until_kept()
+            network.deliver_before(ADD_OFFSETS, skip=dice.randrange(1, 4))
+            cluster.wait_for(
+                lambda _, number=number: len(network.answers) > number, "the end of later transactions"
+            )
+        release.touch()
+        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
+    assert (status["state"], status["cause"]) == ("FINISHED", "")
+    found = read_committed(bootstrap, "late", lambda count: count >= rows)
+    assert [json.loads(value)["id"] for value in found[0]] == list(range(rows))

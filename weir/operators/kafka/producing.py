@@ -36,8 +36,9 @@ _ABORT_TIMEOUT_S = 3.0
 #: Records that the client holds until a broker has them.
 _QUEUED_KIB_MAX = 64 << 10
 #: What the client waits for before it sends a request again, at least (it takes up to 20 % off). It does so by itself
-#: where a connection broke, and tells nobody. Longer than its own 100 ms: see :attr:`RecordProducer.is_worn`.
-_BACKOFF_MS, _BACKOFF_SHARE = 250, 0.75
+#: where a connection broke, and tells nobody. Longer than its own 100 ms, so that few answers count as lost: see
+#: :attr:`RecordProducer.is_worn`. It is never more than the client's other setting, of which this is the default.
+_BACKOFF_MS, _BACKOFF_SHARE = 1_000, 0.75
 #: Keys go where Kafka's own producer puts them.
 _DEFAULTS = {
     "linger.ms": 5,
@@ -104,7 +105,8 @@ class RecordProducer:
         self._group_number = 0
         #: A request whose answer was lost may come to a broker later.
         self._may_have_asked_twice = False
-        backoff_ms = float(spec.properties.get("retry.backoff.ms", _BACKOFF_MS))
+        names = ("retry.backoff.ms", "retry.backoff.max.ms")
+        backoff_ms = min(float(spec.properties.get(name, _BACKOFF_MS)) for name in names)
         self._quick_s = backoff_ms * _BACKOFF_SHARE / 1_000
         self._encode: Encode | None = None
         if spec.coding is not None:

@@ -25,8 +25,8 @@ class LateRequests:
     def __init__(self, port, target_port):
         self._target = (HOST, target_port)
         self._lock = threading.Lock()
-        self._wanted = self._deliver_before = None
-        self._kept = None
+        self._wanted = self._kept = None
+        self._deliver_before = []
         self._is_kept = threading.Event()
         self._sockets = set()
         #: To what was handed over before another request.
@@ -57,10 +57,10 @@ class LateRequests:
             self._is_kept.clear()
             self._wanted = (kind, about, closes, hands_over)
 
-    def deliver_before(self, kind):
-        """Hand the kept request over before the next one of this kind."""
+    def deliver_before(self, kind, skip=0):
+        """Hand the kept request over before the next one of this kind, after ``skip`` others of it."""
         with self._lock:
-            self._deliver_before = kind
+            self._deliver_before = [kind] * (skip + 1)
 
     def wait_until_kept(self):
         """Return when the client has sent it."""
@@ -107,9 +107,10 @@ class LateRequests:
             request = head + _received(source, struct.unpack(">i", head)[0])
             kind = struct.unpack(">h", request[4:6])[0]
             with self._lock:
-                is_awaited, wanted = self._deliver_before == kind, self._wanted
+                is_awaited, wanted = kind in self._deliver_before, self._wanted
                 if is_awaited:
-                    self._deliver_before = None
+                    self._deliver_before.pop()
+                    is_awaited = not self._deliver_before
                 is_kept = wanted is not None and wanted[0] == kind and wanted[1] in request
                 if is_kept:
                     self._wanted, self._kept = None, request

@@ -122,10 +122,11 @@ def test_after_an_outage_the_mark_goes_to_another_group_whose_coordinator_answer
 @pytest.mark.parametrize(
     ("properties", "taken_s", "is_worn"),
     [
-        ({}, 0.1, False),
-        ({}, 0.2, True),
-        ({"retry.backoff.ms": 1_000}, 0.7, False),
-        ({"retry.backoff.ms": "1"}, 0.1, True),
+        ({}, 0.7, False),
+        ({}, 0.8, True),
+        ({"retry.backoff.ms": 200}, 0.1, False),
+        ({"retry.backoff.ms": "200"}, 0.2, True),
+        ({"retry.backoff.max.ms": 200}, 0.2, True),
     ],
 )
 @pytest.mark.parametrize("slow", ["send_offsets_to_transaction", "commit_transaction"])
