@@ -94,7 +94,7 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
         "controlPlane.checkpoint_pause_ms": 100,
         "controlPlane.restart_attempts": 20,
     }
-    cluster = make_cluster(settings=settings)
+    cluster = make_cluster(settings=settings, task_managers=1)
     with LateRequests(*ports) as network:
         parameters = {
             "input": tmp_path / "rows.jsonl",
