@@ -15,7 +15,13 @@ from experiments.kafka_chaos import run_kafka_chaos
 from experiments.soak import rescale
 from services import jars
 from tests.kafka_topics import make_topics, read_committed
-from tests.weir.operators.kafka.late_requests import ADD_OFFSETS, END_TXN, OFFSET_COMMIT, LateRequests
+from tests.weir.operators.kafka.late_requests import (
+    ADD_PARTITIONS,
+    END_TXN,
+    OFFSET_COMMIT,
+    PRODUCE,
+    LateRequests,
+)
 
 pytestmark = [pytest.mark.scenario, pytest.mark.service]
 
@@ -84,7 +90,7 @@ def test_nothing_is_lost_or_doubled_while_brokers_and_processes_are_killed(tmp_p
 def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
     kafka_broker, make_cluster, tmp_path, release
 ):
-    """Each late request comes when a later transaction of the same id may be open; its own was ended long before."""
+    """Each late request comes when a later transaction of the same id is open; its own was ended long before."""
     bootstrap, _, _, ports = kafka_broker
     make_topics(bootstrap, "late", partitions=1)
     rows, dice = 9_000, random.Random(26)
@@ -105,10 +111,13 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
         }
         cluster.start_control_plane("flow_kafka_late", parameters, exit_when_finished=False)
         cluster.start_task_manager("first")
-        for number in range(8):
-            network.keep_next(dice.choice([END_TXN, END_TXN, OFFSET_COMMIT]))
+        for number in range(6):
+            kind = dice.choice([END_TXN, END_TXN, OFFSET_COMMIT])
+            network.keep_next(kind)
             network.wait_until_kept()
-            network.deliver_before(ADD_OFFSETS, skip=dice.randrange(1, 4))
+            # Among the rows of the id's next transaction, or between its mark and its end.
+            rows_first = [ADD_PARTITIONS, *[PRODUCE] * dice.randrange(2, 9)]
+            network.deliver_before(*(rows_first if kind == END_TXN else [END_TXN, OFFSET_COMMIT, END_TXN]))
             cluster.wait_for(
                 lambda _, number=number: len(network.answers) > number, "the end of later transactions"
             )

@@ -4,6 +4,7 @@ As a network does that loses a connection with a packet under way: the client as
 """
 
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -12,6 +13,8 @@ from services.kafka import HOST
 
 PRODUCE, INIT_PRODUCER_ID, ADD_PARTITIONS, ADD_OFFSETS, END_TXN, OFFSET_COMMIT = 0, 22, 24, 25, 26, 28
 _TIMEOUT_S = 60.0
+#: A transactional id, as sinks name them.
+_ID = re.compile(rb"weir/[^\0]*?/[0-9a-f]{8}/\d")
 
 
 class LateRequests:
@@ -57,10 +60,13 @@ class LateRequests:
             self._is_kept.clear()
             self._wanted = (kind, about, closes, hands_over)
 
-    def deliver_before(self, kind, skip=0):
-        """Hand the kept request over before the next one of this kind, after ``skip`` others of it."""
+    def deliver_before(self, *kinds):
+        """Hand the kept request over before the last of these, when the others have passed in this order.
+
+        Only requests of the same transactional id count.
+        """
         with self._lock:
-            self._deliver_before = [kind] * (skip + 1)
+            self._deliver_before = list(reversed(kinds))
 
     def wait_until_kept(self):
         """Return when the client has sent it."""
@@ -107,7 +113,8 @@ class LateRequests:
             request = head + _received(source, struct.unpack(">i", head)[0])
             kind = struct.unpack(">h", request[4:6])[0]
             with self._lock:
-                is_awaited, wanted = kind in self._deliver_before, self._wanted
+                is_awaited, wanted = self._deliver_before[-1:] == [kind], self._wanted
+                is_awaited = is_awaited and _ID.search(self._kept)[0] in request
                 if is_awaited:
                     self._deliver_before.pop()
                     is_awaited = not self._deliver_before
