@@ -14,6 +14,7 @@ import polars as pl
 from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from benchmarks.sustained import at_a_rate_that_lasts, check_quick
 
 #: Kernels run for the first time, caches fill.
 _WARM_UP_MS = 4_000
@@ -51,7 +52,16 @@ def run(options: LagOptions, report: Callable[[str, float], None]) -> BenchmarkR
     for number in range(1, options.repeat + 1):
         label = f"run {number} of {options.repeat}: {options.rate:g} events/s for {options.duration_s:g} s"
         with tempfile.TemporaryDirectory(prefix="weir-lag-") as directory:
-            runs.append(_one_run(options, source, events, Path(directory), label, report))
+            figures = at_a_rate_that_lasts(
+                options.rate,
+                lambda _, place=Path(directory), label=label: _one_run(  # type: ignore[misc]
+                    options, source, events, place, label, report
+                ),
+                report,
+                # The lag at another rate is another figure.
+                rates_max=1,
+            )
+            runs.append(figures)
     config = {
         "job": "benchmarks.watermark_lag_job",
         "rate": options.rate,
@@ -95,6 +105,7 @@ def _one_run(
         ]
     )
     p50_ms, p99_ms, max_ms = np.percentile(lags_ms, [50, 99, 100]).tolist()
+    check_quick({"events": len(lags_ms), "p50_ms": p50_ms})
     return {"p50_ms": p50_ms, "p99_ms": p99_ms, "max_ms": max_ms, **engine.figures()}
 
 
