@@ -224,7 +224,7 @@ class StrictDecoder:
                 try:
                     field = converter(field)
                 except BadLineError as error:
-                    raise BadLineError(f"field {name} {error}") from None
+                    raise BadLineError(self._first_reason(value) or f"field {name} {error}") from None
             row[name] = field
         for keys, name in self._required:
             inner: Any = row
@@ -268,20 +268,49 @@ class StrictDecoder:
     def _wrong_type(self, raw: bytes) -> str:
         """Which field of a line is not what pyarrow takes for its type."""
         whole = orjson.loads(raw)
-        for field, keys, path in zip(self._schema, self._paths, self._given, strict=True):
-            value: Any = whole
-            for key in keys:
-                value = value.get(key) if isinstance(value, dict) else None
-            if value is None or value_converter(field.type) is not None:
-                continue
-            alone = StrictDecoder(pa.schema([field.with_name("it")]), [], self._line_bytes_max)
-            if alone._bulk(orjson.dumps({"it": value}) + b"\n") is None:
-                return f"field {path_text(path)} {wrong_type(str(value), field.type)}"
+        reason = self._first_reason(whole)
+        if reason:
+            return reason
         # An object on the way to a column is none.
         for name in self._exotic:
             if whole.get(name) is not None:
                 return f"field {name} is not of type {self._tree.field(name).type}"
         return "a field does not have the type of the schema"
+
+    def _first_reason(self, whole: dict[str, Any]) -> str:
+        """Of a parsed line the first value that is wrong, and why; empty: none of those that are wanted is."""
+        for field, keys, path in zip(self._schema, self._paths, self._given, strict=True):
+            value: Any = whole
+            for key in keys:
+                value = value.get(key) if isinstance(value, dict) else None
+            reason = self._reason(path_text(path), value, field.type)
+            if reason:
+                return reason
+        return ""
+
+    def _reason(self, name: str, value: Any, data_type: pa.DataType) -> str:
+        """What is wrong with a value, by the innermost part of it that is; empty: nothing."""
+        if value is None:
+            return ""
+        parts: list[tuple[str, Any, pa.DataType]] = []
+        if pa.types.is_struct(data_type) and isinstance(value, dict):
+            parts = [(f"{name}.{field.name}", value.get(field.name), field.type) for field in data_type]
+        elif pa.types.is_list(data_type) and isinstance(value, list):
+            parts = [(name, item, data_type.value_type) for item in value]
+        for part in parts:
+            reason = self._reason(*part)
+            if reason:
+                return reason
+        converter = value_converter(data_type)
+        if converter is not None:
+            try:
+                converter(value)
+            except BadLineError as error:
+                return f"field {name} {error}"
+            return ""
+        alone = StrictDecoder(pa.schema([pa.field("it", data_type)]), [], self._line_bytes_max)
+        is_right = alone._bulk(orjson.dumps({"it": value}) + b"\n") is not None
+        return "" if is_right else f"field {name} {wrong_type(str(value), data_type)}"
 
     def _rows(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         arrays = [pa.array([row[field.name] for row in rows], type=field.type) for field in self._tree]

@@ -37,7 +37,7 @@ LINES = [
 BAD = [
     (b'{"id": 7, "commits": {}}', "field commits must be a list, not an object"),
     (b'{"id": 8, "commits": [5]}', "field commits must be a struct, not an integer"),
-    (b'{"id": 9, "pair": [1, "2"]}', "field pair must be int32, not a string"),
+    (b'{"id": 9, "pair": [1, "2"]}', "field pair[1] must be int32, not a string"),
     (b'{"id": 10, "grid": [7]}', "field grid[0] must be a list, not an integer"),
     (b'{"id": 11, "commits": [{"author": {"name": "x", "name": "y"}}]}', "field name occurs twice"),
     (b'{"id": 12, "pair": [1, 2,]}', "not valid JSON: trailing comma is not allowed"),
