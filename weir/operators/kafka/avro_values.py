@@ -21,6 +21,7 @@ import pyarrow as pa
 from weir.avro_fields import AvroFields, misfit, time_of
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, at, column_of
 from weir.operators.kafka.registry import RegisteredSchema
+from weir.time_digits import more_digits
 
 _SYNC = b"weir-avro-blocks"
 _MARK = "weir_mark"
@@ -183,7 +184,7 @@ def in_unit(
             try:
                 kept.append(value.cast(field.type))
             except pa.ArrowInvalid:
-                bad.setdefault(number, f"field {field.name}: {value} of type {time} is no {field.type}")
+                bad.setdefault(number, f"field {field.name} {more_digits(str(value), field.type)}")
                 kept.append(None)
         return pa.array([None if value is None else value.as_py() for value in kept], field.type)
 

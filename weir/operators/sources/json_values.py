@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
+from weir.time_digits import more_digits
+
 _INTEGER_RANGES = {
     pa.int8(): (-(2**7), 2**7 - 1),
     pa.int16(): (-(2**15), 2**15 - 1),
@@ -57,7 +59,7 @@ def wrong_type(text: str, data_type: pa.DataType) -> str:
     if pa_types.is_timestamp(data_type):
         found = re.search(r":\d\d\.(\d+)", text)
         if found and len(found[1]) > _FRACTION_DIGITS[data_type.unit]:
-            return f"has more digits than {data_type.unit}: {text[:40]!r}; declare it finer"
+            return more_digits(text, data_type)
     return f"is not of type {data_type}"
 
 

@@ -10,9 +10,11 @@ import numpy as np
 import orjson
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from weir.operators.sources.source import Rows
 from weir.python_rows import rows_batch
+from weir.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
 from weir.utf8 import row_json, wrong_texts
 
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -49,7 +51,7 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
     nullable = pa.schema([field.with_nullable(True) for field in schema])
     bad: dict[int, str] = {}
     if isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch):
-        batch = _of_table(rows, nullable)
+        batch, bad = _of_table(rows, nullable)
     elif isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
         batch, bad = _of_dicts(rows, nullable)
     else:
@@ -59,7 +61,7 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
         if column.null_count:
             for number in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
                 bad.setdefault(number, f"field {name} is null")
-    if not isinstance(rows, Sequence):
+    if isinstance(rows, pl.DataFrame | pa.Table | pa.RecordBatch):
         for number, name in wrong_texts(batch).items():
             bad.setdefault(number, f"field {name} is not UTF-8")
     good = np.ones(batch.num_rows, dtype=np.bool_)
@@ -71,28 +73,57 @@ def checked_rows(rows: Rows, schema: pa.Schema, required: Sequence[str]) -> Chec
     )
 
 
-def _of_table(rows: pl.DataFrame | pa.Table | pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _of_table(
+    rows: pl.DataFrame | pa.Table | pa.RecordBatch, schema: pa.Schema
+) -> tuple[pa.RecordBatch, dict[int, str]]:
+    """All rows, and why some are bad: times have more digits than their column."""
     table = rows.to_arrow() if isinstance(rows, pl.DataFrame) else rows
     missing = [name for name in schema.names if name not in table.schema.names]
     if missing:
         raise TypeError(f"the rows have no column {missing[0]!r}, only {', '.join(table.schema.names)}")
     if isinstance(table, pa.RecordBatch):
         table = pa.Table.from_batches([table])
+    bad: dict[int, str] = {}
     try:
-        table = table.select(schema.names).cast(schema)
+        table = table.select(schema.names)
+        try:
+            table = table.cast(schema)
+        except pa.ArrowInvalid:
+            table, bad = _without_lost_digits(table, schema)
     except _WRONG_VALUE as error:
         raise TypeError(f"the rows do not fit the source's schema: {error}") from error
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
         # Texts of a batch have 32-bit offsets.
         raise TypeError("a column of the rows has more than 2 GiB of text; yield fewer rows at a time")
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+    return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)), bad
+
+
+def _without_lost_digits(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int, str]]:
+    """The table with nulls in place of times that have more digits than their column, and which rows these are.
+
+    Raises:
+        pa.ArrowInvalid: it does not fit otherwise.
+    """
+    bad: dict[int, str] = {}
+    columns = []
+    for field, column in zip(schema, table.combine_chunks().columns, strict=True):
+        chunk = column.combine_chunks()
+        lost = lost_digits(chunk, field.type, field.name) if differ_in_units(chunk.type, field.type) else {}
+        if lost:
+            kept = np.ones(len(chunk), dtype=np.bool_)
+            kept[list(lost)] = False
+            chunk = pc.if_else(pa.array(kept), chunk, pa.scalar(None, chunk.type))
+            bad = lost | bad
+        columns.append(chunk.cast(field.type))
+    return pa.Table.from_arrays(columns, schema=schema), bad
 
 
 def _of_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.RecordBatch, dict[int, str]]:
     """All rows; those that do not fit are null, and told with the reason."""
     try:
-        return rows_batch(rows, schema), {}
+        batch = rows_batch(rows, schema)
+        return batch, _lost_digits(rows, schema)
     except (*_WRONG_VALUE, AttributeError):
         pass
     bad: dict[int, str] = {}
@@ -105,12 +136,23 @@ def _of_dicts(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> tuple[pa.
     return pa.RecordBatch.from_pylist(kept, schema=schema), bad
 
 
+def _lost_digits(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> dict[int, str]:
+    bad: dict[int, str] = {}
+    for field in schema:
+        if finer(field.type) != field.type:
+            bad = lost_digits_of([row.get(field.name) for row in rows], field.type, field.name) | bad
+    return bad
+
+
 def _what_is_wrong(row: object, schema: pa.Schema) -> str:
     if not isinstance(row, Mapping):
         return f"it is {type(row).__name__}, not a dict"
     for field in schema:
         try:
             rows_batch([row], pa.schema([field]))
+            lost = _lost_digits([row], pa.schema([field]))
+            if lost:
+                return lost[0]
         except _WRONG_VALUE as error:
             # The cause has the reason without the name of the column.
             return f"field {field.name}: {str(error.__cause__ or error).splitlines()[0]}"

@@ -89,3 +89,16 @@ def test_what_has_no_form_is_told():
         pytest.raises(InputError, match=r"column x of type .* has no form in Avro"),
     ):
         ValueEncoder(weir.Avro(registry=registry.url), "t", "sink s").encode(rows)
+
+
+def test_times_with_more_digits_than_their_column_are_told():
+    fields = [{"name": "at", "type": {"type": "long", "logicalType": "local-timestamp-micros"}}]
+    value = weir.Avro(schema={"type": "record", "name": "R", "fields": fields})
+    times = [AT, AT.replace(microsecond=123_456), AT]
+    rows = pa.RecordBatch.from_pylist(
+        [{"at": at} for at in times], schema=pa.schema({"at": pa.timestamp("us")})
+    )
+    values = ValueEncoder(value, "t", "sink s").encode(rows)
+    good, bad = decode(value, values, {"at": pl.Datetime("ms")})
+    assert good == [{"at": AT}, {"at": AT}]
+    assert bad == {1: "field at has more digits than ms: '2024-02-29 12:30:15.123456'; declare it finer"}

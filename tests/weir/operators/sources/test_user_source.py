@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import random
 
@@ -386,3 +387,38 @@ def test_a_position_that_the_source_goes_on_changing_stays_in_a_snapshot():
     second = Run(spec(Moving), restored=first.stop()).read(2, rows_max=5)
     third = Run(spec(Moving), restored=second.stop()).read()
     assert first.ids + second.ids + third.ids == list(range(40))
+
+
+US = datetime.datetime(2026, 1, 1, 0, 0, 0, 123456)
+MS = datetime.datetime(2026, 1, 1, 0, 0, 0, 123000)
+#: Declared type, a value with more digits and one without, and the path of the time.
+TIMES = [
+    (pl.Datetime("ms"), US, MS, "at"),
+    (pl.List(pl.Datetime("ms")), [MS, US], [MS], "at"),
+    (pl.Struct({"when": pl.Datetime("ms")}), {"when": US}, {"when": MS}, "at.when"),
+    (pl.Duration("ms"), US - MS, MS - MS, "at"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "long", "short", "path"), TIMES)
+@pytest.mark.parametrize("form", ["dicts", "polars", "arrow"])
+def test_times_with_more_digits_than_their_column(dtype, long, short, path, form):
+    values = [short, None, long, short, short]
+    rows = [{"at": value} for value in values]
+    if form == "polars":
+        rows = pl.DataFrame({"at": values})
+    elif form == "arrow":
+        rows = pa.table({"at": pa.array(values)})
+
+    def read(position):
+        if position is None:
+            yield rows, 1
+
+    flow = weir.Dataflow("digits")
+    source = weir.UserSource(read, schema={"at": weir.Nullable(dtype)})
+    flow.source("rows", source).sink("out", weir.Blackhole())
+    result = weir.run(flow, collect="rows")
+    assert [row["at"] for row in result["rows"]] == [short, None, short, short]
+    (letter,) = result.dead_letters
+    assert letter.position == 2
+    assert letter.reason.startswith(f"field {path} has more digits than ms: ")
