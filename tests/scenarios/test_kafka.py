@@ -126,3 +126,34 @@ def test_a_network_that_hands_requests_over_late_loses_and_doubles_nothing(
     assert (status["state"], status["cause"]) == ("FINISHED", "")
     found = read_committed(bootstrap, "late", lambda count: count >= rows)
     assert [json.loads(value)["id"] for value in found[0]] == list(range(rows))
+
+
+def test_topics_without_a_row_since_a_savepoint_are_idle_and_the_last_rows_of_a_join_are_told(
+    kafka_bootstrap, make_cluster, tmp_path
+):
+    """Each time the job is stopped before its sources are idle, and no row comes after the start."""
+    make_topics(kafka_bootstrap, "join-left", "join-right")
+    producer = Producer({"bootstrap.servers": kafka_bootstrap})
+    parameters = {"bootstrap": kafka_bootstrap, "output": tmp_path / "out"}
+    settings = {"controlPlane.checkpoint_interval_ms": 300, "controlPlane.checkpoint_pause_ms": 100}
+
+    def told():
+        parts = sorted((tmp_path / "out").glob("part-*"))
+        return [json.loads(line)["id"] for part in parts for line in part.read_text().splitlines()]
+
+    arguments = []
+    for number in range(3):
+        cluster = make_cluster(settings=settings, task_managers=1)
+        cluster.start_control_plane("flow_kafka_join", parameters, arguments=arguments)
+        cluster.start_task_manager("first")
+        cluster.wait_for(lambda _, number=number: told() == list(range(number)), "the rows of the last time")
+        # In turn: where both are idle, the later one would make the earlier one late.
+        for read, (side, at) in enumerate((("left", 1_000), ("right", 10_000)), 2 * number + 1):
+            row = {"id": number if side == "left" else -1, "at": 20_000 * (number + 1) + at}
+            producer.produce(f"join-{side}", json.dumps(row), partition=number)
+            assert producer.flush(30) == 0
+            cluster.wait_for(lambda status, read=read: status["totals"]["events_in"] >= read, "the row")
+        savepoint = cluster.directory / "savepoints" / "last"
+        assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
+        cluster.wait_ended()
+        arguments = ["--from-savepoint", str(savepoint)]
