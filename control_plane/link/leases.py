@@ -17,6 +17,9 @@ from weir.types import is_wildcard
 
 log = logging.getLogger("control_plane")
 
+#: Why a lease has ended, where a process has died.
+GONE, REPLACED = "nothing listens at its address", "another process registered at its address"
+DEATHS = (GONE, REPLACED)
 #: The timers come more often; so a shorter time without them is no pause.
 _PAUSE_MS_MIN = 500
 
@@ -88,7 +91,7 @@ class Leases:
         old, clients[request.address] = clients.get(request.address), client
         if registration.replaced is not None:
             self._left(registration.replaced.name)
-            self._lost(registration.replaced, "another process registered at its address")
+            self._lost(registration.replaced, REPLACED)
         if old is not None:
             self._background.spawn(old.close())
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
@@ -148,7 +151,7 @@ class Leases:
                 self._task_managers.membership.deregister(member.address, member.incarnation_id)
                 self._left(name)
                 self._forget(member)
-                self._lost(member, "nothing listens at its address")
+                self._lost(member, GONE)
 
     @property
     def _now_ms(self) -> int:

@@ -35,6 +35,9 @@ class RestartPolicy:
     broken network must not end a job, however long it lasts. It ends with a stable period too, and only if a checkpoint
     was complete in it: a job that runs for a moment each time, as on a full disk, waits longer and longer.
 
+    A process that dies is no outage if it does so again and again: what a task manager reads there ends it. So failures
+    by deaths, without a complete checkpoint in between, are limited like others.
+
     Rows do not count either where they are put aside: the share of dead letters is what bounds them. Progress since the
     last restart, a complete checkpoint, is asked for, so that this comes to an end.
     """
@@ -60,6 +63,9 @@ class RestartPolicy:
         self._outages = 0
         self._running_since_ms: int | None = None
         self._has_progressed = False
+        #: Failures since the last complete checkpoint in which a process died.
+        self._deaths = 0
+        self._has_died = False
 
     @property
     def is_allowed(self) -> bool:
@@ -79,6 +85,11 @@ class RestartPolicy:
     def progressed(self) -> None:
         """A checkpoint is complete."""
         self._has_progressed = True
+        self._deaths = 0
+
+    def died(self) -> None:
+        """The process of a task manager has ended without a word; several that end together are one failure."""
+        self._has_died = True
 
     def decide(
         self, now_ms: int, cause: str, kind: FailureKind = FailureKind.OTHER, *, is_isolated: bool = False
@@ -101,6 +112,14 @@ class RestartPolicy:
             )
         if is_isolated and kind is FailureKind.ROWS and self._has_progressed:
             return RestartAfter(0, max(self._in_a_row, 1))
+        self._deaths += self._has_died
+        self._has_died = False
+        if self._deaths > self._attempts:
+            return GiveUp(
+                f"{cause}; given up after {self._deaths} deaths of task managers without a complete checkpoint in "
+                "between: what they read there, or a function of the job, ends the process (their logs may say more; "
+                "restart_attempts)"
+            )
         if kind is FailureKind.OUTAGE:
             self._outages += 1
             return RestartAfter(self._delay(self._outages), self._outages)

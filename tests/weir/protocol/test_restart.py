@@ -33,6 +33,24 @@ def test_time_that_the_job_did_not_run_is_not_stable():
     assert isinstance(policy.decide(99_000, "it never ran again"), GiveUp)
 
 
+def test_deaths_without_a_checkpoint_in_between_are_no_outage():
+    """One damaged file ended nine task managers in a minute, and the job went on."""
+    policy = RestartPolicy(attempts=3, delay_ms=100, delay_ms_max=500, stable_ms=1000)
+    for _ in range(3):
+        policy.died()
+        assert isinstance(policy.decide(0, "a channel broke", FailureKind.OUTAGE), RestartAfter)
+    policy.progressed()
+    for _ in range(3):
+        policy.died()
+        assert isinstance(policy.decide(0, "a channel broke", FailureKind.OUTAGE), RestartAfter)
+    policy.died()
+    last = policy.decide(0, "a channel broke", FailureKind.OUTAGE)
+    assert isinstance(last, GiveUp)
+    assert last.reason.startswith(
+        "a channel broke; given up after 4 deaths of task managers without a complete ch"
+    )
+
+
 def test_no_attempts_means_no_restart():
     policy = RestartPolicy(0, 100, 500, 1000)
     assert not policy.is_allowed

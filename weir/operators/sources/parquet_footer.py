@@ -1,8 +1,8 @@
 """What pyarrow does not check in the metadata of a Parquet file before it ends the process (abort) over it.
 
-Its accessors of column chunks cannot raise: an unknown codec, a type that is not the schema's, or a histogram of
-another length ends the process. Metadata are Thrift in the compact protocol; numbers of fields are those of
-parquet.thrift in the Parquet format 2.11.
+Its accessors of column chunks cannot raise: an unknown codec, a type that is not the schema's, a least value or a
+histogram of another length ends the process. Metadata are Thrift in the compact protocol; numbers of fields are those
+of parquet.thrift in the Parquet format 2.11.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ _END_BYTES = 8
 _TAIL_BYTES = 64 << 10
 #: UNCOMPRESSED to LZ4_RAW.
 _CODECS = range(8)
+#: Bytes of a value, by physical type: BOOLEAN, INT32, INT64, INT96, FLOAT, DOUBLE.
+_WIDTHS = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
+#: Fields of statistics, the deprecated ones first.
+_LEAST_AND_GREATEST = (1, 2, 5, 6)
 _REQUIRED, _OPTIONAL, _REPEATED = range(3)
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 
@@ -84,6 +88,9 @@ def _check(file: dict[int, Any]) -> None:
                 raise ValueError(f"a column chunk has type {column[1]}, the schema {leaf.type}")
             if column[4] not in _CODECS:
                 raise ValueError(f"a column chunk has the unknown codec {column[4]}")
+            width, statistics = _WIDTHS.get(leaf.type, 0), column.get(12, {})
+            if any(field in statistics and len(statistics[field]) < width for field in _LEAST_AND_GREATEST):
+                raise ValueError("a least or greatest value has another length")
             sizes = column.get(16, {})
             for field, highest in ((2, leaf.repetition), (3, leaf.definition)):
                 if len(sizes.get(field, ())) not in (0, highest + 1):
@@ -110,7 +117,7 @@ def _leaves(elements: Iterator[dict[int, Any]]) -> Iterator[_Leaf]:
 
 
 class _Compact:
-    """Reads Thrift values: a struct as a dict by field number, a list or set as a list, a map not at all."""
+    """Reads Thrift values: a struct as a dict by field number, a list or set as a list, and numbers that nobody looks at as None."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -126,14 +133,15 @@ class _Compact:
             if kind == _STOP:
                 return fields
             number = number + (head >> 4) if head >> 4 else self._signed()
-            fields[number] = kind == _TRUE if kind in (_TRUE, _FALSE) else self._value(kind)
+            fields[number] = None if kind in (_TRUE, _FALSE) else self._value(kind)
 
     def _value(self, kind: int) -> Any:
-        if kind in (_I32, _I64, _I16):
-            return self._signed()
+        if kind in (_I16, _I32, _I64):
+            number = self._signed()
+            # A reader takes a field of another type than the declared one for absent; all that is looked at is i32.
+            return number if kind == _I32 else None
         if kind == _BINARY:
-            size = self._unsigned()
-            return self._skip(size)
+            return self._bytes(self._unsigned())
         if kind == _STRUCT:
             return self.struct()
         if kind in (_LIST, _SET):
@@ -143,17 +151,16 @@ class _Compact:
             if size > len(self._data):
                 raise ValueError("a list is longer than the metadata")
             return [self._value(head & 15) for _ in range(size)]
-        if kind in (_BYTE, _TRUE, _FALSE):
-            return self._skip(1)
-        if kind == _DOUBLE:
-            return self._skip(8)
+        if kind in (_BYTE, _TRUE, _FALSE, _DOUBLE):
+            self._bytes(8 if kind == _DOUBLE else 1)
+            return None
         raise ValueError(f"a value of type {kind}")
 
-    def _skip(self, size: int) -> None:
-        """What nobody looks at."""
+    def _bytes(self, size: int) -> memoryview:
         if size > len(self._data) - self._at:
             raise ValueError("the metadata end early")
         self._at += size
+        return self._data[self._at - size : self._at]
 
     def _unsigned(self) -> int:
         data, shift, value = self._data, 0, 0
