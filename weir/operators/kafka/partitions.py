@@ -47,6 +47,7 @@ _WRONG = {
     KafkaError._UNKNOWN_TOPIC: "it is gone; create it again, or take it out of the source",
     KafkaError._UNKNOWN_PARTITION: "it is gone; start without the checkpoint, which names it",
 }
+_GONE = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 #: What brokers say to who commits positions of a group that has members.
 _NOT_ALONE = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 
@@ -320,6 +321,9 @@ class KafkaPartitions:
 
     def _note_failure(self, partition: Partition, error: KafkaError) -> None:
         name = f"source {self._step}: {partition[0]}[{partition[1]}]"
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and _GONE.str() in error.str():
+            # It was deleted before its first offset was known.
+            error = _GONE
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             mend = ", or correct start" if isinstance(self._spec.start, tuple) else ""
             raise InputError(

@@ -51,6 +51,15 @@ def partitions():
     found.close()
 
 
+def test_a_topic_that_was_deleted_before_its_first_offset_was_known_is_gone(partitions):
+    text = "failed to query logical offset: Broker: Unknown topic or partition (broker 1)"
+    with pytest.raises(InputError, match=r"source s: t\[0\]: it is gone; create it again") as told:
+        partitions._note_failure(("t", 0), KafkaError(KafkaError._AUTO_OFFSET_RESET, text))
+    assert told.value.failure_kind is OUTAGE
+    with pytest.raises(InputError, match="does not have the offset at which to go on"):
+        partitions._note_failure(("t", 0), KafkaError(KafkaError._AUTO_OFFSET_RESET, "fetch failed"))
+
+
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize(("name", "value"), [("linger", 5), ("acks", 0), ("compression.type", "gzop")])
 def test_a_property_that_is_wrong_ends_the_job_and_is_no_outage(delivery, name, value):
