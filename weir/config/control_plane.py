@@ -130,7 +130,8 @@ class ControlPlaneConfig(Section):
     restart_attempts: int = setting(
         10,
         "Restarts from the latest checkpoint without a stable period in between, then the job fails; 0: no restart. "
-        "Lost task managers and connections, and full disks, are not counted.",
+        "Lost task managers and connections, and full disks, are not counted, but processes that die one after the "
+        "other without a complete checkpoint in between.",
         "restarts",
         ge=0,
         le=1_000_000,

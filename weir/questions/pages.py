@@ -7,6 +7,7 @@ paths of the demos of a state store of Kafka Streams, for those who come from th
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, unquote_to_bytes
@@ -20,6 +21,8 @@ from weir.questions.asking import Asking
 from weir.questions.guard import Admission
 from weir.questions.joined_writes import Done, Response
 from weir.questions.methods import READING, wrong_method
+
+log = logging.getLogger(__name__)
 
 _Answer = TypeVar("_Answer")
 #: Until then nobody looks whether the caller is still there.
@@ -39,6 +42,8 @@ _STORE_PATHS = {
 }
 #: What one answer of theirs has at most; a page is cut by rows or by bytes, so that these are 64 MiB.
 _STORE_ROWS_MAX, _STORE_PAGES_MAX = 100_000, (64 << 20) // PAGE_BYTES_MAX
+#: The number of entries of a store that is not counted, as there.
+NOT_COUNTED = -1
 _HOSTS_MAX = 64
 _JSON_HEADER = (b"content-type", b"application/json")
 
@@ -148,6 +153,10 @@ class StatePages:
             return status, found
         if what == "approximateNumEntries":
             status, answer = await self._asking.ask(parse_question(step, state, None, {"count": "true"}))
+            if status == 400:
+                # The question itself is right: the store does not count.
+                log.warning("approximateNumEntries is -1: %s", answer["error"])
+                return 200, {"key": what, "value": NOT_COUNTED}
             return status, {"key": what, "value": answer["count"]} if status == 200 else answer
         asked = {"limit": str(PAGE_ROWS_MAX)}
         if what in ("range", "reverseRange"):

@@ -117,7 +117,7 @@ def _leaves(elements: Iterator[dict[int, Any]]) -> Iterator[_Leaf]:
 
 
 class _Compact:
-    """Reads Thrift values: a struct as a dict by field number, a list or set as a list, and numbers that nobody looks at as None."""
+    """Reads Thrift values: a struct as a dict by field number, a list or set as a list, what nobody needs as None."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
