@@ -60,7 +60,7 @@ class CheckedStore:
     def __init__(self, world: World, store: SimulatedStore, generation: Callable[[], int]) -> None:
         self._world, self._store, self._generation = world, store, generation
         self.location = store.location
-        self.latest, self.read_manifest = store.latest, store.read_manifest
+        self.latest, self.newest_id, self.read_manifest = store.latest, store.newest_id, store.read_manifest
         self.expire, self.remove = store.expire, store.remove
 
     def copy_savepoint(self, manifest: Manifest, uri: str) -> str:

@@ -92,6 +92,10 @@ class SimulatedStore:
         """The newest checkpoint."""
         return self._manifests[max(self._manifests)] if self._manifests else None
 
+    def newest_id(self) -> int:
+        """The highest number of a checkpoint; 0: there is none."""
+        return max((manifest.checkpoint_id for manifest in self._manifests.values()), default=0)
+
     def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
         """Note that there is one.
 
