@@ -1,0 +1,12 @@
+"""Windows say the same over several splits, with restarts, savepoints and other parallelism: as plain Python says."""
+
+import pytest
+
+from benchmarks.law.steps import case_of, difference
+from benchmarks.law.window_steps import SURE
+
+
+@pytest.mark.parametrize("step", SURE, ids=[step.name for step in SURE])
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_step_says_what_plain_python_says(step, seed):
+    assert difference(step, case_of(step, seed, 60)) is None
