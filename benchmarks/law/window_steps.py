@@ -216,7 +216,7 @@ def _plain() -> Iterator[Step]:
         yield Step(f"late rows of {name}", _build_late(window), _late(assign=assign))
         lately = _late(assign=assign, lateness_ms=LATENESS_MS)
         yield Step(f"rows of {name} beyond lateness", _build_late(window, **late), lately)
-        early = {"early": weir.every(f"{EARLY_MS}ms", time="event")}
+        early: dict[str, Any] = {"early": weir.every(f"{EARLY_MS}ms", time="event")}
         told = model(assign=assign, early_ms=EARLY_MS)
         yield Step(f"{name}, early", build(window, **early), told, several="last")
         told = model(assign=assign, early_ms=EARLY_MS, lateness_ms=LATENESS_MS)
@@ -235,7 +235,8 @@ def _plain() -> Iterator[Step]:
 
 
 def _updated() -> Iterator[Step]:
-    window, early = weir.tumbling(SIZE_MS), {"early": weir.every(f"{EARLY_MS}ms", time="event")}
+    window = weir.tumbling(SIZE_MS)
+    early: dict[str, Any] = {"early": weir.every(f"{EARLY_MS}ms", time="event")}
     late: dict[str, Any] = {"allowed_lateness": LATENESS_MS}
     for results in ("changelog", "discarding"):
         more: dict[str, Any] = {"results": results}
@@ -257,7 +258,7 @@ def _updated() -> Iterator[Step]:
     for results in ("accumulating", "changelog", "discarding"):
         more = {"results": results}
         told = model(assign=tumbling, early_rows=3, lateness_ms=LATENESS_MS, **more)
-        every = {"early": weir.every(rows=3)}
+        every: dict[str, Any] = {"early": weir.every(rows=3)}
         yield Step(f"each third row, {results}", build(window, **every, **late, **more), told, several=None)
     told = model(assign=tumbling, early_where=_flushes)
     every = {"early": weir.every(where=pl.col("v") % 5 == 0)}

@@ -90,7 +90,7 @@ class _GoesOnWhileLeaving(OwnerMachine):
 class _ParksNothing(Ownership):
     """Processes rows of groups that it does not own."""
 
-    def admit(self, rows: InputRows) -> pa.RecordBatch | None:
+    def admit(self, rows: InputRows, shown_ms: int) -> pa.RecordBatch | None:
         """All rows."""
         return rows.batch
 
