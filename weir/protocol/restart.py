@@ -85,7 +85,7 @@ class RestartPolicy:
     def progressed(self) -> None:
         """A checkpoint is complete."""
         self._has_progressed = True
-        self._deaths = 0
+        self._deaths, self._has_died = 0, False
 
     def died(self) -> None:
         """The process of a task manager has ended without a word; several that end together are one failure."""

@@ -73,17 +73,17 @@ class EarlySessionOperator(SessionAggregateOperator):
             self._times_told.plan(self._clock.now_us())
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
-        """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
+        """Fire, and tell what is not complete where the watermark comes to the next multiple of the interval."""
         table = self.table
         table.look()
         # A key group that comes from a checkpoint or from another subtask knows how far it was told: its place, which
         # is behind by the lateness.
         told_ms = np.where(table.places_ms == NOTHING_MS, NOTHING_MS, table.places_ms + self._lateness_ms)
         before_ms = np.maximum(told_ms, self._watermark_ms)
+        for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
+            yield from super().on_watermark(moment_ms)
+            yield from self._tell_early(groups)
         yield from super().on_watermark(time_ms)
-        passed = np.flatnonzero(self._times_told.passed(before_ms, self._watermark_ms))
-        if len(passed):
-            yield from self._tell_early(passed)
 
     def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
         """What open sessions of these key groups (None: of all) have, if it is more than was told."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
@@ -42,9 +44,21 @@ class EarlyTimes:
             return watermark_ms
         return (watermark_ms // interval_ms + 1) * interval_ms
 
-    def passed(self, before_ms: np.ndarray, watermark_ms: int) -> np.ndarray:
-        """Of each key group whether to tell because its watermark has come from a time (int64) to another; bool."""
+    def moments(self, before_ms: np.ndarray, watermark_ms: int) -> Iterator[tuple[int, np.ndarray]]:
+        """When to tell because watermarks have come from some times to another, and of which key groups.
+
+        A watermark may pass several multiples at once, and the ends of windows: what it passes first comes first. No
+        row came in between, so that each group tells at the first one only.
+
+        Args:
+            before_ms: of each key group; int64.
+            watermark_ms: to which all have come.
+        """
         if self._interval_ms is None or not self._by_events:
-            return np.zeros(len(before_ms), dtype=np.bool_)
-        passed: np.ndarray = before_ms // self._interval_ms < watermark_ms // self._interval_ms
-        return passed
+            return
+        last = watermark_ms // self._interval_ms
+        passed = before_ms // self._interval_ms < last
+        if passed.any():
+            firsts = np.where(before_ms == WATERMARK_MIN_MS, last, before_ms // self._interval_ms + 1)
+            for first in np.unique(firsts[passed]).tolist():
+                yield first * self._interval_ms, np.flatnonzero(passed & (firsts == first))

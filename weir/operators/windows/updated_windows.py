@@ -292,7 +292,9 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         for entries in table.entries(after_ms, NEVER_MS, groups):
             more = self._told.has_more(entries.cells)
             if self._panes.is_single:
-                part = entries.part(np.flatnonzero(more & (entries.ends_ms > places_ms[entries.groups])))
+                rows = np.flatnonzero(more & (entries.ends_ms > places_ms[entries.groups]))
+                # Windows of a key leave in order, wherever its entries lie.
+                part = entries.part(rows[np.argsort(entries.ends_ms[rows], kind="stable")])
                 if len(part):
                     yield from self._tell(part)
             else:
@@ -319,14 +321,14 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             self._times_told.plan(self._clock.now_us())
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
-        """Fire, and tell what is not complete if the watermark has come to the next multiple of the interval."""
+        """Fire, and tell what is not complete where the watermark comes to the next multiple of the interval."""
         self.table.look()
         # A key group that comes from a checkpoint or from another subtask knows how far it was told: its place.
         before_ms = np.maximum(self.table.places_ms, self._watermark_ms)
+        for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
+            yield from super().on_watermark(moment_ms)
+            yield from self._tell_early(groups)
         yield from super().on_watermark(time_ms)
-        passed = np.flatnonzero(self._times_told.passed(before_ms, self._watermark_ms))
-        if len(passed):
-            yield from self._tell_early(passed)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The input has ended: windows are complete; of those that never end, what is left is told."""

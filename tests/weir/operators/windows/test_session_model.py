@@ -146,16 +146,19 @@ class EarlySessionMachine(SessionMachine):
     def watermark(self, which, time_ms):
         for subtask in (self.subtasks[index] for index in which):
             if time_ms > subtask.watermark:
-                # A group that comes from elsewhere knows how far it was told.
-                passing = {
-                    group
-                    for group in subtask.groups
-                    if time_ms // 10 > max(subtask.watermark, self.told_until(group)) // 10
-                }
+                # A group that comes from elsewhere knows how far it was told. What is passed first comes first.
+                moments = {}
+                for group in subtask.groups:
+                    before = max(subtask.watermark, self.told_until(group))
+                    if time_ms // 10 > before // 10:
+                        first = (time_ms if before == WATERMARK_MIN_MS else before + 10) // 10 * 10
+                        moments.setdefault(first, set()).add(group)
                 subtask.watermark = time_ms
                 told = list(subtask.operator.on_watermark(time_ms))
-                expected = self.expected(subtask.groups, time_ms)
-                self.check(told, expected + self.told_early(passing))
+                expected = []
+                for moment, groups in sorted(moments.items()):
+                    expected += self.expected(subtask.groups, moment) + self.told_early(groups)
+                self.check(told, expected + self.expected(subtask.groups, time_ms))
 
 
 class LateSessionMachine(EarlySessionMachine):
