@@ -44,7 +44,9 @@ class CheckpointFiles:
             return []
         refs = self._do(
             str(items[0][0]),
-            lambda: [FileRef(check_path(path), file.stat().st_size, digest_of(file)) for file, path in items],
+            lambda: [
+                FileRef(check_path(path), file.stat().st_size, self._digest_of(file)) for file, path in items
+            ],
         )
         self._do(items[0][1], lambda: self._place.put(items))
         return refs
@@ -95,6 +97,11 @@ class CheckpointFiles:
         if paths:
             about = f"{paths[0][0]} ({len(paths)} files to {other.location})"
             self._do(about, lambda: self._place.copy_to(paths, other._place))
+
+    def _digest_of(self, file: Path) -> str:
+        digest = digest_of(file, lambda: self._place.is_given_up)
+        self._place.check_wanted()
+        return digest
 
     def _do(self, path: str, work: Callable[[], Result]) -> Result:
         try:
