@@ -93,6 +93,7 @@ class ControlPlane:
             outside.connect,
             left=self.drainer.left,
             lost=lambda member, cause: self.coordinator.lost(member, cause),
+            died=policy.died,
         )
         self.recovery = self._recovery(policy)
         self.deployment = self._deployment()

@@ -19,7 +19,6 @@ from control_plane.job.recovery import Recovery
 from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
 from control_plane.job.takeover import Takeover
-from control_plane.link.leases import DEATHS
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from control_plane.record.record_writer import RecordWriter
@@ -135,8 +134,6 @@ class Coordinator:
     def lost(self, member: Member, cause: str) -> None:
         """A lease has ended, for whatever reason; called by ``Leases``."""
         self._takeover.lost(member.name)
-        if cause in DEATHS:
-            self._recovery.policy.died()
         situation = self._rescaler.situation()
         self._rescaler.task_manager_lost(member.name, cause)
         self.handle(machine.TaskManagerLost(member.name, cause + situation))

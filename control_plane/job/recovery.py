@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol
@@ -21,6 +22,8 @@ from weir.protocol.restart import GiveUp, PoisonWatch, RestartPolicy
 log = logging.getLogger("control_plane")
 
 _LOOK_AGAIN_S = 0.01
+#: Of a source's position, for messages.
+_POSITION_CHARACTERS_MAX = 300
 #: A subtask that lost a peer may tell of it sooner than the peer tells why it failed: so long that is waited for.
 _CAUSE_S_MAX = 0.3
 
@@ -113,7 +116,8 @@ class Recovery:
             monotonic_ms(self._clock), failure.cause, failure.kind, is_isolated=is_isolated
         )
         if isinstance(decision, GiveUp):
-            self._tell_job(job_machine.RestartRefused(decision.reason))
+            place = f"; {self._place()}" if decision.at_place else ""
+            self._tell_job(job_machine.RestartRefused(decision.reason + place))
             return
         if self._poison.failed(failure.kind, failure.step):
             log.warning(
@@ -128,6 +132,20 @@ class Recovery:
             failure.cause,
         )
         await self._begin(decision.delay_ms / 1e3)
+
+    def _place(self) -> str:
+        """Where the sources stood in the checkpoint from which the job started again and again."""
+        sources = {stage.nodes[0].name for stage in self._job.graph.stages if stage.is_source}
+        latest = self._checkpoints.latest
+        if latest is None:
+            return f"there is no checkpoint: {', '.join(sorted(sources))} read from the beginning"
+        positions = [
+            f"{name}: {json.dumps(position)[:_POSITION_CHARACTERS_MAX]}"
+            for part in latest.manifest.parts
+            for name, position in part.operators.items()
+            if name in sources
+        ]
+        return f"in checkpoint {latest.manifest.checkpoint_id} sources stood at {', '.join(positions)}"
 
     async def _begin(self, delay_s: float = 0.0) -> None:
         """Wait, then begin the next generation from the latest checkpoint."""

@@ -17,9 +17,6 @@ from weir.types import is_wildcard
 
 log = logging.getLogger("control_plane")
 
-#: Why a lease has ended, where a process has died.
-GONE, REPLACED = "nothing listens at its address", "another process registered at its address"
-DEATHS = (GONE, REPLACED)
 #: The timers come more often; so a shorter time without them is no pause.
 _PAUSE_MS_MIN = 500
 
@@ -36,6 +33,7 @@ class Leases:
         *,
         left: Callable[[str], str],
         lost: Callable[[Member, str], None],
+        died: Callable[[], None],
     ) -> None:
         """Nobody has a lease yet.
 
@@ -46,6 +44,7 @@ class Leases:
             connect: makes the connection to a task manager.
             left: told first of a task manager whose lease ends; returns why it was not empty, if it wanted to be.
             lost: told of every lease that ends, with the cause.
+            died: told of leases whose process has ended without a word; perhaps a moment after ``lost``.
         """
         self._task_managers = task_managers
         self._clock = clock
@@ -53,6 +52,7 @@ class Leases:
         self._connect = connect
         self._left = left
         self._lost = lost
+        self._died = died
         self._awake_ms = self._now_ms
 
     async def register(self, request: control_pb2.RegisterRequest) -> None:
@@ -91,7 +91,8 @@ class Leases:
         old, clients[request.address] = clients.get(request.address), client
         if registration.replaced is not None:
             self._left(registration.replaced.name)
-            self._lost(registration.replaced, REPLACED)
+            self._died()
+            self._lost(registration.replaced, "another process registered at its address")
         if old is not None:
             self._background.spawn(old.close())
         log.info("task manager %s registered, %d slots", address, request.operator_quota)
@@ -138,7 +139,17 @@ class Leases:
             log.warning("task manager %s is lost: silent for %d ms", member.name, silent_ms)
             self._left(member.name)
             self._forget(member)
+            self._background.spawn(self._look_whether_died(member.name))
             self._lost(member, f"no heartbeat for {silent_ms} ms")
+
+    async def _look_whether_died(self, name: str) -> None:
+        """A process that was silent may be stopped, out of reach, or dead."""
+        client = self._connect(name)
+        try:
+            if await client.is_gone():
+                self._died()
+        finally:
+            await client.close()
 
     async def drop_gone(self) -> None:
         """Give up task managers at whose address nothing listens any more, before their leases end."""
@@ -151,7 +162,8 @@ class Leases:
                 self._task_managers.membership.deregister(member.address, member.incarnation_id)
                 self._left(name)
                 self._forget(member)
-                self._lost(member, GONE)
+                self._died()
+                self._lost(member, "nothing listens at its address")
 
     @property
     def _now_ms(self) -> int:

@@ -25,6 +25,8 @@ class GiveUp:
     """The job fails for good; the reason is one line and starts with the cause of the last failure."""
 
     reason: str
+    #: What is read at that place ends processes.
+    at_place: bool = False
 
 
 class RestartPolicy:
@@ -118,7 +120,8 @@ class RestartPolicy:
             return GiveUp(
                 f"{cause}; given up after {self._deaths} deaths of task managers without a complete checkpoint in "
                 "between: what they read there, or a function of the job, ends the process (their logs may say more; "
-                "restart_attempts)"
+                "restart_attempts)",
+                at_place=True,
             )
         if kind is FailureKind.OUTAGE:
             self._outages += 1

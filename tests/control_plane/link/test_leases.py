@@ -40,6 +40,8 @@ class Run:
         self.clock, self.background = ManualClock(), LoopBackground()
         self.task_managers = TaskManagers(LEASE_MS)
         self.lost, self.made, self.incarnation = [], [], "one"
+        #: How many processes are known to have died.
+        self.deaths = 0
         self.leases = Leases(
             self.task_managers,
             self.clock,
@@ -47,7 +49,11 @@ class Run:
             self.connect,
             left=lambda name: "",
             lost=lambda member, cause: self.lost.append((member.incarnation_id, cause)),
+            died=self.died,
         )
+
+    def died(self):
+        self.deaths += 1
 
     def connect(self, address):
         self.made.append(TaskManager(self.incarnation))
@@ -92,6 +98,33 @@ def test_silence_ends_a_lease_and_a_pause_of_this_process_does_not():
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("is_dead", [True, False])
+def test_of_a_silent_process_it_is_asked_whether_it_is_dead(is_dead):
+    """A stopped one, or one out of reach, is an outage; what ends processes again and again is none."""
+
+    async def run():
+        here = Run()
+        await here.register("one")
+        connect = here.connect
+
+        def look(address):
+            made = connect(address)
+            made.has_gone = is_dead
+            return made
+
+        here.leases._connect = look
+        for _ in range(5):
+            here.clock.advance_ms(250)
+            here.leases.expire()
+        assert here.lost == [("one", "no heartbeat for 1000 ms")]
+        while len(here.made) < 2 or not here.made[1].is_closed:
+            await asyncio.sleep(0)
+        assert here.deaths == is_dead
+        await here.background.close()
+
+    asyncio.run(run())
+
+
 def test_a_second_process_at_the_address_ends_the_lease_of_the_first():
     async def run():
         here = Run()
@@ -115,6 +148,7 @@ def test_an_address_where_nothing_listens_ends_the_lease_at_once():
         here.made[0].has_gone = True
         await here.leases.drop_gone()
         assert here.lost == [("one", "nothing listens at its address")]
+        assert here.deaths == 1
         await here.background.close()
 
     asyncio.run(run())

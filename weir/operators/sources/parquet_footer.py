@@ -82,7 +82,7 @@ def _check(file: dict[int, Any]) -> None:
             raise ValueError(f"a row group has {len(chunks)} columns, the schema {len(leaves)}")
         for chunk, leaf in zip(chunks, leaves, strict=True):
             if 8 in chunk or 9 in chunk:
-                raise ValueError("a column chunk is encrypted")
+                raise pa.ArrowNotImplementedError("a column is encrypted, which Weir does not read")
             column = chunk[3]
             if column[1] != leaf.type:
                 raise ValueError(f"a column chunk has type {column[1]}, the schema {leaf.type}")
