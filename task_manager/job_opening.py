@@ -18,7 +18,7 @@ from task_manager.job_stores import JobStores, open_job_stores
 from task_manager.link.control_calls import ControlCalls
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.rescale.rescale_opening import open_rescaling
-from task_manager.state.job_database import JobDatabase, open_job_database
+from task_manager.state.job_database import JobDatabase, open_job_database, ordered_states
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.step_parts import StepParts
@@ -112,6 +112,7 @@ def open_job(
             request.database_run,
             dict(request.state_ids),
             ["/".join(pair) for pair in asked_pairs(askable(graph))],
+            ordered_states(graph),
             state.restored_id,
             clock,
             has_checkpoints=bool(request.checkpoint_uri),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind
+from weir.graph import LogicalGraph
 from weir.protocol.database_run import parse_run
 from weir.protocol.queries import Question
 from weir.state.api import StateBackend, StoreStats
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from weir.state.cassandra.settings import CassandraSettings
     from weir.state.cassandra.store import DatabaseStore
     from weir.state.cassandra.tables import DatabaseTables
+
+#: Of declared states: those of which a key has a range of entries.
+_ORDERED_KINDS = ("list", "map", "versioned", "window", "session")
 
 
 class JobDatabase:
@@ -119,6 +123,16 @@ def _give_up_after(settings: CassandraSettings, clock: Clock) -> Callable[[], No
     return check
 
 
+def ordered_states(graph: LogicalGraph) -> list[str]:
+    """States of a job whose entries are read in order, as ``step/state``."""
+    return [
+        f"{node.name}/{state.name}"
+        for node in graph.nodes
+        for state in getattr(node.spec, "states", ())
+        if state.kind in _ORDERED_KINDS
+    ]
+
+
 def open_job_database(
     config: TaskManagerConfig,
     job_name: str,
@@ -126,6 +140,7 @@ def open_job_database(
     run: str,
     state_ids: Mapping[str, int],
     asked: Collection[str],
+    ordered: Collection[str],
     restored_id: int,
     clock: Clock,
     *,
@@ -140,6 +155,7 @@ def open_job_database(
         run: whose rows, in the form of ``DatabaseRun``.
         state_ids: numbers of the states, by ``step`` or ``step/state``.
         asked: states that can be asked, as ``step/state``: settings may name them so.
+        ordered: see :func:`ordered_states`.
         restored_id: the checkpoint that the job starts from; 0: none.
         clock: of the time for which a database that does not answer is waited for.
         has_checkpoints: whether there is a checkpoint store.
@@ -164,7 +180,7 @@ def open_job_database(
     from weir.state.cassandra.tables import DatabaseTables
 
     settings = cassandra_settings(config)
-    by_state = state_tables(job_name, state_ids, settings, asked)
+    by_state = state_tables(job_name, state_ids, settings, asked, ordered)
     check = _give_up_after(settings, clock)
     session = open_session(settings, check_cancelled=check)
     try:

@@ -94,7 +94,11 @@ def _by_state(
 
 
 def state_tables(
-    job: str, state_ids: Mapping[str, int], settings: CassandraSettings, asked: Collection[str] = ()
+    job: str,
+    state_ids: Mapping[str, int],
+    settings: CassandraSettings,
+    asked: Collection[str] = (),
+    ordered: Collection[str] = (),
 ) -> dict[int, StateTable]:
     """The table of each state, by its number.
 
@@ -103,9 +107,11 @@ def state_tables(
         state_ids: numbers of the states, by ``step`` or ``step/state``.
         settings: may name states so, or as they are asked.
         asked: what can be asked, as ``step/state``.
+        ordered: states whose entries are read in order.
 
     Raises:
-        ConfigError: a name is none, two states would share a table, or the configuration names a state that is none.
+        ConfigError: a name is none, two states would share a table, the configuration names a state that is none, or
+            gives one that needs an order the layout without it.
     """
     configured = _by_state(job, state_ids, settings, asked)
     tables: dict[int, StateTable] = {}
@@ -124,6 +130,11 @@ def state_tables(
                 "taskManager.cassandra.states"
             )
         owners[name] = state
+        if own.layout == "global" and state in ordered:
+            raise ConfigError(
+                f"state {state!r} of job {job} has the layout global in taskManager.cassandra.states, whose rows have "
+                "no order, and its entries are read in order: give it the layout partitioned"
+            )
         tables[state_id] = StateTable(
             f"{settings.keyspace}.{name}",
             own.layout,

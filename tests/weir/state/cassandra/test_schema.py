@@ -40,6 +40,14 @@ def test_a_setting_of_a_state_that_is_none_is_refused_with_those_that_are() -> N
         state_tables("j", {"count": 1}, settings)
 
 
+def test_a_state_that_is_read_in_order_is_refused_the_layout_without_it_before_there_is_a_table() -> None:
+    settings = CassandraSettings(states={"prices/by_time": StateSettings(layout="global")})
+    ids = {"prices/by_time": 1, "prices/last": 2}
+    with pytest.raises(ConfigError, match=r"'prices/by_time' of job j has the layout global .* partitioned"):
+        state_tables("j", ids, settings, ordered=["prices/by_time"])
+    assert state_tables("j", ids, settings, ordered=["prices/last"])[1].layout == "global"
+
+
 def test_a_state_is_named_in_settings_as_in_questions_too() -> None:
     asked = ["count/words", "count/lines", "table/name"]
     ids = {"count": 1, "table/name": 2}
