@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from weir.errors import FailureKind, StateError
 from weir.state.cassandra.schema import (
@@ -19,6 +20,10 @@ from weir.state.cassandra.schema import (
 from weir.state.cassandra.session import CheckCancelled, Session
 
 log = logging.getLogger(__name__)
+
+_LOOK_AGAIN_S = 0.1
+#: Two reads may be of two nodes, of which one has not said its own version then.
+_LOOKS_ALIKE = 2
 
 
 def create_tables(session: Session, tables: Sequence[StateTable], check_cancelled: CheckCancelled) -> None:
@@ -44,6 +49,9 @@ async def _create(session: Session, tables: Sequence[StateTable]) -> None:
             f"create keyspace {settings.keyspace}",
             "correct taskManager.cassandra.replication",
         )
+    # Also if it is there: another task manager may have made it a moment ago, and other nodes not have heard of it.
+    if settings.creates_tables:
+        await await_agreement(session)
     if settings.creates_tables and not await _columns(session, runs):
         await session.execute_schema(runs_statement(settings), f"create table {runs}")
     for table in tables:
@@ -59,6 +67,37 @@ async def _create(session: Session, tables: Sequence[StateTable]) -> None:
                 f"create table {table.name} with {table.options or 'no options'}",
                 "correct taskManager.cassandra.table_options, or those of the state",
             )
+    if settings.creates_tables:
+        await await_agreement(session)
+
+
+async def await_agreement(session: Session) -> None:
+    """Wait until all nodes have one schema: a statement goes to any of them.
+
+    Nodes that are down stay with what they had, so that this ends after the time for a change of the schema.
+    """
+    alike, seen = 0, frozenset[str]()
+    for _ in range(max(1, round(session.settings.ddl_timeout_ms / 1e3 / _LOOK_AGAIN_S))):
+        own = await session.read_schema("SELECT schema_version FROM system.local")
+        others = await session.read_schema("SELECT schema_version FROM system.peers")
+        before, seen = seen, schema_versions(row.schema_version for rows in (own, others) for row in rows)
+        alike = alike + 1 if len(seen) <= 1 and (not alike or seen == before) else 0
+        if alike >= _LOOKS_ALIKE:
+            return
+        if not alike:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+    log.warning(
+        "nodes of Cassandra at %s have %d versions of its schema after %d ms (taskManager.cassandra.ddl_timeout_ms); "
+        "one of them may be down",
+        session.settings.address,
+        len(seen),
+        session.settings.ddl_timeout_ms,
+    )
+
+
+def schema_versions(told: Iterable[object]) -> frozenset[str]:
+    """The versions that nodes have; of one that was never reached there is none."""
+    return frozenset(str(version) for version in told if version is not None)
 
 
 async def _columns(session: Session, name: str) -> dict[str, str]:
