@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, Future, wait
+from concurrent.futures import CancelledError, Executor, Future
 from functools import partial
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ from weir.state.placement.group_places import HeldGroup
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture, WriteHold
 from weir.subtask_names import NameOf, numbered
+from weir.threads import wait
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)
@@ -323,7 +324,7 @@ class CheckpointParticipant:
         self._threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
             under_way = list(self._under_way)
-        if wait(under_way, _GIVE_UP_S).not_done:
+        if not wait(under_way, _GIVE_UP_S):
             # What they bring has names that nobody else uses.
             log.warning(
                 "uploads to the checkpoint store did not end within %g s; they are left alone", _GIVE_UP_S

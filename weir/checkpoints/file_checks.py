@@ -10,9 +10,10 @@ import logging
 import os
 import threading
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
+from weir import threads
 from weir.checkpoints.digests import digest_of
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.manifest import FileRef
@@ -39,7 +40,7 @@ class FileChecks:
         self._at_once = at_once_bytes
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._reader: ThreadPoolExecutor | None = None
+        self._reader: Executor | None = None
         self._under_way: list[Future[None]] = []
         self._damage: CheckpointError | None = None
         self._closed = False
@@ -80,7 +81,7 @@ class FileChecks:
                 link.unlink(missing_ok=True)
                 return
             if self._reader is None:
-                self._reader = ThreadPoolExecutor(1, "weir-file-checks")
+                self._reader = threads.pool(1, "file-checks")
             self._under_way.append(self._reader.submit(self._read, file, link))
 
     def _read(self, file: FileRef, link: Path) -> None:
