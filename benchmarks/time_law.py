@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.command_line import Report
+from benchmarks.law.steps import case_of, difference
+from benchmarks.law.window_steps import SURE
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.time_law_jobs import STEPS, Row, Step, random_rows, told
 
 BARS = (Bar("wrong", "at most", 0),)
 #: Rows of a piece that the source gives: one, random numbers, all.
 CUTS = (1, None, 1_000_000)
+#: Rows of a case with restarts, several splits and subtasks.
+ROWS = 100
 
 
 def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
@@ -20,7 +24,7 @@ def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
 
 
 def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
-    """Try every step over the rows of so many seeds; called by the command ``time_law``."""
+    """Try every step over the rows of so many seeds, and in one case with restarts; called by ``time_law``."""
     cases, wrong_cases, wrong = 0, 0, dict[str, list[int]]()
     for seed in range(first_seed, first_seed + seeds):
         rows = random_rows(seed)
@@ -31,6 +35,12 @@ def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
             if found:
                 wrong.setdefault(step.name, []).append(seed)
                 wrong_cases += len(found)
+        for law in SURE:
+            report(f"seed {seed}: {law.name}, with restarts", (seed - first_seed) / seeds)
+            cases += 1
+            if difference(law, case_of(law, seed, ROWS)) is not None:
+                wrong.setdefault(law.name, []).append(seed)
+                wrong_cases += 1
     figures: dict[str, Any] = {
         "cases": cases,
         "wrong": wrong_cases,

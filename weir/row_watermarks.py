@@ -166,15 +166,6 @@ def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
     return combined(batch, WATERMARK_MAX_MS, WATERMARK_MIN_MS, at_ms)[0]
 
 
-def capped(batch: pa.RecordBatch, watermark_ms: int) -> pa.RecordBatch:
-    """Rows of one input that have waited for another one: that of all inputs is ``watermark_ms`` now, or was less."""
-    column = column_of(batch)
-    if column is None:
-        return batch
-    late = column > int64_column(batch, EVENT_TIME_COLUMN)
-    return with_column(batch, np.where(late, column, np.minimum(column, watermark_ms)))
-
-
 def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     """What a step made of rows that have the column, with it: each row has that of the rows of its event time.
 

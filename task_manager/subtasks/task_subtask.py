@@ -424,9 +424,10 @@ class TaskSubtask(Subtask):
         was_held, self._is_held = self._is_held, self._chain.holds_time
         if was_held and not self._is_held:
             self._give_credit_back()
-        is_told = restored_ms is not None and self._is_held
-        time_ms = restored_ms if is_told and restored_ms is not None else self._watermarks.combined_ms
-        time_ms = self._hold.visible_ms(time_ms, is_held=is_parked or (self._is_held and not is_told))
+        time_ms, stands_still = self._watermarks.combined_ms, is_parked or self._is_held
+        if self._is_held and restored_ms is not None:
+            time_ms, stands_still = restored_ms, is_parked
+        time_ms = self._hold.visible_ms(time_ms, is_held=stands_still)
         if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
             self._shown_ms = time_ms
             self._chain.on_watermark(time_ms)

@@ -20,7 +20,7 @@ from weir.protocol.manifest import FileRef
 
 log = logging.getLogger(__name__)
 
-#: So many bytes are read before a restored job goes on: some 10 ms.
+#: So many bytes are read before a restored job goes on: 8 ms where they are in memory (xxh3 reads 8 GB/s).
 _AT_ONCE_BYTES = 64 << 20
 _FOLDER = "checks"
 

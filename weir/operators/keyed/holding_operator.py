@@ -92,7 +92,7 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         """What the user's operator makes of rows that need not wait any more, as if they came now."""
         assert self._held is not None
         for batch in self._held.take():
-            yield from self._let_go(row_watermarks.capped(batch, watermark_ms))
+            yield from self._let_go(row_watermarks.standing_still(batch, watermark_ms))
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
         before_ms = max(self._watermark_ms, self._reached_ms)
         if told_ms != WATERMARK_MIN_MS:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 _LOOK_AGAIN_S = 0.1
 #: Two reads may be of two nodes, of which one has not said its own version then.
 _LOOKS_ALIKE = 2
+#: Where nothing was to be made others may just have made it; a node that is down must not hold up each restart.
+_FOUND_MS = 1_000
 
 
 def create_tables(session: Session, tables: Sequence[StateTable], check_cancelled: CheckCancelled) -> None:
@@ -43,16 +45,18 @@ async def _create(session: Session, tables: Sequence[StateTable]) -> None:
     """What is there is left alone: whoever may use it need not have the right to create it."""
     settings = session.settings
     runs = f"{settings.keyspace}.{RUNS_TABLE}"
+    has_made = False
     if settings.creates_tables and (await session.read_schema(keyspace_query(settings))).first() is None:
+        has_made = True
         await session.execute_schema(
             keyspace_statement(settings),
             f"create keyspace {settings.keyspace}",
             "correct taskManager.cassandra.replication",
         )
-    # Also if it is there: another task manager may have made it a moment ago, and other nodes not have heard of it.
-    if settings.creates_tables:
-        await await_agreement(session)
     if settings.creates_tables and not await _columns(session, runs):
+        has_made = True
+        # Another task manager may have made the keyspace a moment ago, and other nodes not have heard of it.
+        await one_schema(session, settings.ddl_timeout_ms)
         await session.execute_schema(runs_statement(settings), f"create table {runs}")
     for table in tables:
         columns = await _columns(session, table.name)
@@ -62,22 +66,23 @@ async def _create(session: Session, tables: Sequence[StateTable]) -> None:
             error.failure_kind = FailureKind.PERMANENT
             raise error
         if settings.creates_tables and not columns:
+            has_made = True
             await session.execute_schema(
                 table_statement(table),
                 f"create table {table.name} with {table.options or 'no options'}",
                 "correct taskManager.cassandra.table_options, or those of the state",
             )
     if settings.creates_tables:
-        await await_agreement(session)
+        await one_schema(session, settings.ddl_timeout_ms if has_made else _FOUND_MS)
 
 
-async def await_agreement(session: Session) -> None:
+async def one_schema(session: Session, timeout_ms: int) -> None:
     """Wait until all nodes have one schema: a statement goes to any of them.
 
-    Nodes that are down stay with what they had, so that this ends after the time for a change of the schema.
+    Nodes that are down stay with what they had, so that this ends after a time.
     """
     alike, seen = 0, frozenset[str]()
-    for _ in range(max(1, round(session.settings.ddl_timeout_ms / 1e3 / _LOOK_AGAIN_S))):
+    for _ in range(max(1, round(timeout_ms / 1e3 / _LOOK_AGAIN_S))):
         own = await session.read_schema("SELECT schema_version FROM system.local")
         others = await session.read_schema("SELECT schema_version FROM system.peers")
         before, seen = seen, schema_versions(row.schema_version for rows in (own, others) for row in rows)
@@ -87,11 +92,10 @@ async def await_agreement(session: Session) -> None:
         if not alike:
             await asyncio.sleep(_LOOK_AGAIN_S)
     log.warning(
-        "nodes of Cassandra at %s have %d versions of its schema after %d ms (taskManager.cassandra.ddl_timeout_ms); "
-        "one of them may be down",
+        "nodes of Cassandra at %s have %d versions of its schema after %d ms; one of them may be down",
         session.settings.address,
         len(seen),
-        session.settings.ddl_timeout_ms,
+        timeout_ms,
     )
 
 

@@ -284,9 +284,10 @@ class Images:
             (tables if name.endswith(TABLE_SUFFIX) else others).append((file, folder / _plain(name)))
         copies = self._copies
         if copies is not None:
-            wanted = tables
-            tables = [(file, target) for file, target in wanted if not copies.bring(file, target)]
-            copied = [item for item in wanted if item not in tables]
+            copied: list[tuple[FileRef, Path]] = []
+            wanted, tables = tables, []
+            for file, target in wanted:
+                (copied if copies.bring(file, target) else tables).append((file, target))
             if tables:
                 log.info("fetching %d table files of image %s", len(tables), image.image_id)
             self.checks.check(copied)

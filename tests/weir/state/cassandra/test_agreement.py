@@ -12,9 +12,9 @@ from weir.state.cassandra.settings import CassandraSettings
 class Nodes:
     """Answers what nodes say of themselves and of others, one look after the other; the last one again and again."""
 
-    def __init__(self, *looks, timeout_ms=1_000):
+    def __init__(self, *looks):
         self.looks, self.taken = list(looks), 0
-        self.settings = CassandraSettings(ddl_timeout_ms=timeout_ms)
+        self.settings = CassandraSettings()
 
     async def read_schema(self, text):
         own, others = self.looks[min(self.taken, len(self.looks) - 1)]
@@ -43,10 +43,10 @@ def no_pause(monkeypatch):
 )
 def test_all_nodes_have_one_schema_before_it_goes_on(looks, taken):
     nodes = Nodes(*looks)
-    asyncio.run(creation.await_agreement(nodes))
+    asyncio.run(creation.one_schema(nodes, 1_000))
     assert nodes.taken == taken
 
 
 def test_a_node_that_is_down_is_told_of_and_not_awaited_for_ever(caplog):
-    asyncio.run(creation.await_agreement(Nodes(("b", ["a"]), timeout_ms=100)))
+    asyncio.run(creation.one_schema(Nodes(("b", ["a"])), 100))
     assert "have 2 versions of its schema after 100 ms" in caplog.text
