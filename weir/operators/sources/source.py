@@ -30,8 +30,9 @@ class Source(ABC):
     What a method raises fails the job. An ``OSError`` (``ConnectionError``, ``TimeoutError``) says that the place it
     reads from is away: the job begins again from its checkpoint as often as it takes, after longer and longer waits.
 
-    The watermark follows the split that is behind: of the largest event times of the splits that are read now it is the
-    smallest. A split that has ended, or had nothing for ``idle_timeout_ms``, does not hold it back.
+    The watermark follows the split that is behind: of the largest event times of the splits it is the smallest. A
+    split that waits for its turn holds it, too, until it has been begun. A split that has ended, or had nothing for
+    ``idle_timeout_ms``, does not.
     """
 
     #: How many splits are read at a time, in turn, in the order of ``splits``; None: all. A split that never ends
