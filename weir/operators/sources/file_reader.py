@@ -37,9 +37,11 @@ from weir.operators.sources.positions import (
     mark_files,
     restored_positions,
 )
+from weir.operators.sources.source_times import SourceTimes
 from weir.operators.sources.splits import assign, assign_files, share_evenly
 from weir.records import WATERMARK_MIN_MS
 from weir.redaction import redacted_text
+from weir.row_watermarks import RowWatermarks
 from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.
@@ -277,6 +279,7 @@ class FileReader(BatchSource):
         """
         self._context, self._clock, self._files = context, context.clock, files
         self._subtasks, self._rank, self.is_trickle = 1, 0, True
+        self._source_times = SourceTimes(self._strategy, 0, RowWatermarks.NONE)
         self._read_shares([[piece]])
         return self._read_batch()
 
