@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -33,10 +34,14 @@ def _write(path: Path, times: list[int]) -> None:
         path.write_bytes(gzip.compress(text) if packed else text)
 
 
-def _counted(source: object, parallelism: int) -> int:
+def _counted(source: Any, parallelism: int) -> int:
     flow = weir.Dataflow("hours")
     rows = flow.source(
-        "rows", source, event_time="at", watermark=weir.bounded_out_of_orderness(0), parallelism=parallelism
+        "rows",
+        source,
+        event_time="at",
+        watermark=weir.bounded_out_of_orderness("0s"),
+        parallelism=parallelism,
     )
     counts = rows.window_all(weir.tumbling("1s")).aggregate("counts", n=weir.count())
     result = weir.run(counts)
