@@ -6,9 +6,7 @@ compare fingerprints before any data flows.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +16,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.fingerprints import fingerprint_of
 from weir.projection import project
 from weir.row_watermarks import RowWatermarks
 from weir.side_outputs import output_id
@@ -191,37 +190,15 @@ class LogicalGraph:
     name: str
     nodes: tuple[Node, ...]
     max_parallelism: int = 128
-    #: The fingerprint of the job as it was written, of a graph whose steps keep aggregates in another order.
-    written: str = ""
+    #: The job as it was written, of a graph whose steps keep aggregates in another order.
+    written: LogicalGraph | None = None
     #: What steps were called in the checkpoint from which the job starts, by their names now.
     renamed: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hex digest of everything that both processes must agree on."""
-        if self.written:
-            return self.written
-        document = {
-            "name": self.name,
-            "max_parallelism": self.max_parallelism,
-            "nodes": [
-                {
-                    "name": node.name,
-                    "spec": node.spec.fingerprinted(),
-                    "inputs": [
-                        [i.producer, i.exchange.value, list(i.key_columns), i.is_boundary]
-                        # It came later: graphs without it keep their fingerprints.
-                        + ([i.output] if i.output else [])
-                        for i in node.inputs
-                    ],
-                    "parallelism": node.parallelism,
-                    "schema": [f"{f.name}: {f.type}" for f in node.schema],
-                }
-                for node in self.nodes
-            ],
-        }
-        text = json.dumps(document, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
+        """By which processes, and later control planes, know the job: see ``weir.fingerprints``."""
+        return fingerprint_of(self.written or self)
 
     def node(self, name: str) -> Node:
         """The node of that name.

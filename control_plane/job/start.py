@@ -16,6 +16,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
 from weir.errors import ConfigError
+from weir.fingerprints import difference_of_fingerprint
 from weir.graph import LogicalGraph
 from weir.job_loading import LoadedJob
 from weir.protocol.job import JobState
@@ -151,10 +152,8 @@ def difference_to_left(record: JobRecord, graph: LogicalGraph, parameters: Mappi
             if (name in before, before.get(name)) != (name in parameters, parameters.get(name))
         ]
         return f"its parameters differ: {', '.join(told)}"
-    if record.fingerprint != graph.fingerprint:
-        known = "its code" if before is not None else "its code or a parameter"
-        return f"its graph differs (fingerprint {record.fingerprint}, now {graph.fingerprint}): {known} has changed"
-    return ""
+    known = "its code" if before is not None else "its code or a parameter"
+    return difference_of_fingerprint(record.fingerprint, graph, f"{known} has changed")
 
 
 def _told(parameters: Mapping[str, object], name: str) -> str:

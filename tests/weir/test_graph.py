@@ -220,7 +220,8 @@ def fingerprint_in_new_process(tmp_path, seed, **settings):
 
 def test_fingerprint_is_the_same_in_every_process_and_tells_jobs_apart(tmp_path):
     first = fingerprint_in_new_process(tmp_path, "1")
-    assert len(first) == 32
+    assert first.startswith("2:")
+    assert len(first) == 34
     assert fingerprint_in_new_process(tmp_path, "2") == first
     assert fingerprint_in_new_process(tmp_path, "1", rate="10") != first
     assert fingerprint_in_new_process(tmp_path, "1", threshold="4") != first

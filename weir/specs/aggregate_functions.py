@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from weir.errors import GraphError
+from weir.specs.arrow_form import arrow_form
 from weir.specs.row_wise import has_selector
 from weir.spelling import did_you_mean
 
@@ -283,7 +284,7 @@ def stored_number(schema: pa.Schema | None, aggregate: AnyAggregate) -> str | No
         return "int64" if pat.is_integer(dtype) else "float64"
     if _is_bytes(dtype):
         return "bytes"
-    return str(dtype)
+    return arrow_form(dtype)
 
 
 def stored_cells(schema: pa.Schema | None, aggregate: AnyAggregate) -> int:

@@ -1,4 +1,4 @@
-"""What every spec has: the canonical form that fingerprints are made of, its output schema, and its runtime class."""
+"""What every spec has: how plans show it, its output schema, and its runtime class."""
 
 from __future__ import annotations
 
@@ -58,21 +58,12 @@ class OperatorSpec:
         return RowWatermarks.LATE if self.waits_for_event_time else RowWatermarks.NONE
 
     def describe(self) -> dict[str, object]:
-        """JSON-able, deterministic: the kind and every field."""
-        return {"kind": self.kind, **_told_fields(self)}
+        """For plans, JSON-able: the kind and every field; fingerprints are of ``weir.specs.told_form``."""
+        return {"kind": self.kind, **told_fields(self, _shown)}
 
-    def fingerprinted(self) -> dict[str, object]:
-        """As :meth:`describe`, but a default that was raised is told as it was: the graph keeps its fingerprint.
-
-        The metadata of such a field has ``was``, the first default. Who writes that value down has the same
-        fingerprint, so only bounds may have it, which change nothing about state or positions.
-        """
-        kept = {
-            f.name: f.metadata["was"]
-            for f in dataclasses.fields(self)
-            if "was" in f.metadata and getattr(self, f.name) == f.default
-        }
-        return {**self.describe(), **kept}
+    def former_form(self) -> dict[str, object]:
+        """What fingerprints of version 1 are made of (``weir.fingerprints``)."""
+        return {**self.describe(), **raised_defaults(self)}
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """User columns of the step's output; called when the step is written down, and when a graph is checked.
@@ -153,16 +144,30 @@ def merged_schema(step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
     )
 
 
-def _told_fields(value: Any) -> dict[str, object]:
-    """Its fields; one that came later is left out at its default: graphs without it keep their fingerprints.
+def told_fields(value: Any, form: Callable[[Any], object]) -> dict[str, object]:
+    """Fields of a dataclass, in a form.
 
-    So is what is ``derived``: the steps before say it already.
+    One that came later is left out at its default: graphs without it keep their fingerprints. So is what is
+    ``derived``: the steps before say it already.
     """
     return {
-        f.name: _canonical(getattr(value, f.name))
+        f.name: form(getattr(value, f.name))
         for f in dataclasses.fields(value)
         if not f.metadata.get("derived")
         and not (f.metadata.get("came_later") and _is_default(getattr(value, f.name), f.default))
+    }
+
+
+def raised_defaults(value: Any) -> dict[str, object]:
+    """Fields whose default was raised, as it was: graphs with it keep their fingerprints.
+
+    The metadata of such a field has ``was``, the first default. Who writes that value down has the same fingerprint, so
+    only bounds may have it, which change nothing about state or positions.
+    """
+    return {
+        f.name: f.metadata["was"]
+        for f in dataclasses.fields(value)
+        if "was" in f.metadata and getattr(value, f.name) == f.default
     }
 
 
@@ -171,26 +176,27 @@ def _is_default(value: object, default: object) -> bool:
     return value is default or (not isinstance(value, pl.Expr) and value == default)
 
 
-def _canonical(value: Any) -> object:
+def _shown(value: Any) -> object:
+    """As plans show it, and as fingerprints of version 1 have it."""
     if isinstance(value, pl.Expr):
         return str(value)
     if isinstance(value, pa.Schema):
         return [f"{field.name}: {field.type}" for field in value]
     if isinstance(value, tuple | list):
-        return [_canonical(item) for item in value]
+        return [_shown(item) for item in value]
     if isinstance(value, OperatorSpec):
         return value.describe()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return _told_fields(value)
+        return told_fields(value, _shown)
     if isinstance(value, functools.partial):  # its settings make it another function
-        settings = {name: _canonical(item) for name, item in sorted(value.keywords.items())}
-        return [_canonical(value.func), _canonical(value.args), settings]
+        settings = {name: _shown(item) for name, item in sorted(value.keywords.items())}
+        return [_shown(value.func), _shown(value.args), settings]
     if callable(value):
-        return _describe_callable(value)
+        return _shown_callable(value)
     return value if isinstance(value, str | int | float | bool | None) else str(type(value).__qualname__)
 
 
-def _describe_callable(function: Callable[..., object]) -> str:
+def _shown_callable(function: Callable[..., object]) -> str:
     """Module, qualified name and a digest of the source, so that two versions of a function differ."""
     if isinstance(function, type) or hasattr(function, "__qualname__"):
         target: Any = function

@@ -36,6 +36,27 @@ _OPERATORS = {
     "EqValidity": "==null",
     "NotEqValidity": "!=null",
 }
+#: What literals are called that have a type of their own.
+_TYPES: dict[Any, str] = {
+    pl.Null: "Null",
+    pl.Boolean: "Boolean",
+    **{getattr(pl, f"{sign}Int{bits}"): f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
+    pl.Int128: "Int128",
+    pl.Float32: "Float32",
+    pl.Float64: "Float64",
+    pl.Decimal: "Decimal",
+    pl.String: "String",
+    pl.Binary: "Binary",
+    pl.Date: "Date",
+    pl.Time: "Time",
+    pl.Datetime: "Datetime",
+    pl.Duration: "Duration",
+    pl.Categorical: "Categorical",
+    pl.Enum: "Enum",
+    pl.List: "List",
+    pl.Array: "Array",
+    pl.Struct: "Struct",
+}
 
 
 def canonical_expression(expression: pl.Expr) -> str:
@@ -79,7 +100,8 @@ def _literal(node: Any, inner: Any) -> Any:
         column = pl.select(pl.Expr.deserialize(io.StringIO(json.dumps(node)), format="json")).to_series()
     except pl.exceptions.PolarsError:
         return inner
-    return [str(column.dtype.base_type()), [_plain(value) for value in column.to_list()]]
+    base = column.dtype.base_type()
+    return [_TYPES.get(base, base.__name__), [_plain(value) for value in column.to_list()]]
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
+from weir.specs.arrow_form import arrow_form
 from weir.specs.changelog_aggregates import check_retractable
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import (
@@ -83,7 +84,7 @@ class ChangelogWindowSpec(WindowProcessSpec):
     @property
     def kept_form(self) -> str:
         """Columns of the changes, which are kept together; see :class:`WindowProcessSpec`."""
-        return f"changes of {', '.join(f'{field.name}: {field.type}' for field in self.input_schema)}"
+        return f"changes of {', '.join(f'{field.name}: {arrow_form(field.type)}' for field in self.input_schema)}"
 
 
 def check_takes_back(

@@ -34,10 +34,11 @@ _UNITS_PER_S = {"ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 _INTEGERS: dict[Any, ValueType] = {
-    kind: IntegerType(str(kind).lower(), low, high, kind())
-    for kind, low, high in (
-        *((getattr(pl, f"Int{bits}"), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1) for bits in (8, 16, 32, 64)),
-        *((getattr(pl, f"UInt{bits}"), 0, 2**bits - 1) for bits in (8, 16, 32, 64)),
+    kind: IntegerType(form, low, high, kind())
+    for bits in (8, 16, 32, 64)
+    for form, kind, low, high in (
+        (f"int{bits}", getattr(pl, f"Int{bits}"), -(2 ** (bits - 1)), 2 ** (bits - 1) - 1),
+        (f"uint{bits}", getattr(pl, f"UInt{bits}"), 0, 2**bits - 1),
     )
 }
 TEXT = PlainType("string", str, pl.String(), str, str)

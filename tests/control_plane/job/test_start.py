@@ -80,6 +80,17 @@ def test_changed_code_is_refused(uri):
         start_or_take_over(job, uri, record_of(job, fingerprint="other", parameters=None))
 
 
+def test_a_record_of_before_fingerprints_had_a_version_is_taken_over(uri):
+    job = job_of()
+    # Made at b9d1eb78.
+    start, _ = start_or_take_over(job, uri, record_of(job, fingerprint="3960cb9dade220059ec8390f351fe6b5"))
+    assert start.job_id == JOB_ID
+    with pytest.raises(
+        ConfigError, match=r"was left running, but its fingerprint 3:1 is of version 3, .* a later one;"
+    ):
+        start_or_take_over(job, uri, record_of(job, fingerprint="3:1"))
+
+
 def test_start_fresh_gives_the_left_job_up(uri, caplog):
     job = job_of()
     start, _ = start_or_take_over(job, uri, record_of(job, fingerprint="other"), starts_fresh=True)

@@ -16,6 +16,7 @@ from weir.operators.registry import create_reader
 from weir.operators.sources import line_source, splits
 from weir.records import INGEST_TIME_COLUMN
 from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
+from weir.specs.told_form import told_form
 from weir.testing.manual_clock import ManualClock
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -361,9 +362,9 @@ def test_the_default_order_is_not_in_the_fingerprint():
 def test_graphs_keep_their_fingerprints_though_longer_lines_are_read(kind):
     spec = kind(schema=SCHEMA, path="x")
     assert spec.describe()["line_bytes_max"] == spec.line_bytes_max == 32 << 20
-    assert spec.fingerprinted()["line_bytes_max"] == 8 << 20
+    assert spec.former_form()["line_bytes_max"] == told_form(spec)["line_bytes_max"] == 8 << 20
     other = kind(schema=SCHEMA, path="x", line_bytes_max=32 << 10)
-    assert other.fingerprinted()["line_bytes_max"] == 32 << 10
+    assert other.former_form()["line_bytes_max"] == told_form(other)["line_bytes_max"] == 32 << 10
 
 
 @pytest.mark.parametrize("subtasks", [(2, 2), (2, 3), (3, 1)])

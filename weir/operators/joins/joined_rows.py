@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.operators.joins.row_codec import RowCodec
 from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
 from weir.specs import JoinSpec
+from weir.specs.arrow_form import arrow_form
 
 
 class JoinedRows:
@@ -34,10 +35,11 @@ class JoinedRows:
         described = self._spec.describe()
         return {
             "keys": [
-                [name, str(dtype)] for name, dtype in zip(self._spec.key_columns, self.key_types, strict=True)
+                [name, arrow_form(dtype)]
+                for name, dtype in zip(self._spec.key_columns, self.key_types, strict=True)
             ],
             "rows": [
-                [[name, str(dtype)] for (name, _), dtype in zip(columns, types, strict=True)]
+                [[name, arrow_form(dtype)] for (name, _), dtype in zip(columns, types, strict=True)]
                 for columns, types in zip(self.columns, self.types, strict=True)
             ],
             **{name: described[name] for name in self._spec.persisted_fields},

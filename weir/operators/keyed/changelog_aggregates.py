@@ -33,6 +33,7 @@ from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import SYSTEM_COLUMNS
+from weir.specs.arrow_form import arrow_form
 from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.keyed import Aggregate
@@ -55,9 +56,9 @@ class ChangelogAggregateOperator(Operator):
 
     def _codec_of(self, schema: pa.Schema) -> dict[str, Json]:
         return {
-            "keys": [[name, str(schema.field(name).type)] for name in self._spec.key_columns],
+            "keys": [[name, arrow_form(schema.field(name).type)] for name in self._spec.key_columns],
             "aggregates": [
-                [each.function, each.column, str(schema.field(each.output).type), _condition(each)]
+                [each.function, each.column, arrow_form(schema.field(each.output).type), _condition(each)]
                 for each in self._spec.aggregates
             ],
             "outputs": [each.output for each in self._spec.aggregates],

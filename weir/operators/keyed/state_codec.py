@@ -23,6 +23,7 @@ from weir.errors import StateMismatchError
 from weir.operators.base import Json, OperatorContext
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
+from weir.specs.arrow_form import arrow_form
 from weir.state.tables.accumulators import FORMAT_VERSION
 from weir.state_types import describe, key_reads, reads
 from weir.timer_hooks import TIMERS_FORM
@@ -210,7 +211,7 @@ def key_form(schema: pa.Schema | None, name: str) -> str | None:
     data_type = schema.field(name).type
     if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
         return "integer"
-    return str(data_type) if pa.types.is_temporal(data_type) else "bytes"
+    return arrow_form(data_type) if pa.types.is_temporal(data_type) else "bytes"
 
 
 def _typed(name: str | None, kind: str | None) -> str:

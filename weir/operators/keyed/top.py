@@ -22,6 +22,7 @@ from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
 from weir.specs import TopSpec
+from weir.specs.arrow_form import arrow_form
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
 from weir.state.tables.values import ValueTable
@@ -165,7 +166,7 @@ class TopOperator(Operator):
         return {
             "keys": list(spec.key_columns),
             "order": [spec.by, spec.ascending, spec.prefers_later, spec.rows],
-            "columns": [[field.name, str(field.type)] for field in self._columns_of(schema)],
+            "columns": [[field.name, arrow_form(field.type)] for field in self._columns_of(schema)],
         }
 
     def check_restored(self, context: OperatorContext) -> None:
