@@ -146,7 +146,9 @@ def with_layouts(graph: LogicalGraph, layouts: Mapping[str, Layout]) -> LogicalG
             # Of windows over all keys: its rows are accumulators.
             aggregates = nodes[step].spec.aggregates  # type: ignore[attr-defined]
             nodes[producer.name] = replace(producer, spec=replace(producer.spec, aggregates=aggregates))
-    return replace(graph, nodes=tuple(nodes[node.name] for node in graph.nodes), written=graph.written or graph)
+    return replace(
+        graph, nodes=tuple(nodes[node.name] for node in graph.nodes), written=graph.written or graph
+    )
 
 
 def _laid_out(node: Node, layout: Layout) -> Node:
