@@ -1,22 +1,17 @@
 """``weir run`` while its control plane is killed, and while it is told to stop: real processes, a job of one file."""
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import threading
 import time
 import urllib.request
 from collections import Counter
-from pathlib import Path
 
-import psutil
 import pytest
+
+from tests.scenarios.run_command import Command, wait_for
 
 pytestmark = pytest.mark.scenario
 
-ROOT = Path(__file__).parents[2]
 ROWS, SERVERS = 400, 7
 
 #: Half of the rows come; the others when there is a file "release".
@@ -58,49 +53,6 @@ def hang(row):
 SETTINGS = ["--set", "controlPlane.checkpoint_interval_ms=200"]
 
 
-class Command:
-    """``weir run counts.py`` in a folder; lines of standard error are read as they come."""
-
-    def __init__(self, folder, *arguments):
-        self._popen = subprocess.Popen(
-            [sys.executable, "-m", "weir", "run", "counts.py", "--http-port", "0", *SETTINGS, *arguments],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        self.pid, self.send_signal = self._popen.pid, self._popen.send_signal
-        self.lines = []
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self):
-        for line in self._popen.stderr:
-            self.lines.append(line.rstrip())
-
-    def said(self, text):
-        return sum(text in line for line in self.lines)
-
-    def wait(self, timeout_s=120):
-        """Returns the exit code; all lines are there then."""
-        code = self._popen.wait(timeout_s)
-        self._reader.join()
-        return code
-
-    def control_planes(self):
-        found = psutil.Process(self.pid).children()
-        return [child for child in found if "control_plane" in child.cmdline()]
-
-    def close(self):
-        children = psutil.Process(self.pid).children(recursive=True) if self._popen.poll() is None else []
-        for process in (self._popen, *children):
-            process.kill()
-        self.wait()
-        self._popen.stdout.close()
-        self._popen.stderr.close()
-
-
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "counts.py").write_text(JOB)
@@ -112,19 +64,12 @@ def run(folder):
     commands = []
 
     def start(*arguments):
-        commands.append(Command(folder, *arguments))
+        commands.append(Command(folder, "counts.py", *SETTINGS, *arguments))
         return commands[-1]
 
     yield start
     for command in commands:
         command.close()
-
-
-def wait_for(condition, what, timeout_s=120):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.02)
 
 
 def delivered(folder):

@@ -29,6 +29,7 @@ from weir.checkpoints.layout import (
     checkpoint_of,
     divided,
     files_folder,
+    imported_path,
     is_manifest,
     manifest_path,
 )
@@ -299,8 +300,7 @@ class CheckpointStore(CheckpointFiles):
         Raises:
             CheckpointError: one of the places failed.
         """
-        folder = f"{files_folder(checkpoint_id)}/savepoint"
-        moved = {path: f"{folder}/{check_path(path).removeprefix(FILES + '/')}" for path in manifest.paths}
+        moved = {path: imported_path(checkpoint_id, check_path(path)) for path in manifest.paths}
         savepoint.copy_to(sorted(moved.items()), self)
         return replace(
             manifest,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from weir import threads
 from weir.checkpoints.digests import digest_of
+from weir.checkpoints.layout import path_in_savepoint
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.manifest import FileRef
 
@@ -151,8 +152,10 @@ def check_file(location: str, file: FileRef, path: Path, checks: FileChecks | No
 
 def damaged(location: str, path: str, why: str) -> CheckpointError:
     """What to raise for a file of a checkpoint that is not whole: the next attempt would find the same."""
+    origin = path_in_savepoint(path)
+    came = f" (file {origin} of the savepoint that the job began with)" if origin else ""
     error = CheckpointError(
-        f"checkpoint store {location}, file {path}: {why}, so it is damaged; restore the file, or name another "
+        f"checkpoint store {location}, file {path}{came}: {why}, so it is damaged; restore the file, or name another "
         "checkpoint to start from: --from-checkpoint FOLDER/manifests/NUMBER.json"
     )
     error.failure_kind = FailureKind.PERMANENT

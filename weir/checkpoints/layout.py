@@ -8,6 +8,8 @@ MANIFESTS, FILES = "manifests", "files"
 #: Durable rows of sinks that are not delivered yet; the sinks write and remove them.
 SINKS = "sinks"
 _SUFFIX = ".json"
+#: Folder of the files that came from a savepoint.
+_SAVEPOINT = "savepoint"
 _ID_DIGITS = 12
 
 #: The end of the path of a manifest.
@@ -22,6 +24,17 @@ def files_folder(checkpoint_id: int) -> str:
 def manifest_path(checkpoint_id: int) -> str:
     """Where the manifest of a checkpoint is."""
     return f"{MANIFESTS}/{checkpoint_id:0{_ID_DIGITS}}{_SUFFIX}"
+
+
+def imported_path(checkpoint_id: int, path: str) -> str:
+    """Where a file of a savepoint is in the store of the job that starts from it."""
+    return f"{files_folder(checkpoint_id)}/{_SAVEPOINT}/{path.removeprefix(f'{FILES}/')}"
+
+
+def path_in_savepoint(path: str) -> str:
+    """Where such a file is in the savepoint; "": the path is not of such a file."""
+    _, found, rest = path.partition(f"/{_SAVEPOINT}/")
+    return f"{FILES}/{rest}" if found else ""
 
 
 def checkpoint_of(path: str) -> int | None:
