@@ -9,7 +9,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -42,6 +44,16 @@ class StoreStats:
     requests_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a scan of a range comes to first."""
+
+    #: In its order.
+    entries: list[tuple[bytes, bytes]]
+    #: The key up to which these are all, that key included; None: the range has no others.
+    until: bytes | None
+
+
 class StateReader(ABC):
     """Reading."""
 
@@ -69,6 +81,19 @@ class StateReader(ABC):
 
 class StateBackend(StateReader):
     """An ordered store of bytes. All methods may be called from any thread."""
+
+    #: Whether a read takes so long that what is needed soon is worth reading along with others.
+    reads_ahead: ClassVar[bool] = False
+
+    def scan_heads(
+        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: int, *, reverse: bool = False
+    ) -> list[Head]:
+        """The beginnings of scans of some ranges, in one go where that is quicker; each of so many entries at most."""
+        heads = []
+        for start, stop in ranges:
+            entries = list(islice(self.scan(start, stop, reverse=reverse), rows_max))
+            heads.append(Head(entries, entries[-1][0] if len(entries) == rows_max else None))
+        return heads
 
     @abstractmethod
     def write(

@@ -18,6 +18,7 @@ import weir
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
+from tests.weir.state.slow_memory import SlowMemory
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
@@ -28,6 +29,7 @@ from weir.state.handles import lists, maps
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.tables import known_ranges, value_ahead
 from weir.state.tables.opened import StateTables
 
 GROUPS = 4
@@ -120,11 +122,11 @@ class PlainMap(dict):
     def delete(self, key):
         return self.pop(key, None) is not None
 
-    def range(self, start=None, stop=None, reverse=False):
+    def range(self, first=None, last=None, reverse=False):
         chosen = [
             item
             for item in sorted(self.items())
-            if (start is None or item[0] >= start) and (stop is None or item[0] < stop)
+            if (first is None or item[0] >= first) and (last is None or item[0] <= last)
         ]
         return iter(chosen[::-1] if reverse else chosen)
 
@@ -429,7 +431,24 @@ class HandlesWithoutRoom(Handles):
     cache_bytes = 2_000
 
 
+class HandlesReadAhead(Handles):
+    """On a store that is asked for much at a time; of most keys not all is known."""
+
+    def make_store(self) -> StateBackend:
+        self._patch = pytest.MonkeyPatch()
+        for module, name in ((value_ahead, "_ROWS_MAX"), (value_ahead, "_ROWS_MIN")):
+            self._patch.setattr(module, name, 3)
+        for module in (known_ranges, value_ahead):
+            self._patch.setattr(module, "KNOWN_KEYS_MAX", 6)
+        return SlowMemory()
+
+    def teardown(self) -> None:
+        super().teardown()
+        self._patch.undo()
+
+
 TestHandles = model_test(Handles, 60, 20)
+TestHandlesReadAhead = model_test(HandlesReadAhead, 30, 20)
 TestHandlesWithoutRoom = model_test(HandlesWithoutRoom, 30, 15)
 TestHandlesOnRocksDb = model_test(HandlesOnRocksDb, 10, 15)
 TestHandlesOnHybrid = model_test(HandlesOnHybrid, 8, 15)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import weir
 import weir.testing
 from tests.weir.state.retained_steps import Step
+from tests.weir.state.slow_memory import SlowMemory
 from weir.state.stores.memory import MemoryBackend
 from weir.timed_states import NOT_PUT, OPEN
 
@@ -37,9 +38,9 @@ class Model:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(OPERATIONS, max_size=40))
-def test_states_agree_with_plain_python(operations):
-    backend = MemoryBackend()
+@given(st.lists(OPERATIONS, max_size=40), st.sampled_from([MemoryBackend, SlowMemory]))
+def test_states_agree_with_plain_python(operations, make_store):
+    backend = make_store()
     step = Step(backend, {name: make() for name, make in STATES.items()}, cache=TINY_CACHE_BYTES)
     models = {key: Model() for key in "abc"}
     clocks = dict.fromkeys(STATES, -(10**9))

@@ -17,11 +17,15 @@ This is a persisted format: images of checkpoints consist of such entries.
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from weir.errors import StateError
+from weir.state.api import Head
+from weir.state.overlay import overlaid
 
 HEADER_BYTES = 9
 _DELETED, _PRESENT = b"\0", b"\1"
@@ -115,3 +119,38 @@ def covered(
     if checkpoint_id is None:
         return iter(entries)
     return (entry for entry in entries if checkpoint_of(entry[1]) <= checkpoint_id)
+
+
+def joined_head(pages: Sequence[list[tuple[bytes, bytes]]], rows_max: int, *, reverse: bool) -> Head:
+    """The beginning of a range that lies in several partitions, of each of which so many rows were read at most."""
+    untils = [page[-1][0] for page in pages if len(page) >= rows_max]
+    until = None if not untils else max(untils) if reverse else min(untils)
+    entries = list(heapq.merge(*pages, key=itemgetter(0), reverse=reverse))
+    return Head(_cut_off(entries, until, reverse=reverse), until)
+
+
+def changed_head(
+    rows: Head, changes: Sequence[tuple[bytes, bytes | None]], changes_max: int, *, reverse: bool
+) -> Head:
+    """The beginning of a range with later changes in front of its rows.
+
+    Args:
+        rows: the beginning of the rows.
+        changes: the first of the range, in its order; None: deleted.
+        changes_max: how many were asked for; fewer: there are no more.
+        reverse: from the last key to the first.
+    """
+    untils = [] if rows.until is None else [rows.until]
+    if len(changes) >= changes_max:
+        untils.append(changes[-1][0])
+    until = None if not untils else max(untils) if reverse else min(untils)
+    entries = list(overlaid(rows.entries, changes, reverse))
+    return Head(_cut_off(entries, until, reverse=reverse), until)
+
+
+def _cut_off(
+    entries: list[tuple[bytes, bytes]], until: bytes | None, *, reverse: bool
+) -> list[tuple[bytes, bytes]]:
+    if until is None:
+        return entries
+    return [entry for entry in entries if (entry[0] >= until if reverse else entry[0] <= until)]

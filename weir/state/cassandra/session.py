@@ -107,12 +107,23 @@ class Session:
         Raises:
             StateError: the session is closed, or what the coroutine raises.
         """
-        limit = patience.current()
+        return self.wait(self.begin(work), check_cancelled)
+
+    def begin(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a coroutine in the session's thread; :meth:`wait` has what it returns, or nobody wants it any more.
+
+        Raises:
+            StateError: the session is closed.
+        """
         with self._submitting:
             if self._closed:
                 work.close()
                 raise self._is_closed()
-            running: Future[Result] = asyncio.run_coroutine_threadsafe(work, self._loop)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def wait(self, running: Future[Result], check_cancelled: CheckCancelled = never_cancelled) -> Result:
+        """What began with :meth:`begin`; see :meth:`run`."""
+        limit = patience.current()
         while True:
             try:
                 return running.result(_LOOK_S)
@@ -292,14 +303,6 @@ class Session:
             assert state.outcome is not None
             self._note_away(look_at(state.outcome.exception() or Exception()).reason, doing)
 
-        attempts = AsyncRetrying(
-            retry=retry_if_exception(is_worth_it),
-            wait=wait_random_exponential(_PAUSE_S, _PAUSE_S_MAX),
-            stop=stop_never,
-            before_sleep=note,
-            reraise=True,
-        )
-
         async def again() -> Result:
             # The library awaits coroutine functions only, and takes what others return as it is.
             return await call()
@@ -313,6 +316,13 @@ class Session:
                 raise self._told(error, doing, mend) from error
             self._note_away(look_at(error).reason, doing)
             await asyncio.sleep(_PAUSE_S)
+            attempts = AsyncRetrying(
+                retry=retry_if_exception(is_worth_it),
+                wait=wait_random_exponential(_PAUSE_S, _PAUSE_S_MAX),
+                stop=stop_never,
+                before_sleep=note,
+                reraise=True,
+            )
             try:
                 result = await attempts(again)
             except Exception as later:

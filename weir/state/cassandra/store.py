@@ -11,14 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
 
 from weir.state import patience
-from weir.state.api import StateBackend, StoreStats
-from weir.state.cassandra.entries import HEADER_BYTES, covered, decode, decoded, deletion, value_header
+from weir.state.api import Head, StateBackend, StoreStats
+from weir.state.cassandra.entries import (
+    HEADER_BYTES,
+    changed_head,
+    covered,
+    decode,
+    decoded,
+    deletion,
+    value_header,
+)
 from weir.state.cassandra.session import CheckCancelled, never_cancelled
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.overlay import overlaid
@@ -52,6 +60,8 @@ class DatabaseStore(StateBackend):
         pressure: called before reads, to wait while too many complete checkpoints are not applied, and before writes.
     """
 
+    reads_ahead = True
+
     def __init__(
         self,
         changes: PlacedStore,
@@ -83,8 +93,7 @@ class DatabaseStore(StateBackend):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; those without a change are read from the database, all at once."""
-        if self._pressure is not None and patience.current() is None:
-            self._pressure.hold_back(self._check_cancelled)
+        self._before_read()
         self._gets += len(keys)
         # In this order: what leaves the changes is in the database before.
         changes = self.changes.get_many(keys)
@@ -127,6 +136,10 @@ class DatabaseStore(StateBackend):
         self.changes.put_packed(keys, changes)
         self._puts += len(keys)
 
+    def _before_read(self) -> None:
+        if self._pressure is not None and patience.current() is None:
+            self._pressure.hold_back(self._check_cancelled)
+
     def _before_write(self) -> None:
         if self._pressure is not None:
             self._pressure.check()
@@ -142,6 +155,25 @@ class DatabaseStore(StateBackend):
         """
         return self._scan(start, stop, reverse, may_read_all=False)
 
+    def scan_heads(
+        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: int, *, reverse: bool = False
+    ) -> list[Head]:
+        """See ``StateBackend``; each range is of one state in one owned group."""
+        self._before_read()
+        self.changes.check_owned({start[:2] for start, _ in ranges})
+        # In this order: what leaves the changes is in the database before.
+        changes = [
+            list(islice(decoded(self.changes.scan(start, stop, reverse=reverse)), rows_max))
+            for start, stop in ranges
+        ]
+        rows = self._tables.heads(ranges, rows_max, reverse=reverse, check_cancelled=self._check_cancelled)
+        self._gets += len(ranges)
+        self._read_rows += sum(len(head.entries) for head in rows)
+        return [
+            changed_head(head, own, rows_max, reverse=reverse)
+            for head, own in zip(rows, changes, strict=True)
+        ]
+
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReader``; a range of rows that have no order is cut from all of them."""
         return self._scan(start, stop, reverse, may_read_all=True)
@@ -154,20 +186,21 @@ class DatabaseStore(StateBackend):
             pieces.reverse()
         # All of them now: so that later writes do not show.
         opened = [(piece, self.changes.scan(piece.start, piece.stop, reverse=reverse)) for piece in pieces]
-        return self._scan_pieces(opened, reverse, may_read_all)
+        scanned = (self._scan_piece(*each, reverse, may_read_all) for each in opened)
+        # A single one begins now: with others it takes no longer than alone.
+        return next(scanned) if len(opened) == 1 else chain.from_iterable(scanned)
 
-    def _scan_pieces(
-        self, opened: Sequence[tuple[Piece, Iterator[tuple[bytes, bytes]]]], reverse: bool, may_read_all: bool
+    def _scan_piece(
+        self, piece: Piece, changes: Iterator[tuple[bytes, bytes]], reverse: bool, may_read_all: bool
     ) -> Iterator[tuple[bytes, bytes]]:
-        for piece, changes in opened:
-            rows = self._tables.scan(
-                piece.start,
-                piece.stop,
-                reverse=reverse,
-                may_read_all=may_read_all,
-                check_cancelled=self._check_cancelled,
-            )
-            yield from overlaid(rows, decoded(changes), reverse)
+        rows = self._tables.scan(
+            piece.start,
+            piece.stop,
+            reverse=reverse,
+            may_read_all=may_read_all,
+            check_cancelled=self._check_cancelled,
+        )
+        return overlaid(rows, decoded(changes), reverse)
 
     def delete_range(self, start: bytes | None, stop: bytes | None) -> None:
         """Delete every entry of a range that belongs to the owned groups, key by key."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from weir.errors import StateError
 from weir.protocol.database_run import DatabaseRun
+from weir.state.api import Head
 from weir.state.cassandra.claim import RunClaim, bound
 from weir.state.cassandra.creation import create_tables
-from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, partitions_of
+from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, joined_head, partitions_of
 from weir.state.cassandra.errors import Untyped, is_missing_table
 from weir.state.cassandra.schema import StateTable, TableStatements, statements_of
 from weir.state.cassandra.session import CheckCancelled, Session, never_cancelled
@@ -21,10 +25,37 @@ Entry = tuple[bytes, bytes]
 #: A key and its value; None: it is deleted.
 Change = tuple[bytes, bytes | None]
 
-#: Rows of the first page of a scan, of which often only one is wanted, and of the last ones.
-_PAGE_ROWS, _PAGE_ROWS_MAX = 16, 1_000
+#: Rows of the first page of a scan, of which often only one is wanted, of one for a question, and of the last ones.
+_PAGE_ROWS, _ASKED_ROWS, _PAGE_ROWS_MAX = 16, 64, 1_000
+#: Pages of questions that are read at a time: rows of jobs have other reads.
+_ASKED_PAGES_MAX = 12
 #: A node takes in a table that another client has just created, and how often it is asked again.
 _NEW_TABLE_S_MAX, _NEW_TABLE_POLL_S = 10.0, 0.1
+
+
+@dataclass(frozen=True)
+class _Scan:
+    """What is left of a scan of one database partition."""
+
+    prefix: bytes
+    bucket: int
+    start: bytes
+    #: None: to the end of the state.
+    stop: bytes | None
+    reverse: bool
+    #: Of the next page.
+    rows: int
+    is_asked: bool
+    look: Callable[[int], None] | None
+    check_cancelled: CheckCancelled
+
+    def after(self, page: Sequence[Entry]) -> _Scan:
+        """What is left after a page."""
+        last = page[-1][0][PREFIX_BYTES:]
+        rows = min(self.rows * 8, _PAGE_ROWS_MAX)
+        if self.reverse:
+            return replace(self, stop=last, rows=rows)
+        return replace(self, start=last + b"\0", rows=rows)
 
 
 class DatabaseTables(RunClaim):
@@ -44,6 +75,7 @@ class DatabaseTables(RunClaim):
         self._statements: dict[bytes, TableStatements] = {
             number: statements_of(table) for number, table in self._by_id.items()
         }
+        self._asked_pages = asyncio.Semaphore(_ASKED_PAGES_MAX)
         #: Rows read and written, and requests, since the start.
         self.gets = self.puts = self.requests = 0
 
@@ -158,15 +190,20 @@ class DatabaseTables(RunClaim):
         *,
         reverse: bool = False,
         may_read_all: bool = False,
+        look: Callable[[int], None] | None = None,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> Iterator[Entry]:
         """Entries of a range of one state in one key group, in key order or the reverse; read page by page.
+
+        The first page is on its way when this returns: several scans take little longer than one.
 
         Args:
             start: the first key.
             stop: ends before it.
             reverse: from the last key to the first.
             may_read_all: a range of rows that have no order is cut from all of them; for questions only.
+            look: called before entries are returned with the highest timestamp of which changes may have been written
+                when these had been read; what it raises ends the scan.
             check_cancelled: raises when the caller is to stop.
 
         Raises:
@@ -174,23 +211,66 @@ class DatabaseTables(RunClaim):
         """
         prefix = start[:PREFIX_BYTES]
         table = self._by_id[prefix[2:]]
-        if table.layout == "global" and may_read_all:
+        if table.layout == "global":
+            if not may_read_all and (start != prefix or stop[:PREFIX_BYTES] == prefix or reverse):
+                raise StateError(table.no_order)
             rows = self.session.run(self._whole_group(prefix), check_cancelled)
+            if look is not None:
+                look(self.begun())
             asked = [entry for entry in rows if start <= entry[0] < stop]
             return reversed(asked) if reverse else iter(asked)
-        if table.layout == "global":
-            if start != prefix or stop[:PREFIX_BYTES] == prefix or reverse:
-                raise StateError(table.no_order)
-            return iter(self.session.run(self._whole_group(prefix), check_cancelled))
         first = start[PREFIX_BYTES:]
         last = stop[PREFIX_BYTES:] if stop[:PREFIX_BYTES] == prefix else None
-        streams = [
-            self._scan_bucket(prefix, bucket, first, last, reverse, check_cancelled)
-            for bucket in range(table.buckets)
-        ]
+        rows_first = _ASKED_ROWS if may_read_all else _PAGE_ROWS
+        streams = []
+        for bucket in range(table.buckets):
+            scan = _Scan(
+                prefix, bucket, first, last, reverse, rows_first, may_read_all, look, check_cancelled
+            )
+            streams.append(self._scan_pages(scan, self.session.begin(self._page_of(scan))))
         if len(streams) == 1:
             return streams[0]
         return heapq.merge(*streams, key=lambda entry: entry[0], reverse=reverse)
+
+    def heads(
+        self,
+        ranges: Sequence[tuple[bytes, bytes]],
+        rows_max: int,
+        *,
+        reverse: bool = False,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> list[Head]:
+        """The beginnings of scans of ranges, each of one state in one key group, all in one go.
+
+        Raises:
+            StateError: a state's table has no ranges.
+        """
+        pages: list[list[list[Entry]]] = []
+        work: list[Callable[[], Awaitable[None]]] = []
+        for start, stop in ranges:
+            prefix = start[:PREFIX_BYTES]
+            table = self._by_id[prefix[2:]]
+            if table.layout == "global":
+                raise StateError(table.no_order)
+            ends = start[PREFIX_BYTES:], stop[PREFIX_BYTES:]
+            own: list[list[Entry]] = []
+            pages.append(own)
+            for bucket in range(table.buckets):
+                work.append(partial(self._note_page, own, prefix, bucket, *ends, reverse, rows_max))
+        self.session.run(self.session.gather(work), check_cancelled)
+        return [joined_head(own, rows_max, reverse=reverse) for own in pages]
+
+    async def _note_page(
+        self,
+        pages: list[list[Entry]],
+        prefix: bytes,
+        bucket: int,
+        start: bytes,
+        stop: bytes,
+        reverse: bool,
+        rows: int,
+    ) -> None:
+        pages.append(await self._page(prefix, bucket, start, stop, reverse, rows))
 
     async def _whole_group(self, prefix: bytes) -> list[Entry]:
         """All rows of a state in a key group, where they have no order, in order."""
@@ -228,27 +308,25 @@ class DatabaseTables(RunClaim):
         found = await self._do(prepared, self._partition(prefix, bucket), f"count {self._by_id[number].name}")
         total[0] += found.first().rows
 
-    def _scan_bucket(
-        self,
-        prefix: bytes,
-        bucket: int,
-        start: bytes,
-        stop: bytes | None,
-        reverse: bool,
-        check_cancelled: CheckCancelled,
-    ) -> Iterator[Entry]:
-        rows = _PAGE_ROWS
+    def _scan_pages(self, scan: _Scan, running: Future[tuple[list[Entry], int]]) -> Iterator[Entry]:
         while True:
-            page = self.session.run(self._page(prefix, bucket, start, stop, reverse, rows), check_cancelled)
+            page, begun = self.session.wait(running, scan.check_cancelled)
+            if scan.look is not None:
+                scan.look(begun)
             yield from page
-            if len(page) < rows:
+            if len(page) < scan.rows:
                 return
-            last = page[-1][0][PREFIX_BYTES:]
-            if reverse:
-                stop = last
-            else:
-                start = last + b"\0"
-            rows = min(rows * 8, _PAGE_ROWS_MAX)
+            scan = scan.after(page)
+            running = self.session.begin(self._page_of(scan))
+
+    async def _page_of(self, scan: _Scan) -> tuple[list[Entry], int]:
+        """The next page of a scan; with a look, what had begun when it had been read."""
+        page = self._page(scan.prefix, scan.bucket, scan.start, scan.stop, scan.reverse, scan.rows)
+        if not scan.is_asked:
+            return await page, 0
+        async with self._asked_pages:
+            entries = await page
+        return entries, 0 if scan.look is None else await self.begun_by_now()
 
     async def _page(
         self, prefix: bytes, bucket: int, start: bytes, stop: bytes | None, reverse: bool, rows: int

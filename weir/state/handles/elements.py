@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
+from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
 from weir.state_types import STAMP_BYTES, STAMPED
 
@@ -46,6 +47,7 @@ class ElementHandle(Handle):
     def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = tables.values(state.name, element_owner, ttl=state.ttl)
+        self._ahead = KeysAhead(self._table)
         self._encode, self._decode = state.type.encode, state.type.decode
         self._dtype = state.type.dtype
         #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
@@ -123,6 +125,8 @@ class ElementHandle(Handle):
         first = self._prefixes[at] + ELEMENT if start is None else start
         last = self._prefixes[at] + _AFTER if stop is None else stop
         counts = first < last and at not in self._cleared
+        if counts:
+            self._ahead.use(at, self._prefixes)
         below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
         changes = self._changes[at]
         if not changes:
@@ -148,9 +152,12 @@ class ElementHandle(Handle):
         changes = self._changes[at]
         if at in self._cleared:
             return [(changes or {}).get(key) for key in keys]
+        unknown = [key for key in keys if key not in changes] if changes else keys
+        if unknown:
+            assert self._prefixes is not None
+            self._ahead.use(at, self._prefixes)
         if not changes:
             return self._table.get_stored(keys)
-        unknown = [key for key in keys if key not in changes]
         found = dict(zip(unknown, self._table.get_stored(unknown), strict=True)) if unknown else {}
         return [changes[key] if key in changes else found[key] for key in keys]
 
@@ -204,6 +211,8 @@ class ElementHandle(Handle):
 
     def discard(self) -> None:
         """See :class:`Handle`."""
+        if self._prefixes is not None:
+            self._ahead.end()
         self._prefixes = None
         self._metas, self._changes = [], []
         self._changed_metas, self._cleared = set(), set()

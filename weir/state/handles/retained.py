@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
+from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
 from weir.state.tables.retained import GroupClock, index_key
 from weir.state.tables.time_first import time_bytes
@@ -36,6 +37,7 @@ class RetainedHandle(Handle):
         super().__init__(state.name, cursor)
         assert state.ttl is not None
         self._table = tables.retained(state.name, state.ttl)
+        self._ahead = KeysAhead(self._table)
         self._encode, self._decode = state.type.encode, state.type.decode
         self._dtype = state.type.dtype
         #: Of the block, by key: what its store keys begin with, its key group, and changes (None: deleted).
@@ -144,7 +146,15 @@ class RetainedHandle(Handle):
         changes = self._changes[at]
         if key in changes:
             return changes[key]
-        return None if at in self._cleared else self._table.get_stored([key])[0]
+        if at in self._cleared:
+            return None
+        self._look_ahead(at)
+        return self._table.get_stored([key])[0]
+
+    def _look_ahead(self, at: int) -> None:
+        """The table's entries of a key are needed: read those of others with them, where reading takes long."""
+        assert self._prefixes is not None
+        self._ahead.use(at, self._prefixes)
 
     def _read_each(self, entries: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
         """Entries of several keys, each with its position in the block; in one go."""
@@ -160,6 +170,8 @@ class RetainedHandle(Handle):
         first = self._prefixes[at] + ENTRY if start is None else start
         last = self._prefixes[at] + _AFTER if stop is None else stop
         counts = first < last and at not in self._cleared
+        if counts:
+            self._look_ahead(at)
         below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
         changes = self._changes[at]
         if not changes:
@@ -224,6 +236,7 @@ class RetainedHandle(Handle):
         """See :class:`Handle`."""
         if self._prefixes is not None:
             self._table.expiry.end()
+            self._ahead.end()
         self._prefixes = None
         self._groups, self._changes = [], []
         self._indexed, self._clocks = {}, {}

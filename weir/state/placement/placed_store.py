@@ -178,6 +178,16 @@ class PlacedStore(StateBackend):
                 self._puts += len(keys)
                 self._packed.put(keys, rows, spans)
 
+    def check_owned(self, groups: set[bytes]) -> None:
+        """Refuse key groups (2 bytes each) of other owners.
+
+        Raises:
+            FencedError: one of them is not owned.
+        """
+        with self._lock:
+            self._check_open()
+            self._places.check_owned(groups)
+
     def pieces(self, start: bytes | None, stop: bytes | None) -> list[Piece]:
         """What of a range belongs to this subtask, in key order."""
         with self._lock:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any
 
+from weir.state.tables.known_ranges import KNOWN_BYTES, KnownRange
+
 #: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
 ENTRY_OVERHEAD_BYTES = 230
 #: Entries that are given back at a time, of those that were set aside: about 0.1 ms.
@@ -28,7 +30,7 @@ _ABSENT: Any = object()
 class Bucket:
     """Entries that are evicted, scanned and cleared together."""
 
-    __slots__ = ("died", "entries", "group", "size_bytes", "unwritten")
+    __slots__ = ("died", "entries", "group", "known", "size_bytes", "unwritten")
 
     def __init__(self, group: Group, *, is_ordered: bool) -> None:
         self.group = group
@@ -39,6 +41,8 @@ class Bucket:
         self.size_bytes = 0
         #: When it was set aside, see ``Buckets.time``; None: it counts.
         self.died: int | None = None
+        #: Of an owner: where the store has no keys but those that are here.
+        self.known: KnownRange | None = None
 
 
 class Group:
@@ -143,6 +147,8 @@ class Buckets:
                 entries.move_to_end(key)
         else:
             entries[key] = value
+            if bucket.known is not None:
+                bucket.known.note(key)
         bucket.size_bytes += size_bytes
         self.size_bytes += size_bytes
         if bucket.group.touched is not None:
@@ -212,8 +218,17 @@ class Buckets:
             if len(group.touched) > _TOUCHED_MAX:
                 group.touched = None
 
+    def know(self, bucket: Bucket, known: KnownRange | None) -> None:
+        """Note where an owner has nothing but what is cached; None: anywhere it may."""
+        grown = KNOWN_BYTES * ((known is not None) - (bucket.known is not None))
+        bucket.known = known
+        bucket.size_bytes += grown
+        self.size_bytes += grown
+
     def drop(self, bucket: Bucket, key: bytes) -> None:
         """Forget a value that is written; a copy of its group that lacks a change of it is void."""
+        if bucket.known is not None:
+            self.know(bucket, None)
         size_bytes = entry_bytes(key, bucket.entries.pop(key))
         bucket.size_bytes -= size_bytes
         self.size_bytes -= size_bytes
@@ -224,6 +239,7 @@ class Buckets:
     def forget_empty(self, bucket: Bucket, owner: bytes) -> None:
         """Forget a bucket that has nothing any more."""
         if not bucket.entries and bucket.group.buckets.get(owner) is bucket:
+            self.know(bucket, None)
             del bucket.group.buckets[owner]
             bucket.group.entries = {}
 

@@ -20,6 +20,7 @@ from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.overlay import overlaid
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, never
+from weir.state.tables.value_ahead import ValuesAhead
 from weir.state.tables.value_buckets import Buckets, entry_bytes
 from weir.state.tables.value_writes import ValueWrites
 
@@ -47,6 +48,10 @@ class WriteBackCache(StateBackend):
         self._buckets = Buckets(owner_of)
         self._writes = ValueWrites(backend, self._buckets)
         self._lock = self._writes.lock
+        #: None: the store is quick enough without.
+        self._ahead: ValuesAhead | None = None
+        if backend.reads_ahead and owner_of is not None:
+            self._ahead = ValuesAhead(backend, self._buckets, self._writes, bytes_max)
         self._closed = False
         self._gets = self._puts = self._deletes = self._hits = 0
 
@@ -79,6 +84,8 @@ class WriteBackCache(StateBackend):
         if self._owner_of is not None and self._writes.may_hide():
             found = {key: None for key in missing if self._writes.is_cleared(self._owner_of(key))}
             missing = [key for key in missing if key not in found]
+        if self._ahead is not None:
+            missing = [key for key in missing if not self._ahead.is_absent(key)]
         if missing:
             entries = zip(missing, self._backend.get_many(missing), strict=True)
             loaded = dict(entry for entry in entries if not will_write or entry[1] is not None)
@@ -114,6 +121,38 @@ class WriteBackCache(StateBackend):
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries of a range as they are now: the backend's, with unwritten entries laid over them."""
+        ahead = self._ahead
+        if ahead is None or start is None or stop is None or not self._buckets.is_of_one_owner(start, stop):
+            return self._scan(start, stop, reverse)
+        self._begin()
+        with self._lock:
+            found = ahead.scan(start, stop, reverse, self._scan_again, self._scan)
+        self._shrink()
+        return found
+
+    def _scan_again(self, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
+        return self.scan(start, stop, reverse=reverse)
+
+    @property
+    def reads_owners(self) -> bool:
+        """Whether it is worth saying which owners are needed soon."""
+        return self._ahead is not None
+
+    def is_known(self, owner: bytes) -> bool:
+        """Whether something of an owner was read ahead, and is still here."""
+        return self._ahead is not None and self._ahead.is_known(owner)
+
+    def read_ahead(self, owners: Sequence[bytes]) -> int:
+        """Read what the first of these owners have, all or what comes first, in one go; returns of how many."""
+        if self._ahead is None:
+            return 0
+        self._begin()
+        with self._lock:
+            count = self._ahead.read(owners)
+        self._shrink()
+        return count
+
+    def _scan(self, start: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         self._begin()
         hides_all = False
         if self._owner_of is not None and self._writes.may_hide():
@@ -232,6 +271,8 @@ class WriteBackCache(StateBackend):
                 if may_write and not bucket.unwritten.isdisjoint(keys):
                     self._writes.write_with_others(keys)
                 gone = [key for key in keys if key not in bucket.unwritten]
+                # Of an owner without entries it may be known that it has none.
+                is_progress = bool(gone) or (not keys and bucket.known is not None)
                 for key in gone:
                     if self._buckets.size_bytes <= self._bytes_max:
                         break
@@ -240,7 +281,7 @@ class WriteBackCache(StateBackend):
                     bucket.group.buckets.move_to_end(owner)
                 self._buckets.forget_empty(bucket, owner)
                 self._buckets.forget_group_if_empty(bucket.group)
-                tries_left = 2 * len(self._buckets.groups) if gone else tries_left - 1
+                tries_left = 2 * len(self._buckets.groups) if is_progress else tries_left - 1
 
     def drop_written(self, keys: Sequence[bytes]) -> list[bytes]:
         """Forget those of these keys that are not dirty; returns them. None while a capture is being written."""
@@ -362,6 +403,7 @@ class WriteBackCache(StateBackend):
             self.flush()
         finally:
             self._closed = True
+            self._ahead = None
             self._buckets = Buckets(self._owner_of)
             self._writes = ValueWrites(self._backend, self._buckets)
 

@@ -65,6 +65,19 @@ class ValueTable(StateTable):
         """State keys and values of ``start <= key < stop``, as they are now."""
         return self._cache.scan(start, stop, reverse=reverse)
 
+    @property
+    def reads_owners(self) -> bool:
+        """Whether the store is so slow that it is worth saying whose entries are needed soon."""
+        return self._cache.reads_owners
+
+    def is_known(self, owner: bytes) -> bool:
+        """Whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
+        return self._cache.is_known(owner)
+
+    def read_ahead(self, owners: Sequence[bytes]) -> int:
+        """Read what the first of these owners have, in one go; returns of how many."""
+        return self._cache.read_ahead(owners)
+
     def unwritten_entries(
         self, groups: Iterable[int], count_max: int
     ) -> list[tuple[bytes, bytes | None]] | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from weir.protocol.database_run import DatabaseRun
+from weir.state.api import Head
 
 
 class DatabaseStoppedError(Exception):
@@ -31,11 +33,28 @@ class LastWriteWins:
         *,
         reverse: bool = False,
         may_read_all: bool = False,
+        look: Callable[[int], None] | None = None,
         check_cancelled: object = None,
     ) -> Iterator[tuple[bytes, bytes]]:
+        if look is not None:
+            look(self.highest)
         found = [(key, value) for key, (_, value) in sorted(self.rows.items()) if start <= key < stop]
         kept = [(key, value) for key, value in found if value is not None]
         return iter(kept[::-1] if reverse else kept)
+
+    def heads(
+        self,
+        ranges: Sequence[tuple[bytes, bytes]],
+        rows_max: int,
+        *,
+        reverse: bool = False,
+        check_cancelled: object = None,
+    ) -> list[Head]:
+        found = []
+        for start, stop in ranges:
+            entries = list(islice(self.scan(start, stop, reverse=reverse), rows_max))
+            found.append(Head(entries, entries[-1][0] if len(entries) == rows_max else None))
+        return found
 
     def begin(self, owner: str, checkpoint_id: int, check_cancelled: object) -> None:
         self.highest = max(self.highest, self.run.timestamp(checkpoint_id))

@@ -96,6 +96,21 @@ class World:
         assert self.process.store.get_many(KEYS) == [self.model.get(key) for key in KEYS]
         assert list(self.process.store.scan()) == sorted(self.model.items())
         assert list(self.process.store.scan(reverse=True)) == sorted(self.model.items(), reverse=True)
+        self.check_heads()
+
+    def check_heads(self) -> None:
+        """The beginnings of the ranges of both key groups have all that there is up to where they say."""
+        ranges = [
+            (encode_key(group, STATE, b""), encode_key(group, STATE, b"\xff")) for group in range(GROUPS)
+        ]
+        rows_max, reverse = self.chance.randint(1, 4), self.chance.random() < 0.5
+        heads = self.process.store.scan_heads(ranges, rows_max, reverse=reverse)
+        for (start, stop), head in zip(ranges, heads, strict=True):
+            if head.until is not None:
+                start, stop = (head.until, stop) if reverse else (start, head.until + b"\0")
+            wanted = [entry for entry in sorted(self.model.items()) if start <= entry[0] < stop]
+            assert head.entries == (wanted[::-1] if reverse else wanted)
+            assert head.until is None or len(head.entries) <= 2 * rows_max
 
 
 @pytest.mark.parametrize("seed", range(60))
