@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
 from weir.state.tables.broadcast import dict_entries, entries_of_dict
 from weir.state.tables.expiry import UNDATED
+from weir.state.tables.retained import GroupClock, clock_key, retention_cut_ms, unpack_clock
 from weir.ttl import Ttl
 
 #: Checkpoints that are open at a time; those that nobody has asked for so long are closed.
@@ -111,6 +112,8 @@ class CheckpointReading(StoredReading):
         self.watermark_ms = self._since_ms = UNDATED
         #: A dict that is no entries in a store; see ``weir.state.tables.broadcast``.
         self._items: dict[str, Any] | None = None
+        #: By number of the state: clocks of its key groups.
+        self._clocks: dict[int, dict[int, GroupClock]] = {}
         since = []
         for part in checkpoint.manifest.parts:
             kept = part.operators.get(step)
@@ -147,22 +150,41 @@ class CheckpointReading(StoredReading):
         gone = self._tombstones[group]
         return [None if key in gone else value for key, value in zip(keys, found, strict=True)]
 
+    def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
+        """See ``StateReading``."""
+        known = self._clocks.setdefault(state_id, {})
+        if group not in known:
+            # One key needs the clock of its group, a range those of all, which are read together.
+            known |= self._read_clocks(state_id, {group, *self._places} if known else {group})
+        return retention_cut_ms(known[group], self.watermark_ms, retention_ms)
+
+    def _read_clocks(self, state_id: int, groups: Collection[int]) -> dict[int, GroupClock]:
+        by_client: dict[StoredEntries, list[int]] = {}
+        for group in groups:
+            if group in self._places:
+                by_client.setdefault(self._checkpoint.client(self._places[group]), []).append(group)
+        begun = [
+            (own, client.start_get([clock_key(group, state_id) for group in own]))
+            for client, own in by_client.items()
+        ]
+        found = dict.fromkeys(groups, GroupClock())
+        for own, wait in begun:
+            found |= zip(own, map(unpack_clock, wait()), strict=True)
+        return found
+
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """See ``StateReading``."""
         group = int.from_bytes(start[:2], "big")
         if self._items is not None:
             entries = dict_entries(self._items, int.from_bytes(start[2:4], "big"))
             found = [entry for entry in entries if start <= entry[0] < stop]
-            yield from reversed(found) if reverse else found
-            return
+            return reversed(found) if reverse else iter(found)
         place = self._places.get(group)
         if place is None:
-            return
+            return iter(())
         gone = self._tombstones[group]
-        client = self._checkpoint.client(place)
-        for key, value in client.scan(start, stop, prefixes=[start[:4]], reverse=reverse):
-            if key not in gone:
-                yield key, value
+        scanned = self._checkpoint.client(place).scan(start, stop, prefixes=[start[:4]], reverse=reverse)
+        return (entry for entry in scanned if entry[0] not in gone) if gone else scanned
 
     def is_expired(self, stamp: int) -> bool:
         """See ``StateReading``."""

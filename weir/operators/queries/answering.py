@@ -260,6 +260,15 @@ def _merged_blocks(
     check: Check,
 ) -> Iterator[list[tuple[bytes, Any]]]:
     """Keys within ranges and what they have, of all groups and in order, many at a time."""
-    runs = (run for keys in ranges for run in state_format.runs(reading, keys))
+    runs = _in_turn([state_format.runs(reading, keys) for keys in ranges])
     rows = min(question.limit, state_format.block_rows)
     yield from merged_runs(runs, rows, check, reverse=question.reverse, cut_bytes=state_format.cut_bytes)
+
+
+def _in_turn(groups: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
+    """One run of each group, then the next of each: a store that is elsewhere reads for all groups at a time."""
+    left = list(groups)
+    while left:
+        runs = [(runs, next(runs, None)) for runs in left]
+        yield from (run for _, run in runs if run is not None)
+        left = [each for each, run in runs if run is not None]

@@ -124,8 +124,8 @@ class ElementFormat(StateFormat):
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
         """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
         cut_ms = self._cut_ms(reading, keys.group, keys.state_id)
-        for run in element_runs(reading, keys):
-            yield ((key, (cut_ms, found)) for key, found in run)
+        runs = element_runs(reading, keys)
+        return (((key, (cut_ms, found)) for key, found in run) for run in runs)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping
 
@@ -29,6 +30,9 @@ class RunClaim:
         self._claimed = tables
         #: A table of runs that an older version has made has no column for buckets.
         self._knows_buckets = False
+        #: The look that has not begun yet; one at a time does.
+        self._next_look: asyncio.Future[int] | None = None
+        self._looking = asyncio.Lock()
 
     def claim(self, owner: str, restored_id: int, check_cancelled: CheckCancelled = never_cancelled) -> None:
         """From now on this job writes; called when a job is deployed, by each of its task managers.
@@ -103,6 +107,18 @@ class RunClaim:
     def begun(self) -> int:
         """The highest timestamp of which changes may have been written."""
         return self.session.run(self._look())[1]
+
+    async def begun_by_now(self) -> int:
+        """As :meth:`begun`, in the session's thread; who asks before a look has begun shares it."""
+        if self._next_look is None:
+            self._next_look = asyncio.ensure_future(self._look_once())
+        # Another one may still want it.
+        return await asyncio.shield(self._next_look)
+
+    async def _look_once(self) -> int:
+        async with self._looking:
+            self._next_look = None
+            return (await self._look())[1]
 
     async def _look(self) -> tuple[str, int, dict[str, int]]:
         """The job that writes, the highest timestamp that may have been written, and the buckets of each table."""

@@ -7,7 +7,6 @@ been written before. It is told otherwise, never returned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 
 from weir.protocol.queries import QueryError, Question
 from weir.state.cassandra.entries import decode, decoded
@@ -17,8 +16,6 @@ from weir.state.overlay import overlaid
 from weir.state.placement.remote import RemoteStateClient
 
 Entry = tuple[bytes, bytes]
-#: Entries of a scan between two looks whether the database has gone on.
-_CHUNK_ENTRIES = 1_000
 
 
 class ImageOverRows:
@@ -44,7 +41,7 @@ class ImageOverRows:
             missing = [key for key, change in zip(keys, changes, strict=True) if change is None]
             if missing:
                 rows = iter(self._tables.get_many(missing))
-                self._check()
+                self._check(self._tables.begun())
                 return [next(rows) if change is None else decode(change) for change in changes]
             return [None if change is None else decode(change) for change in changes]
 
@@ -55,20 +52,15 @@ class ImageOverRows:
     ) -> Iterator[Entry]:
         """See ``RemoteStateClient``; raises QueryError 503 if the database has gone on."""
         changes = self._changes.scan(start, stop, prefixes=prefixes, reverse=reverse)
-        entries = overlaid(
-            self._tables.scan(start, stop, reverse=reverse, may_read_all=True), decoded(changes), reverse
-        )
-        while chunk := list(islice(entries, _CHUNK_ENTRIES)):
-            self._check()
-            yield from chunk
+        rows = self._tables.scan(start, stop, reverse=reverse, may_read_all=True, look=self._check)
+        return overlaid(rows, decoded(changes), reverse)
 
-    def _check(self) -> None:
-        """Refuse what was read if a later checkpoint may have changed it.
+    def _check(self, begun: int) -> None:
+        """Refuse what was read if changes of a later checkpoint may have been written by then.
 
         Raises:
             QueryError: 503.
         """
-        begun = self._tables.begun()
         if begun > self._tables.run.timestamp(self._checkpoint_id):
             raise QueryError(
                 503,
