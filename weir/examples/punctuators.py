@@ -54,10 +54,9 @@ class LookedAt(weir.KeyedProcess):
         elif look == "all":
             yield from self.words.items()
         elif look == "prefix bel":
-            yield from self.words.range("bel", "bem")
+            yield from self.words.prefix_scan("bel")
         else:
-            # Up to the first text after "romania": both ends are included.
-            yield from self.words.range("netherlands", "romania\0")
+            yield from self.words.range("netherlands", "romania")
 
 
 def build(

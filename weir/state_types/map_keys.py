@@ -50,6 +50,24 @@ class MapKeyType:
             _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, key, strict=True)
         )
 
+    def encode_prefix(self, prefix: Any) -> bytes:
+        """What the bytes of all keys begin with that begin with a text, bytes or, of tuples, their first parts.
+
+        Raises:
+            TypeError, ValueError: keys have no beginnings, or this is none.
+        """
+        if not self._is_tuple:
+            if self._types[0] not in (TEXT, BYTES):
+                raise TypeError(
+                    f"keys of type {self._types[0]} have no prefixes; those of text, bytes and tuples have"
+                )
+            return _part_bytes(self._types[0], prefix)
+        if not isinstance(prefix, tuple) or len(prefix) > len(self._types):
+            raise TypeError(f"{prefix!r} is not a tuple of {len(self._types)} parts at most")
+        return b"".join(
+            _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, prefix, strict=False)
+        )
+
     def decode(self, data: bytes) -> Any:
         """The key of these bytes."""
         if not self._is_tuple:

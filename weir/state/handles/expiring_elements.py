@@ -319,11 +319,10 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
             self._refresh(at, [self._key(at, key)])
         return value
 
-    def range(
-        self, start: Any = None, stop: Any = None, *, reverse: bool = False
+    def _items_between(
+        self, start: bytes | None, stop: bytes | None, *, reverse: bool
     ) -> Iterator[tuple[Any, Any]]:
-        """Items with ``start <= key < stop`` in the order of their keys, or the reverse; None: no bound."""
-        for key, value in super().range(start, stop, reverse=reverse):
+        for key, value in super()._items_between(start, stop, reverse=reverse):
             if self._is_refreshed_by_access:
                 at = self._at()
                 self._refresh(at, [self._key(at, key)])

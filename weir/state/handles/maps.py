@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from weir.state.api import prefix_end
 from weir.state.handles.block import Cursor, Keys, check_length, listed
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, ElementHandle
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
     from weir.states import MapState
+
+_log = logging.getLogger(__name__)
 
 
 class MapHandle(ElementHandle):
@@ -27,6 +31,7 @@ class MapHandle(ElementHandle):
     def __init__(self, state: MapState, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         self._key_type = state.key_type
+        self._has_warned = False
 
     def __len__(self) -> int:
         at = self._at()
@@ -175,21 +180,44 @@ class MapHandle(ElementHandle):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All items, in the order of their keys."""
-        return self.range()
+        return self._items_between(None, None, reverse=False)
 
     def range(
-        self, start: Any = None, stop: Any = None, *, reverse: bool = False
+        self, first: Any = None, last: Any = None, *, reverse: bool = False
     ) -> Iterator[tuple[Any, Any]]:
-        """Items with ``start <= key < stop`` in the order of their keys, or the reverse; None: no bound."""
+        """Items with ``first <= key <= last`` in the order of their keys, or the reverse; None: no bound.
+
+        If the first key comes after the last one there are none, and the log warns of it once.
+        """
+        at = self._at()
+        start = None if first is None else self._key(at, first)
+        # No key comes between a key and what begins with it.
+        stop = None if last is None else self._key(at, last) + b"\0"
+        if start is not None and stop is not None and start > stop and not self._has_warned:
+            self._has_warned = True
+            _log.warning("state %r: a range from %r to %r has no items", self.name, first, last)
+        return self._items_between(start, stop, reverse=reverse)
+
+    def prefix_scan(self, prefix: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
+        """Items whose key begins with this text, these bytes or, where keys are tuples, these first parts, in order.
+
+        Raises:
+            TypeError: keys are neither of these, or the prefix is not what they are.
+        """
+        at = self._at()
+        assert self._prefixes is not None
+        start = self._prefixes[at] + ELEMENT + self._key_type.encode_prefix(prefix)
+        return self._items_between(start, prefix_end(start), reverse=reverse)
+
+    def _items_between(
+        self, start: bytes | None, stop: bytes | None, *, reverse: bool
+    ) -> Iterator[tuple[Any, Any]]:
+        """Items by their store keys, ``start <= key < stop``; None: no bound."""
         at = self._at()
         version = self._version
         assert self._prefixes is not None
         skipped = len(self._prefixes[at]) + 1
-        for key, data in self._entries(at, *self._bounds(at, start, stop), reverse=reverse):
+        for key, data in self._entries(at, start, stop, reverse=reverse):
             self._check_unchanged(at, version)
             yield self._key_type.decode(key[skipped:]), self._decode(data)
         self._check_unchanged(at, version)
-
-    def _bounds(self, at: int, start: Any, stop: Any) -> tuple[bytes | None, bytes | None]:
-        first = None if start is None else self._key(at, start)
-        return first, None if stop is None else self._key(at, stop)

@@ -1,0 +1,62 @@
+"""Ranges of maps have both ends, and prefixes are ranges."""
+
+import pytest
+
+import weir
+from tests.weir.state.retained_steps import Step
+from tests.weir.state.slow_memory import SlowMemory
+from weir.state.stores.memory import MemoryBackend
+
+
+def opened(store, **states):
+    return Step(store, states)
+
+
+@pytest.mark.parametrize("make_store", [MemoryBackend, SlowMemory])
+@pytest.mark.parametrize("ttl", [None, weir.Ttl("1h", time="processing")])
+def test_a_range_has_both_of_its_ends_whatever_is_written(make_store, ttl):
+    step = opened(make_store(), words=weir.MapState(str, int, ttl=ttl))
+    words = step.handles["words"]
+    with step.at("k"):
+        words.update({"belarus": 1, "belgium": 2, "lithuania": 3, "luxembourg": 4, "moldova": 5, "m": 6})
+    with step.at("k"):
+        words["malta"] = 7
+        assert [key for key, _ in words.range("lithuania", "moldova")] == [
+            "lithuania",
+            "luxembourg",
+            "m",
+            "malta",
+            "moldova",
+        ]
+        assert list(words.range("m", "m")) == [("m", 6)]
+        assert list(words.range(last="belgium", reverse=True)) == [("belgium", 2), ("belarus", 1)]
+        assert list(words.prefix_scan("bel")) == [("belarus", 1), ("belgium", 2)]
+        assert list(words.prefix_scan("m", reverse=True)) == [("moldova", 5), ("malta", 7), ("m", 6)]
+        assert len(list(words.prefix_scan(""))) == 7
+        assert list(words.prefix_scan("x")) == []
+
+
+def test_prefixes_of_bytes_and_of_the_first_parts_of_tuples():
+    step = opened(MemoryBackend(), raw=weir.MapState(bytes, int), pairs=weir.MapState((str, int), int))
+    raw, pairs = step.handles["raw"], step.handles["pairs"]
+    with step.at("k"):
+        raw.update({b"\xff": 1, b"\xff\xff": 2, b"\xff\xff\x00": 3, b"a": 4})
+        assert [value for _, value in raw.prefix_scan(b"\xff\xff")] == [2, 3]
+        pairs.update({("a", 1): 1, ("a", -2): 2, ("ab", 3): 3, ("b", 4): 4})
+        assert list(pairs.prefix_scan(("a",))) == [(("a", -2), 2), (("a", 1), 1)]
+        assert len(list(pairs.prefix_scan(()))) == 4
+        with pytest.raises(TypeError, match="is not a tuple of 2 parts at most"):
+            pairs.prefix_scan("a")
+
+
+def test_numbers_have_no_prefixes_and_a_range_that_goes_back_is_told_once(caplog):
+    step = opened(MemoryBackend(), numbers=weir.MapState(int, int))
+    numbers = step.handles["numbers"]
+    with step.at("k"):
+        numbers.update({1: 1, 2: 2})
+        with pytest.raises(TypeError, match="have no prefixes"):
+            numbers.prefix_scan(1)
+        assert list(numbers.range(1, 2)) == [(1, 1), (2, 2)]
+        assert list(numbers.range(2, 1)) == []
+        assert list(numbers.range(5, -1)) == []
+    assert caplog.text.count("has no items") == 1
