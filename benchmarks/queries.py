@@ -15,8 +15,9 @@ import numpy as np
 from benchmarks.engine_run import EngineSetup, run_engine
 from benchmarks.events_file import DATA_DIRECTORY, events_directory
 from benchmarks.query_scan import scan_figures
-from benchmarks.question_callers import ask_all
+from benchmarks.question_callers import LATE_STATUSES, ask_all
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
+from benchmarks.sustained import OverloadedError, at_a_rate_that_lasts, check_keeps_up
 from experiments.cluster import Cluster
 
 BARS = (
@@ -31,6 +32,10 @@ _WARM_UP_S = 4.0
 _SPARE_S = 20.0
 #: Callers who are late end so much later at most.
 _LATE_S = 60.0
+#: A job on schedule reads so much of its rate at least.
+_ON_SCHEDULE_SHARE = 0.9
+#: What ``at_a_rate_that_lasts`` says of the rate: of the questions for single keys.
+_OF_RATE = frozenset({"judged", "not_judged", "rate", "rate_given", "rate_is"})
 #: What the input has by itself; more is the same again.
 _EVENTS = 10_000_000
 
@@ -55,7 +60,7 @@ class QueryOptions:
 
 
 def run(options: QueryOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
-    """Measure ``repeat`` times.
+    """Measure ``repeat`` times, at a rate with which the machine keeps up.
 
     Raises:
         BenchmarkError: a question was refused, or the job ended.
@@ -69,14 +74,22 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
             directory = Path(name)
             top = 0.0 if options.rate else _top_throughput(options, source, directory / "top")
             rate = options.rate or top / 2
-            repeated = _repeated(source, directory / "events", rate * (2 * options.duration_s + _SPARE_S))
-            figures = _measure(options, rate, repeated, directory)
-            if options.scan_keys:
+            figures = at_a_rate_that_lasts(
+                rate,
+                lambda tried, directory=directory: _measure(  # type: ignore[misc]
+                    options, tried, source, directory / f"{tried:.0f}"
+                ),
+                report,
+            )
+            if options.scan_keys and figures["judged"]:
                 report("scans", number / options.repeat)
-                figures |= scan_figures(
-                    directory / "scan", options.data_root, options.scan_keys, options.task_managers
+                scans = scan_figures(
+                    directory / "scan", options.data_root, options.scan_keys, options.task_managers, report
                 )
-            repeats.append({**figures, "rate": rate, "top_events_per_second": top})
+                figures |= {name: scans[name] for name in scans if name not in _OF_RATE}
+                if not scans["judged"]:
+                    figures |= {"judged": 0, "not_judged": f"scans: {scans['not_judged']}"}
+            repeats.append({**figures, "top_events_per_second": top})
     config = {
         "job": "jobs.throughput",
         "rate": options.rate,
@@ -103,7 +116,7 @@ def _top_throughput(options: QueryOptions, source: Path, directory: Path) -> flo
 
 def _repeated(source: Path, directory: Path, events: float) -> Path:
     """A directory in which the files of ``source`` are so many times that there are at least so many events."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     for number in range(-int(-events // _EVENTS)):
         for path in source.iterdir():
             (directory / f"{number:03d}-{path.name}").symlink_to(path.resolve())
@@ -111,7 +124,14 @@ def _repeated(source: Path, directory: Path, events: float) -> Path:
 
 
 def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) -> dict[str, Any]:
-    parameters = {"input": source, "parallelism": options.parallelism, "rate": rate}
+    """Figures at a rate.
+
+    Raises:
+        OverloadedError: the machine does not keep up with it.
+        BenchmarkError: a question was refused otherwise, or the job ended.
+    """
+    repeated = _repeated(source, directory / "events", rate * (2 * options.duration_s + _SPARE_S))
+    parameters = {"input": repeated, "parallelism": options.parallelism, "rate": rate}
     settings = {"controlPlane.checkpoint_interval_ms": 1000}
     with Cluster(directory / "cluster", task_managers=options.task_managers, settings=settings) as cluster:
         cluster.start_control_plane("jobs.throughput", parameters)
@@ -119,7 +139,10 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
             cluster.start_task_manager()
         cluster.wait_for(lambda status: status["totals"]["events_out"] > 0, "the first rows")
         time.sleep(_WARM_UP_S)
+        check_keeps_up(cluster, rate)
         alone = _events_per_second(cluster, options.duration_s)
+        if alone < _ON_SCHEDULE_SHARE * rate:
+            raise OverloadedError(f"the job reads {alone:,.0f} events/s")
         # A process of its own: neither the figures nor the answers wait for the GIL of this one.
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             given = (cluster.http_port, options.questions_per_s, options.keys, options.callers)
@@ -129,8 +152,7 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
             asked = _events_per_second(cluster, options.duration_s)
             seen = asking.get(options.duration_s + _LATE_S)
         cluster.http("POST", "/cancel")
-    if seen.failure:
-        raise BenchmarkError(f"a question was refused: {seen.failure}")
+    check_refusal(seen.refused_with, seen.failure)
     p50_ms, p99_ms, max_ms = np.percentile(seen.latencies_ms, [50, 99, 100], method="inverted_cdf").tolist()
     late_p50_ms, late_p99_ms = np.percentile(seen.late_ms, [50, 99], method="inverted_cdf").tolist()
     return {
@@ -146,6 +168,19 @@ def _measure(options: QueryOptions, rate: float, source: Path, directory: Path) 
         "events_per_second_alone": alone,
         "throughput_ratio": asked / alone,
     }
+
+
+def check_refusal(status: int, failure: str) -> None:
+    """Look why questions were refused, if they were: one that came too late says that the machine was too busy.
+
+    Raises:
+        OverloadedError: there was no time for it.
+        BenchmarkError: it was refused for another reason.
+    """
+    if status in LATE_STATUSES:
+        raise OverloadedError(f"a question was not answered in time: {failure}")
+    if failure:
+        raise BenchmarkError(f"a question was refused: {failure}")
 
 
 def _events_per_second(cluster: Cluster, duration_s: float) -> float:

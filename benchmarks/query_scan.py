@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -11,8 +13,12 @@ import polars as pl
 import weir
 from benchmarks.events_file import SEED, format_lines, made_if_absent
 from benchmarks.latency import percentiles, read_latencies
+from benchmarks.question_callers import LATE_STATUSES
 from benchmarks.results import BenchmarkError
+from benchmarks.sustained import OverloadedError, at_a_rate_that_lasts, check_keeps_up
 from experiments.cluster import Cluster
+from experiments.processes import WAIT_TIMEOUT_S
+from weir.client import AskError
 
 #: Rates at which every event's latency is written down, and the job keeps up on a busy machine, too.
 _RATE = 100_000
@@ -26,20 +32,34 @@ _SPARE_S = 15.0
 _KEPT_ID = 1
 
 
-def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int) -> dict[str, float]:
+def scan_figures(
+    directory: Path, data_root: Path, keys: int, task_managers: int, report: Callable[[str, float], None]
+) -> dict[str, Any]:
     """Run the job of the benchmark at a fixed rate until it has all keys; then for a while without and with scans.
 
+    Where the machine does not keep up, the rate is halved.
+
     Returns:
-        ``scan_added_p99_ms``, the p99 of the events that arrived in each window, rows of a scan, and the median scan.
+        ``scan_added_p99_ms``, the p99 of the events that arrived in each window, rows of a scan, and the median scan;
+        and what ``at_a_rate_that_lasts`` adds.
 
     Raises:
         BenchmarkError: a scan had not all keys, or the job ended.
         ClusterError: the job did not start.
     """
+    source = _input(data_root, keys)
+    return at_a_rate_that_lasts(
+        _RATE,
+        lambda rate: _figures_at(rate, directory / f"{rate:.0f}", source, keys, task_managers),
+        report,
+    )
+
+
+def _figures_at(rate: float, directory: Path, source: Path, keys: int, task_managers: int) -> dict[str, Any]:
     parameters = {
-        "input": _input(data_root, keys),
+        "input": source,
         "parallelism": 2,
-        "rate": _RATE,
+        "rate": rate,
         "sink": "latency",
         "output": directory / "zout",
     }
@@ -48,18 +68,21 @@ def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int
         cluster.start_control_plane("jobs.throughput", parameters)
         for _ in range(task_managers):
             cluster.start_task_manager()
-        cluster.wait_for(lambda status: status["totals"]["events_out"] >= keys, "all keys")
-        _await_keys(cluster.http_port, keys)
-        without = (time.time(), time.time() + _WINDOW_S)
-        time.sleep(_WINDOW_S)
-        began_s, took_s = time.time(), []
-        with weir.connect(f"127.0.0.1:{cluster.http_port}") as job:
-            while time.time() < began_s + _WINDOW_S:
-                scan_s = time.monotonic()
-                rows = job.state("count", "count").range().height
-                took_s.append(time.monotonic() - scan_s)
-                if rows != keys:
-                    raise BenchmarkError(f"a scan has {rows} of {keys} keys")
+        due_s = keys / rate
+        cluster.wait_for(
+            lambda status: status["totals"]["events_out"] >= keys, "all keys", due_s + WAIT_TIMEOUT_S
+        )
+        try:
+            _await_keys(cluster.http_port, keys)
+            check_keeps_up(cluster, rate)
+            without = (time.time(), time.time() + _WINDOW_S)
+            time.sleep(_WINDOW_S)
+            began_s = time.time()
+            took_s = _scans(cluster.http_port, keys, began_s + _WINDOW_S)
+        except AskError as error:
+            if error.status in LATE_STATUSES:
+                raise OverloadedError(f"a scan was not answered in time: {error}") from error
+            raise
         scanned = (began_s, time.time())
         cluster.http("POST", "/cancel")
     latencies = read_latencies(directory / "zout")
@@ -69,9 +92,22 @@ def scan_figures(directory: Path, data_root: Path, keys: int, task_managers: int
         "p99_without_scan_ms": p99_without_ms,
         "p99_with_scan_ms": p99_with_ms,
         "scan_keys": keys,
-        "scan_rate": _RATE,
+        "scan_rate": rate,
         "scan_ms": float(np.median(took_s)) * 1e3,
     }
+
+
+def _scans(port: int, keys: int, end_s: float) -> list[float]:
+    """How long scans took, one after the other up to a wall-clock second."""
+    took_s = []
+    with weir.connect(f"127.0.0.1:{port}") as job:
+        while time.time() < end_s:
+            scan_s = time.monotonic()
+            rows = job.state("count", "count").range().height
+            took_s.append(time.monotonic() - scan_s)
+            if rows != keys:
+                raise BenchmarkError(f"a scan has {rows} of {keys} keys")
+    return took_s
 
 
 def _await_keys(port: int, keys: int) -> None:
@@ -79,7 +115,7 @@ def _await_keys(port: int, keys: int) -> None:
     with weir.connect(f"127.0.0.1:{port}") as job:
         while (count := job.state("count", "count").count()) < keys:
             if time.monotonic() > end_s:
-                raise BenchmarkError(f"after {_KEYS_S_MAX:.0f} s a checkpoint has {count} of {keys} keys")
+                raise OverloadedError(f"a checkpoint has {count} of {keys} keys after {_KEYS_S_MAX:.0f} s")
             time.sleep(_LOOK_S)
 
 

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 _SEED = 7
+#: Of answers: too many questions wait, the owner of the key is busy, or the question took too long.
+LATE_STATUSES = (429, 503, 504)
 
 
 @dataclass
@@ -19,8 +21,9 @@ class Asked:
     latencies_ms: list[float] = field(default_factory=list)
     #: A part of each of these: how long its caller, which was free, waited for a processor itself before it asked.
     late_ms: list[float] = field(default_factory=list)
-    #: The first refusal; "": there was none.
+    #: The first refusal; "": there was none; and its status.
     failure: str = ""
+    refused_with: int = 0
     #: Processor time of this process.
     cpu_s: float = 0.0
 
@@ -48,10 +51,12 @@ def ask_all(port: int, questions_per_s: float, keys: int, callers: int, duration
                 range(callers),
             )
         )
+    refused = next((each for each in asked if each.refused_with), Asked())
     return Asked(
         [latency for each in asked for latency in each.latencies_ms],
         [late for each in asked for late in each.late_ms],
-        next((each.failure for each in asked if each.failure), ""),
+        refused.failure,
+        refused.refused_with,
         time.process_time() - began_s,
     )
 
@@ -74,7 +79,7 @@ def _ask(port: int, start_s: float, interval_s: float, keys: int, duration_s: fl
             seen.latencies_ms.append((free_s - due_s) * 1e3)
             # A key that has not come yet is an answer, too.
             if status not in (b"200", b"404"):
-                seen.failure = body.decode(errors="replace")
+                seen.failure, seen.refused_with = body.decode(errors="replace"), int(status)
                 break
     return seen
 

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from benchmarks.command_line import execute
+from benchmarks.queries import check_refusal
 from benchmarks.rescale import RescaleOptions
 from benchmarks.rescale import run as run_rescale
-from benchmarks.results import Bar, BenchmarkResult
+from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.sustained import OverloadedError, at_a_rate_that_lasts, behind_s, check_quick
 
 BARS = (Bar("p99_ms", "at most", 60), Bar("lost", "at most", 0))
@@ -63,6 +64,19 @@ def test_a_wrong_result_is_no_overload():
 
     with pytest.raises(ValueError, match="3 events lost"):
         at_a_rate_that_lasts(50_000, wrong, lambda step, done: None)
+
+
+@pytest.mark.parametrize("status", [429, 503, 504])
+def test_a_question_that_comes_too_late_is_an_overload(status):
+    with pytest.raises(OverloadedError, match="takes longer than 5 s"):
+        check_refusal(status, "the question takes longer than 5 s: ask for less, or with a limit")
+
+
+def test_a_question_that_is_refused_otherwise_is_a_fault():
+    check_refusal(0, "")
+    with pytest.raises(BenchmarkError, match="no state") as raised:
+        check_refusal(404, "there is no state")
+    assert not isinstance(raised.value, OverloadedError)
 
 
 def test_a_job_is_behind_by_what_was_due():
