@@ -1,9 +1,16 @@
-"""The form in which checkpoints have the conditions of aggregates: golden texts, for later versions."""
+"""The form in which checkpoints and fingerprints have expressions: golden ones, for later versions of Polars.
+
+``tests/golden/fingerprints/expressions.json`` is never changed; expressions may be added.
+"""
+
+import datetime as dt
+import json
+from pathlib import Path
 
 import polars as pl
 import pytest
 
-from weir.specs.canonical import canonical_expression
+from weir.specs.canonical import canonical_expression, expression_form
 
 GOLDEN = [
     (pl.col("a") > 3, '{">":[{"column":"a"},{"literal":3}]}'),
@@ -18,9 +25,32 @@ GOLDEN = [
 ]
 
 
+FORMS = json.loads((Path(__file__).parents[1] / "golden" / "fingerprints" / "expressions.json").read_text())
+
+
 @pytest.mark.parametrize(("expression", "text"), GOLDEN, ids=[text for _, text in GOLDEN])
 def test_golden_texts(expression, text):
     assert canonical_expression(expression) == text
+
+
+def test_golden_forms():
+    """A newer Polars that writes an expression otherwise gets its names into ``weir.specs.canonical``."""
+    differ = [
+        source
+        for source, form in FORMS.items()
+        if json.loads(json.dumps(expression_form(eval(source, {"pl": pl, "dt": dt})))) != form
+    ]
+    assert differ == []
+
+
+def test_numbers_that_are_not_finite_are_told_apart():
+    inf, nan = float("inf"), float("nan")
+    forms = [
+        json.dumps(expression_form(pl.when(pl.col("a") < one).then(other)))
+        for one in (inf, -inf, nan, 1.0)
+        for other in (inf, -inf, nan, 1.0)
+    ]
+    assert len(set(forms)) == 16
 
 
 def test_expressions_that_polars_shows_alike_differ():

@@ -1,16 +1,20 @@
 """A form of expressions of its own, which says what they do and not how a version of Polars shows them.
 
-Persisted: checkpoints have it of the conditions of aggregates. Where they are known here, names of Weir stand for those
-of Polars; ``tests/weir/test_canonical_expressions.py`` has golden texts.
+Persisted: checkpoints have it of the conditions of aggregates, and fingerprints are made of it. Where they are known
+here, names of Weir stand for those of Polars; ``tests/weir/test_canonical_expressions.py`` has golden texts. Whoever
+takes another Polars and sees them fail adds its names here.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
+import re
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 #: Names in Polars' own form -> names here. Another version of Polars may call them otherwise: add its names.
 _OPERATORS = {
@@ -59,16 +63,61 @@ _TYPES: dict[Any, str] = {
 }
 
 
+#: What Polars has in place of a number that is not finite; and a function in Python, as bytes of pickle.
+_NO_NUMBER = re.compile(r'"(Float|Float32|Float64)":null')
+_PYTHON = '{"AnonymousFunction":'
+#: What a stream of Arrow IPC begins with.
+_STREAM = [255, 255, 255, 255]
+
+
 def canonical_expression(expression: pl.Expr) -> str:
     """The expression as JSON: equal texts for equal expressions, whatever the version of Polars.
 
-    Of a function in Python only its name and place are known, as Polars shows them.
+    Of a function in Python only its place is known, as Polars shows it.
     """
+    return json.dumps(_tree(_serialized(expression), expression), sort_keys=True, separators=(",", ":"))
+
+
+def expression_form(expression: pl.Expr) -> Any:
+    """What fingerprints have: :func:`canonical_expression` as a tree, with what that does not tell apart or read."""
+    text = _serialized(expression)
+    form = {"expression": _without_streams(_tree(text, expression))}
+    if text is not None and _NO_NUMBER.search(text):
+        form["not_finite"] = _not_finite(expression)
+    return form
+
+
+def _serialized(expression: pl.Expr) -> str | None:
+    """In Polars' own form; None: it has none of functions in Python."""
     try:
-        tree = json.loads(expression.meta.serialize(format="json"))
-    except (pl.exceptions.PolarsError, ValueError):
-        return json.dumps({"shown": str(expression)}, sort_keys=True, separators=(",", ":"))
-    return json.dumps(_told(tree), sort_keys=True, separators=(",", ":"))
+        text = expression.meta.serialize(format="json")
+    except pl.exceptions.PolarsError:
+        return None
+    return None if _PYTHON in text else text
+
+
+def _tree(serialized: str | None, expression: pl.Expr) -> Any:
+    return {"shown": str(expression)} if serialized is None else _told(json.loads(serialized))
+
+
+def _not_finite(expression: pl.Expr) -> list[str]:
+    """The numbers in it that are not finite; their places the tree has."""
+    if expression.meta.is_literal():
+        value = pl.select(expression).to_series().to_list()[0]
+        return [repr(value)] if isinstance(value, float) and not math.isfinite(value) else []
+    return [value for part in reversed(expression.meta.pop()) for value in _not_finite(part)]
+
+
+def _without_streams(tree: Any) -> Any:
+    """With the values in place of their bytes, which another version of Polars or Arrow may write otherwise."""
+    if isinstance(tree, dict):
+        return {name: _without_streams(item) for name, item in tree.items()}
+    if not isinstance(tree, list):
+        return tree
+    if tree[:4] == _STREAM:
+        (column,) = pa.ipc.open_stream(bytes(tree)).read_all().columns
+        return {"values": [_plain(value) for value in column.to_pylist()]}
+    return [_without_streams(item) for item in tree]
 
 
 def _told(node: Any) -> Any:
@@ -82,11 +131,13 @@ def _told(node: Any) -> Any:
             return {"column": inner}
         if kind == "Literal":
             return {"literal": _literal(node, inner)}
-        if kind == "Cast":
+        # Functions have names of their own, some of which are these.
+        parts = inner.keys() if isinstance(inner, dict) else ()
+        if kind == "Cast" and "dtype" in parts:
             return {"cast": _told(inner["expr"]), "to": inner["dtype"], "options": inner.get("options")}
-        if kind == "BinaryExpr":
+        if kind == "BinaryExpr" and "op" in parts:
             return {_OPERATORS.get(inner["op"], inner["op"]): [_told(inner["left"]), _told(inner["right"])]}
-        if kind == "Function":
+        if kind == "Function" and "function" in parts:
             return {"call": _told(inner["function"]), "of": _told(inner["input"])}
     return {str(name): _told(item) for name, item in node.items()}
 

@@ -8,7 +8,7 @@ every kind of step.
 value                                  form
 =====================================  =====================================================================
 None, Booleans, numbers, text          as they are
-expression                             ``{"expression": text}``, see ``weir.specs.canonical``
+expression                             ``{"expression": tree}``, see ``weir.specs.canonical``
 Arrow and Polars types, schemas        ``{"type": text}``, ``{"schema": [[name, text, nullable], ...]}``
 tuple, list; set                       array; ``{"set": sorted array}``
 dict                                   ``{"dict": sorted array of pairs}``
@@ -48,7 +48,7 @@ import pyarrow as pa
 from weir.schemas import column_type
 from weir.specs.arrow_form import arrow_form, schema_form
 from weir.specs.base import OperatorSpec, raised_defaults, told_fields
-from weir.specs.canonical import canonical_expression
+from weir.specs.canonical import expression_form
 from weir.specs.kafka_values import Descriptors
 
 Json = Any
@@ -88,7 +88,7 @@ def _fields(value: Any) -> dict[str, Json]:
 def _value_form(value: Any) -> Json:
     """Of values of Arrow, Polars and Python; None: it is none of these."""
     if isinstance(value, pl.Expr):
-        return {"expression": canonical_expression(value)}
+        return expression_form(value)
     if isinstance(value, pa.Schema):
         return {"schema": schema_form(value)}
     if isinstance(value, pa.DataType):
