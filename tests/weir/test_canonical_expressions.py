@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from polars.plugins import register_plugin_function
 
 from weir.specs.canonical import canonical_expression, expression_form
 
@@ -51,6 +52,16 @@ def test_numbers_that_are_not_finite_are_told_apart():
         for other in (inf, -inf, nan, 1.0)
     ]
     assert len(set(forms)) == 16
+
+
+def test_a_plugin_may_lie_elsewhere(tmp_path):
+    def form(folder, symbol):
+        path = tmp_path / folder / "plugin.so"
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+        return expression_form(register_plugin_function(plugin_path=path, function_name=symbol, args=["a"]))
+
+    assert form("here", "f") == form("there", "f") != form("here", "g")
 
 
 def test_expressions_that_polars_shows_alike_differ():

@@ -11,6 +11,7 @@ import io
 import json
 import math
 import re
+from pathlib import PurePath
 from typing import Any
 
 import polars as pl
@@ -81,7 +82,7 @@ def canonical_expression(expression: pl.Expr) -> str:
 def expression_form(expression: pl.Expr) -> Any:
     """What fingerprints have: :func:`canonical_expression` as a tree, with what that does not tell apart or read."""
     text = _serialized(expression)
-    form = {"expression": _without_streams(_tree(text, expression))}
+    form = {"expression": _portable(_tree(text, expression))}
     if text is not None and _NO_NUMBER.search(text):
         form["not_finite"] = _not_finite(expression)
     return form
@@ -108,16 +109,17 @@ def _not_finite(expression: pl.Expr) -> list[str]:
     return [value for part in reversed(expression.meta.pop()) for value in _not_finite(part)]
 
 
-def _without_streams(tree: Any) -> Any:
-    """With the values in place of their bytes, which another version of Polars or Arrow may write otherwise."""
+def _portable(tree: Any) -> Any:
+    """With the values in place of their bytes, which another Polars may write otherwise, and plugins without folder."""
     if isinstance(tree, dict):
-        return {name: _without_streams(item) for name, item in tree.items()}
+        told = {name: _portable(item) for name, item in tree.items()}
+        return {**told, "lib": PurePath(tree["lib"]).name} if {"lib", "symbol"} <= tree.keys() else told
     if not isinstance(tree, list):
         return tree
     if tree[:4] == _STREAM:
         (column,) = pa.ipc.open_stream(bytes(tree)).read_all().columns
         return {"values": [_plain(value) for value in column.to_pylist()]}
-    return [_without_streams(item) for item in tree]
+    return [_portable(item) for item in tree]
 
 
 def _told(node: Any) -> Any:
