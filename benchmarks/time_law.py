@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.command_line import Report
+from benchmarks.law import join_steps, table_join_steps, window_steps
 from benchmarks.law.steps import case_of, difference
-from benchmarks.law.window_steps import SURE
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.time_law_jobs import STEPS, Row, Step, random_rows, told
 
@@ -15,6 +15,7 @@ BARS = (Bar("wrong", "at most", 0),)
 CUTS = (1, None, 1_000_000)
 #: Rows of a case with restarts, several splits and subtasks.
 ROWS = 100
+LAW = (*window_steps.SURE, *join_steps.SURE, *table_join_steps.SURE)
 
 
 def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
@@ -35,7 +36,7 @@ def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
             if found:
                 wrong.setdefault(step.name, []).append(seed)
                 wrong_cases += len(found)
-        for law in SURE:
+        for law in LAW:
             report(f"seed {seed}: {law.name}, with restarts", (seed - first_seed) / seeds)
             cases += 1
             if difference(law, case_of(law, seed, ROWS)) is not None:

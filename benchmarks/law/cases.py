@@ -72,7 +72,14 @@ def _seen(rows: list[Row], *, is_single: bool) -> Iterator[Seen]:
 
 
 def random_case(
-    seed: int, count: int, streams: int, *, splits_max: int, in_time: bool, own_keys: bool
+    seed: int,
+    count: int,
+    streams: int,
+    *,
+    splits_max: int,
+    in_time: bool,
+    own_keys: bool,
+    own_times: bool = False,
 ) -> Case:
     """A case.
 
@@ -83,6 +90,7 @@ def random_case(
         splits_max: of each stream; 1: the order of rows is known.
         in_time: no row is late.
         own_keys: the rows of a key are in one split.
+        own_times: two splits of a stream have no times in common.
     """
     rng = random.Random(seed)
     step_ms = rng.choice([1, 50, 500, 1_000, 3_000, 60_000])
@@ -95,12 +103,18 @@ def random_case(
     made: list[list[list[Row]]] = []
     for _ in range(streams):
         share, splits = count // streams // number, list[list[Row]]()
+        ahead_ms = 0
+        if streams > 1:
+            # A stream may have no rows, few, or be ahead.
+            share = share * rng.choice([0, 1, 2, 2, 2, 2, 2, 3]) // 2
+            ahead_ms = rng.choice([0, 0, 0, 3_000])
         for split in range(number):
             own = [k for k in range(keys) if not own_keys or k % number == split] or [keys + split]
-            first_ms = _START_MS + rng.choice([0, 0, 7_000]) * split
+            first_ms = _START_MS + ahead_ms + rng.choice([0, 0, 7_000]) * split
             splits.append([])
             for at in range(share):
                 time_ms = first_ms + at * step_ms * number + rng.randint(-jitter_ms, jitter_ms)
+                time_ms += (split - time_ms) % number if own_times else 0
                 to_ms = time_ms + rng.choice([-1, 0, 1_000, 4_000])
                 row = {"k": rng.choice(own), "at": time_ms, "v": split * share + at, "to": to_ms}
                 splits[-1].append(row)

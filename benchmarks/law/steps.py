@@ -33,6 +33,8 @@ class Step:
     streams: int = 1
     #: Several splits have keys of their own, and no late rows: else it is open which of two rows came first.
     own_keys: bool = False
+    #: Several splits have times of their own: else it is open which of two rows of one time came first.
+    own_times: bool = False
     #: Never a late row.
     in_time: bool = False
     #: Results are of one key.
@@ -51,6 +53,7 @@ def case_of(step: Step, seed: int, count: int) -> Case:
         splits_max=4 if several else 1,
         in_time=step.in_time or (several and step.own_keys),
         own_keys=several and step.own_keys,
+        own_times=several and step.own_times,
     )
 
 

@@ -1,0 +1,38 @@
+"""Joins say the same over several splits and inputs, with restarts, savepoints and other parallelism, as plain Python.
+
+Which rows are late is a matter of their own split: whichever input is ahead, the same rows count.
+"""
+
+import pytest
+
+from benchmarks.law import join_steps, table_join_steps
+from benchmarks.law.steps import case_of, difference
+
+SURE = {step.name: step for step in (*join_steps.SURE, *table_join_steps.SURE)}
+#: Each kind of join, each kind of bounds; the others in ``python -m benchmarks time_law``.
+NAMES = (
+    "inner join within",
+    "left join between",
+    "right join between of the right",
+    "full join window",
+    "anti join ttl",
+    "semi join later",
+    "late_right of full join",
+    "join of three within",
+    "left join of three window",
+    "left join of changed tables",
+    "anti join of changed tables",
+    "left join of three tables",
+    "full join within, then windows",
+    "full join of rows of a function",
+    "join of windows",
+    "full join within, with timers",
+    "lookup",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("seed", [2, 5])
+def test_a_join_says_what_plain_python_says(name, seed):
+    step = SURE[name]
+    assert difference(step, case_of(step, seed, 45)) is None
