@@ -11,15 +11,12 @@ from typing import Any
 
 import numpy as np
 import orjson
-import polars as pl
 import pyarrow as pa
 import pyarrow.types as pat
 
 #: Width of the offsets of texts.
 _OFFSETS: dict[pa.DataType, type] = {pa.string(): np.int32, pa.large_string(): np.int64}
 _BEYOND_ASCII = 0x80
-#: As a signed byte: of those beyond ASCII the others begin no character.
-_FIRST_BYTE_MIN = -64
 
 
 @lru_cache(maxsize=1_000)
@@ -79,18 +76,18 @@ def _are_right_together(texts: pa.Array, width: type) -> bool:
     used: np.ndarray = np.frombuffer(data, dtype=np.uint8)[start:stop]
     if not used.size or int(used.max()) < _BEYOND_ASCII:
         return True
-    starts = ends[:-1][ends[:-1] < stop] - start
-    if int(used.view(np.int8).take(starts).min()) < _FIRST_BYTE_MIN:
-        # It may be that of an empty text.
+    from weir.utf8_kernels import begin_characters, right_bytes
+
+    right = right_bytes(used)
+    if right < 0:
         return False
-    ends_of_one = pa.py_buffer(np.array([0, stop - start], dtype=np.int64))
-    one = pa.Array.from_buffers(pa.large_binary(), 1, [None, ends_of_one, data.slice(start, stop - start)])
     try:
-        # Several times as fast as Arrow.
-        pl.Series(one).cast(pl.String)
-    except pl.exceptions.PolarsError:
+        used[right:].tobytes().decode()
+    except UnicodeDecodeError:
         return False
-    return True
+    # An empty text may begin within a character; then it is not known, either.
+    starts = ends[: np.searchsorted(ends, width(stop))]
+    return bool(begin_characters(np.frombuffer(data, dtype=np.uint8), starts))
 
 
 def _places(column: pa.Array, name: str) -> list[tuple[str, np.ndarray]]:
