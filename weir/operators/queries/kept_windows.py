@@ -15,7 +15,7 @@ from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import ABSENT, Cut, StateFormat
 from weir.operators.windows.kept_values import owner_of_pane, stop_of_pane
-from weir.operators.windows.row_chunks import rows_of_chunk
+from weir.operators.windows.row_chunks import rows_of_chunks
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
 from weir.records import EVENT_TIME_COLUMN, user_columns
@@ -137,10 +137,12 @@ class KeptRowsFormat(KeptFormat):
         self._type = pa.struct(list(given))
 
     def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
-        chunks = [rows_of_chunk(data) for pane in panes for data in pane]
-        if sum(chunk.num_rows for chunk in chunks) != count:
+        chunks = [data for pane in panes for data in pane]
+        if not chunks:
             raise _Changed
-        whole = pa.Table.from_batches(chunks)
+        whole, counts = rows_of_chunks(chunks)
+        if counts.sum() != count:
+            raise _Changed
         rows = whole.take(pa.compute.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
         return rows.select(user_columns(rows.schema)).to_pylist()
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from weir.operators.change_codes import change_codes
 from weir.operators.windows.process_windows import ProcessWindowOperator
-from weir.operators.windows.row_chunks import rows_of_chunk
 from weir.operators.windows.told_windows import ToldWindows
+from weir.operators.windows.user_windows import rows_of_windows
 from weir.records import UNNAMED_COLUMN, user_columns, with_times
 from weir.side_outputs import SideRows
 
@@ -30,28 +30,19 @@ class ChangelogWindowOperator(ProcessWindowOperator):
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """Results, in batches of so many windows that their changes are about as many as the rows of a batch."""
-        chunks, numbers, rows = list[pa.RecordBatch](), list[int](), 0
-        for number, (_, bounds, owners) in enumerate(self._with_owners(windows)):
-            for pane_ms, owner in owners.items():
-                found = [rows_of_chunk(data) for data in self._kept.of(owner)]
-                chunks += found
-                numbers += [number] * len(found)
-                rows += sum(chunk.num_rows for chunk in found)
-                if self._is_last(pane_ms, bounds.end_ms):
-                    self._kept.clear(owner)
-            if rows >= self._batch_size:
-                yield from self._folded(windows, chunks, numbers)
-                chunks, numbers, rows = [], [], 0
-        yield from self._folded(windows, chunks, numbers)
+        for part in self._blocks(windows):
+            owners = self._owners(part)
+            loaded = rows_of_windows(self._kept, [list(each.values()) for each in owners])
+            for end_ms, each in zip(part.ends_ms.tolist(), owners, strict=True):
+                self._forget(each, end_ms)
+            if loaded is not None:
+                yield from self._folded(part, *loaded)
 
     def _folded(
-        self, windows: ToldWindows, chunks: list[pa.RecordBatch], numbers: list[int]
+        self, windows: ToldWindows, rows: pa.RecordBatch, window_of: np.ndarray
     ) -> Iterator[pa.RecordBatch]:
-        """Results of windows; ``numbers``: by chunk of changes that of its window, ascending."""
-        if not chunks:
-            return
-        table = pa.Table.from_batches(chunks)
-        window_of = np.repeat(numbers, [chunk.num_rows for chunk in chunks])
+        """Results of windows; ``window_of``: the number of each change's window, ascending."""
+        table = pa.Table.from_batches([rows])
         changes = pl.DataFrame(table.select(user_columns(table.schema)))
         made = self._process_spec.factory(changes.with_columns(pl.Series(UNNAMED_COLUMN, window_of)))
         if not made.height:

@@ -44,6 +44,10 @@ class KeptValues:
             if _owner_of(key) == owner
         ]
 
+    def of_many(self, owners: Sequence[bytes]) -> list[list[bytes]]:
+        """:meth:`of` of each."""
+        return [self.of(owner) for owner in owners]
+
     def clear(self, owner: bytes) -> None:
         """Forget the values of an owner."""
         self._table.clear_owner(owner)

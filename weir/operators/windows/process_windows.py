@@ -8,7 +8,6 @@ left, or so much later as late rows may come; in sessions when the session has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -30,9 +29,6 @@ from weir.records import WATERMARK_MAX_MS, with_times
 from weir.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, entry_keys
-
-#: Of our own aggregates over kept rows: their rows are in memory together.
-_WINDOWS_AT_ONCE = 1_024
 
 
 class ProcessWindowOperator(WindowAggregateOperator):
@@ -95,8 +91,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         ]
         ordered = batch.take(pa.array(np.argsort(group_of, kind="stable")))
         stops = np.cumsum(np.bincount(group_of, minlength=len(firsts))).tolist()
-        pieces = [ordered.slice(a, b - a) for a, b in zip([0, *stops], stops, strict=False)]
-        self._users.take(owners, before[firsts].tolist(), pieces)
+        self._users.take(owners, before[firsts].tolist(), ordered, stops)
 
     @property
     def _users(self) -> UserWindows:
@@ -115,9 +110,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
             self._with_owners(windows), windows.times_ms.tolist(), strict=True
         ):
             result = self._users.result(key.to_pylist()[0], bounds, list(owners.values()))
-            for pane_ms, owner in owners.items():
-                if self._is_last(pane_ms, bounds.end_ms):
-                    self._kept.clear(owner)
+            self._forget(owners, bounds.end_ms)
             if result is not None and result.num_rows:
                 found.append(self._leaving(key, bounds, time_ms, result))
                 rows += result.num_rows
@@ -128,42 +121,56 @@ class ProcessWindowOperator(WindowAggregateOperator):
 
     def _aggregated(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """Results of our own aggregates over kept rows, of many windows at a time."""
-        many = zip(self._with_owners(windows), windows.times_ms.tolist(), strict=True)
-        while part := list(islice(many, _WINDOWS_AT_ONCE)):
-            made = self._users.results([list(owners.values()) for (_, _, owners), _ in part])
-            for (_, bounds, owners), _ in part:
-                for pane_ms, owner in owners.items():
-                    if self._is_last(pane_ms, bounds.end_ms):
-                        self._kept.clear(owner)
+        for part in self._blocks(windows):
+            owners = self._owners(part)
+            made = self._users.results([list(each.values()) for each in owners])
+            for end_ms, each in zip(part.ends_ms.tolist(), owners, strict=True):
+                self._forget(each, end_ms)
             if made is None:
                 continue
             numbers, rows = made
-            taken = pa.array(numbers)
-            keys = pa.concat_batches([key for (key, _, _), _ in part]).take(taken)
-            limits = np.array([tuple(bounds) for (_, bounds, _), _ in part], dtype=np.int64)[numbers]
-            columns = [*keys.columns, *(pa.array(limits[:, side]) for side in (0, 1)), *rows.columns]
+            told = part.part(numbers)
+            columns = [*told.keys, pa.array(told.starts_ms), pa.array(told.ends_ms), *rows.columns]
             batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
-            times_ms = np.array([time_ms for _, time_ms in part], dtype=np.int64)[numbers]
-            yield with_times(batch, times_ms, self._clock.now_us())
+            yield with_times(batch, told.times_ms, self._clock.now_us())
+
+    def _blocks(self, windows: ToldWindows) -> Iterator[ToldWindows]:
+        """Windows, about so many at a time as have the rows of a batch, or as many panes."""
+        panes = (windows.ends_ms - windows.starts_ms) // self._panes.pane_ms
+        blocks = np.cumsum(windows.cells[:, 0] + panes) // self._batch_size
+        for block in np.split(np.arange(len(blocks)), np.flatnonzero(np.diff(blocks)) + 1):
+            if len(block):
+                yield windows.part(block)
+
+    def _owners(self, windows: ToldWindows) -> list[dict[int, bytes]]:
+        """Of each window the owner of what is kept of each pane, by the pane's end."""
+        names = list(self._spec.key_columns)
+        column = weir_keys.key_bytes(pa.RecordBatch.from_arrays(windows.keys, names), names)
+        groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
+        keys = column.to_list(np.arange(len(groups)))
+        bounds = zip(windows.starts_ms.tolist(), windows.ends_ms.tolist(), strict=True)
+        owner = self._kept.owner
+        return [
+            {end_ms: owner(group, end_ms, key) for end_ms in self._pane_ends(*bound)}
+            for group, key, bound in zip(groups, keys, bounds, strict=True)
+        ]
+
+    def _forget(self, owners: dict[int, bytes], end_ms: int) -> None:
+        """Forget what is kept of those panes of a window that no window after it has."""
+        for pane_ms, owner in owners.items():
+            if self._is_last(pane_ms, end_ms):
+                self._kept.clear(owner)
 
     def _with_owners(
         self, windows: ToldWindows
     ) -> Iterator[tuple[pa.RecordBatch, WindowBounds, dict[int, bytes]]]:
-        """Of each window its key, its bounds, and the owner of what is kept of each pane, by the pane's end."""
+        """Of each window its key, its bounds, and :meth:`_owners`."""
         if not len(windows.ends_ms):
             return
-        names = list(self._spec.key_columns)
-        keys = pa.RecordBatch.from_arrays(windows.keys, names)
-        column = weir_keys.key_bytes(keys, names)
-        groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
-        for number, bounds in enumerate(
-            map(WindowBounds, windows.starts_ms.tolist(), windows.ends_ms.tolist())
-        ):
-            key = column.key(number)
-            owners = {
-                end_ms: self._kept.owner(groups[number], end_ms, key) for end_ms in self._pane_ends(*bounds)
-            }
-            yield keys.slice(number, 1), bounds, owners
+        keys = pa.RecordBatch.from_arrays(windows.keys, list(self._spec.key_columns))
+        bounds = map(WindowBounds, windows.starts_ms.tolist(), windows.ends_ms.tolist())
+        for number, (bound, owners) in enumerate(zip(bounds, self._owners(windows), strict=True)):
+            yield keys.slice(number, 1), bound, owners
 
     def _leaving(
         self, key: pa.RecordBatch, bounds: WindowBounds, time_ms: int, result: pa.RecordBatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from weir.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
 from weir.frames import frame_of
 from weir.operators.windows.kept_values import KeptValues
-from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
+from weir.operators.windows.row_chunks import chunks_of_rows, rows_of_chunks
 from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
 from weir.row_aggregates import RowAggregates
 from weir.specs.window_process import WindowProcessSpec
@@ -29,8 +30,17 @@ class UserWindows(ABC):
         self._spec, self._step, self._kept = spec, step, kept
 
     @abstractmethod
-    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
-        """Take in rows: for each key and pane its owner, the number of rows before these, and these."""
+    def take(
+        self, owners: Sequence[bytes], before: Sequence[int], rows: pa.RecordBatch, stops: Sequence[int]
+    ) -> None:
+        """Take in rows, those of each key and pane one after the other.
+
+        Args:
+            owners: of each key and pane.
+            before: how many rows it had before these.
+            rows: all of them.
+            stops: the row after its last.
+        """
 
     @abstractmethod
     def result(
@@ -97,17 +107,17 @@ class UserWindows(ABC):
 class RowsWindows(UserWindows):
     """Keeps rows, and gives all of a window to a function."""
 
-    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
+    def take(
+        self, owners: Sequence[bytes], before: Sequence[int], rows: pa.RecordBatch, stops: Sequence[int]
+    ) -> None:
         """See :class:`UserWindows`."""
-        chunks = zip(owners, before, pieces, strict=True)
-        self._kept.put([(owner, number, chunk_of_rows(piece)) for owner, number, piece in chunks])
+        self._kept.put(list(zip(owners, before, chunks_of_rows(rows, stops), strict=True)))
 
     def result(
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
-        chunks = [rows_of_chunk(data) for owner in owners for data in self._kept.of(owner)]
-        rows = pa.concat_batches(chunks)
+        rows, _ = rows_of_chunks([data for chunks in self._kept.of_many(owners) for data in chunks])
         if rows.num_rows > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
         frame = frame_of(rows.select(user_columns(rows.schema)))
@@ -128,14 +138,10 @@ class RowsWindows(UserWindows):
         """See :class:`UserWindows`."""
         aggregates = self.aggregates
         assert aggregates is not None
-        chunks, numbers = [], []
-        for number, owners in enumerate(windows):
-            for data in (data for owner in owners for data in self._kept.of(owner)):
-                chunks.append(rows_of_chunk(data))
-                numbers.append(np.full(chunks[-1].num_rows, number))
-        if not chunks:
+        loaded = rows_of_windows(self._kept, windows)
+        if loaded is None:
             return None
-        rows, number_of = pa.concat_batches(chunks), np.concatenate(numbers)
+        rows, number_of = loaded
         # Both sorts keep the order of what is equal.
         order = np.lexsort((int64_column(rows, EVENT_TIME_COLUMN), number_of))
         rows = rows.take(pa.array(order))
@@ -156,8 +162,11 @@ class AggregatorWindows(UserWindows):
         self._name = type(self._aggregator).__qualname__
         self._type: ValueType = value_type(self._aggregator.accumulator)
 
-    def take(self, owners: Sequence[bytes], before: Sequence[int], pieces: Sequence[pa.RecordBatch]) -> None:
+    def take(
+        self, owners: Sequence[bytes], before: Sequence[int], rows: pa.RecordBatch, stops: Sequence[int]
+    ) -> None:
         """See :class:`UserWindows`."""
+        pieces = [rows.slice(start, stop - start) for start, stop in pairwise([0, *stops])]
         changed = []
         for owner, piece, data in zip(owners, pieces, self._kept.first(owners), strict=True):
             frame = frame_of(piece.select(user_columns(piece.schema)))
@@ -191,6 +200,22 @@ class AggregatorWindows(UserWindows):
             about,
         )
         return self._checked(f"{self._name}.result", frame, about)
+
+
+def rows_of_windows(
+    kept: KeptValues, windows: Sequence[Sequence[bytes]]
+) -> tuple[pa.RecordBatch, np.ndarray] | None:
+    """All rows that are kept of windows, each told by the owners of its panes, and the number of each row's window.
+
+    None: there are none.
+    """
+    found = kept.of_many([owner for owners in windows for owner in owners])
+    chunks = [data for of_owner in found for data in of_owner]
+    if not chunks:
+        return None
+    window_of = np.repeat(np.arange(len(windows)), [len(owners) for owners in windows])
+    rows, counts = rows_of_chunks(chunks)
+    return rows, np.repeat(np.repeat(window_of, [len(of_owner) for of_owner in found]), counts)
 
 
 def make_user_windows(spec: WindowProcessSpec, step: str, kept: KeptValues) -> UserWindows:
