@@ -20,25 +20,28 @@ def complete(cluster):
     return [item for item in reversed(cluster.http("GET", "/checkpoints")[1]) if item["state"] == "COMPLETE"]
 
 
-@pytest.mark.parametrize("chained", [False, True], ids=["stages", "chain"])
-@pytest.mark.parametrize("s_per_row", [0.05, 1.0])
-def test_checkpoints_are_made_whatever_a_row_takes(make_cluster, events, tmp_path, s_per_row, chained):
-    cluster = make_cluster(task_managers=1)
-    cluster.start_control_plane(
-        "flow_backlog",
-        {"input": events, "output": tmp_path / "out", "s_per_row": s_per_row, "chained": chained},
-    )
-    cluster.start_task_manager("first")
-    cluster.wait_for(lambda _: len(complete(cluster)) >= 2, "two checkpoints", timeout_s=45)
-    # The first rows of a step of which nothing is known take their time.
-    assert complete(cluster)[-1]["duration_ms"] < 10_000
-    status = cluster.status()
-    assert status["restarts"] == 0
-    assert cluster.http("POST", "/cancel")[0] == 202
+def test_checkpoints_are_made_whatever_a_row_takes(make_cluster, events, tmp_path):
+    """Four jobs at the same time: they sleep."""
+    clusters = []
+    for s_per_row in (0.05, 1.0):
+        for chained in (False, True):
+            cluster = make_cluster(task_managers=1)
+            parameters = {"input": events, "s_per_row": s_per_row, "chained": chained}
+            parameters["output"] = tmp_path / f"out_{len(clusters)}"
+            cluster.start_control_plane("flow_backlog", parameters)
+            cluster.start_task_manager("first")
+            clusters.append(cluster)
+    for cluster in clusters:
+        cluster.wait_for(lambda _, cluster=cluster: len(complete(cluster)) >= 2, "two checkpoints", 45)
+        # The first rows of a step of which nothing is known take their time.
+        assert complete(cluster)[-1]["duration_ms"] < 10_000
+        assert cluster.status()["restarts"] == 0
+        assert cluster.http("POST", "/cancel")[0] == 202
 
 
 def test_a_kill_does_not_throw_away_what_a_slow_step_has_done(make_cluster, events, tmp_path):
-    cluster = make_cluster({"controlPlane.restart_attempts": 3}, task_managers=1)
+    settings = {"controlPlane.restart_attempts": 3, "controlPlane.lease_timeout_ms": 5000}
+    cluster = make_cluster(settings, task_managers=1)
     cluster.start_control_plane(
         "flow_backlog", {"input": events, "output": tmp_path / "out", "s_per_row": 0.05}
     )
