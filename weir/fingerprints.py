@@ -11,11 +11,12 @@ import hashlib
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from weir.errors import GraphError
 from weir.specs.arrow_form import schema_form
 from weir.specs.told_form import told_form
 
 if TYPE_CHECKING:
-    from weir.graph import Input, LogicalGraph
+    from weir.graph import Input, LogicalGraph, Node
 
 _VERSION: Final = "2"
 _DIGITS = 32
@@ -25,20 +26,21 @@ def fingerprint_of(graph: LogicalGraph) -> str:
     """Digest of everything that both processes must agree on.
 
     Raises:
-        GraphError: a type has no form.
+        GraphError: a type has no form; names the step.
     """
     return f"{_VERSION}:{_digest(graph_form(graph))}"
 
 
 def graph_form(graph: LogicalGraph) -> dict[str, Any]:
     """What the digest is of, as JSON."""
-    return _document(
-        graph,
-        [
-            {"name": node.name, "spec": told_form(node.spec), "schema": schema_form(node.schema)}
-            for node in graph.nodes
-        ],
-    )
+    return _document(graph, [_node_form(node) for node in graph.nodes])
+
+
+def _node_form(node: Node) -> dict[str, Any]:
+    try:
+        return {"name": node.name, "spec": told_form(node.spec), "schema": schema_form(node.schema)}
+    except GraphError as error:
+        raise GraphError(f"step {node.name!r}: {error}") from error
 
 
 def difference_of_fingerprint(stored: str, graph: LogicalGraph, why: str) -> str:

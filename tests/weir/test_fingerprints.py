@@ -3,6 +3,7 @@
 import dataclasses
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 import weir
@@ -116,3 +117,13 @@ def test_a_job_whose_aggregates_lie_in_another_order_is_the_one_that_was_written
     for one in (laid_out, again):
         assert one.fingerprint == graph.fingerprint
         assert difference_of_fingerprint(stored or graph.fingerprint, one, WHY) == ""
+
+
+def test_a_type_without_a_form_is_refused_with_step_and_column():
+    schema = pa.schema([("k", pa.string()), ("u", pa.dense_union([pa.field("a", pa.int8())]))])
+    flow = weir.Dataflow("unions")
+    flow.source("rows", weir.Parquet("in", schema=schema)).sink("out", weir.Blackhole())
+    with pytest.raises(
+        weir.GraphError, match=r"step 'rows': column 'u': dense_union<.*; cast it to another one"
+    ):
+        _ = flow.build().fingerprint

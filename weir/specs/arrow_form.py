@@ -72,15 +72,24 @@ def arrow_form(dtype: pa.DataType) -> str:
             return f"{name}({dtype.precision}, {dtype.scale})"
     nested = _nested_form(dtype)
     if nested is None:
-        raise GraphError(
-            f"{dtype} is a type that has no form in a checkpoint; cast the column to another type"
-        )
+        raise GraphError(f"{dtype} is a type that has no form in a checkpoint; cast it to another one")
     return nested
 
 
 def schema_form(schema: pa.Schema) -> list[list[object]]:
-    """JSON of columns in order: name, type, whether nulls may be in it."""
-    return [[field.name, arrow_form(field.type), field.nullable] for field in schema]
+    """JSON of columns in order: name, type, whether nulls may be in it.
+
+    Raises:
+        GraphError: a type has no spelling; names the column.
+    """
+    return [[field.name, _column_form(field), field.nullable] for field in schema]
+
+
+def _column_form(field: pa.Field) -> str:
+    try:
+        return arrow_form(field.type)
+    except GraphError as error:
+        raise GraphError(f"column {field.name!r}: {error}") from error
 
 
 def _nested_form(dtype: pa.DataType) -> str | None:

@@ -100,7 +100,7 @@ def test_no_two_types_have_one_text():
     ids=str,
 )
 def test_other_types_are_refused(inner):
-    with pytest.raises(weir.GraphError, match="is a type that has no form in a checkpoint; cast the column"):
+    with pytest.raises(weir.GraphError, match="is a type that has no form in a checkpoint; cast it"):
         arrow_form(pa.list_(inner))
 
 

@@ -179,7 +179,9 @@ def test_code_of_weir_may_move_and_be_written_anew():
 
 def test_a_type_without_a_form_is_refused():
     union = pa.dense_union([pa.field("a", pa.int8())])
-    with pytest.raises(weir.GraphError, match=r"dense_union<a: int8=0> is a type that has no form"):
+    with pytest.raises(
+        weir.GraphError, match=r"column 'a': dense_union<a: int8=0> is a type that has no form"
+    ):
         told_form(pa.schema([("a", union)]))
 
 
