@@ -159,9 +159,7 @@ class TaskSubtask(Subtask):
         """Watermarks are where they were at the checkpoint, before any row comes."""
         restored = self._restored_times
         channels = [channel for channels in self._channels.values() for channel in channels]
-        self._watermarks.restore(
-            restored.combined_ms, {channel: restored.of(channel) for channel in channels}
-        )
+        self._watermarks.restore(restored.combined_ms, restored.of_all(channels))
         self._show_watermark(restored.shown_ms)
 
     def _loop(self) -> None:

@@ -156,9 +156,7 @@ class LocalTask(LocalSubtask):
     def go_on_in_time(self, restored: InputTimes) -> None:
         """See the base class."""
         channels = [channel for channels in self._channels.values() for channel in channels]
-        self._watermarks.restore(
-            restored.combined_ms, {channel: restored.of(channel) for channel in channels}
-        )
+        self._watermarks.restore(restored.combined_ms, restored.of_all(channels))
         for edge in self._channels:
             self._show_inputs(edge)
         self._is_held = self.chain.holds_time

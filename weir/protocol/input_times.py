@@ -2,23 +2,26 @@
 
 What one subtask tells, beside what its operators do::
 
-    {"version": 1, "shown": 1700000000000,          its own watermark
-     "inputs": [[0, 2, 1700000000500]],             input, subtask that sends, watermark of that channel
+    {"version": 2, "shown": 1700000000000,          its own watermark
+     "inputs": [[0, 2, 1700000000500]],             input, subtask that sends, watermark of that channel, or null
      "combined": 1700000000500}                     of all inputs, where less is shown because rows are held back
 
-A subtask of a source has no inputs.
+A subtask of a source has no inputs. Version 1 leaves channels out that have come to nothing yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from weir.errors import CheckpointError
+from weir.protocol.watermarks import channels_by_edge
 from weir.types import ChannelId
 
-VERSION = 1
+VERSION = 2
+#: It does not tell of all channels.
+_SPARSE_VERSION = 1
 _SUFFIX = "#times"
 _MIN_MS = -(2**63)
 _MAX_MS = 2**63 - 1
@@ -42,16 +45,15 @@ def step_of(name: str) -> str:
 def times_to_json(
     shown_ms: int, channels: Iterable[tuple[ChannelId, int]], combined_ms: int | None = None
 ) -> Any:
-    """See the module. Channels that have come to nothing yet, or to the end of time, are left out.
+    """See the module. Channels that have come to the end of time are left out.
 
     ``combined_ms``: what the inputs have come to together, where less was shown because rows are held back.
     """
-    inputs = [
-        [channel.edge_index, channel.producer.subtask_index, time_ms]
-        for channel, time_ms in channels
-        if time_ms not in (_MIN_MS, _MAX_MS)
-    ]
-    told = {"version": VERSION, "shown": None if shown_ms == _MIN_MS else shown_ms, "inputs": sorted(inputs)}
+    known = sorted(
+        (channel.edge_index, channel.producer.subtask_index, time_ms) for channel, time_ms in channels
+    )
+    inputs = [[edge, producer, _to_json(at)] for edge, producer, at in known if at != _MAX_MS]
+    told = {"version": VERSION, "shown": _to_json(shown_ms), "inputs": inputs}
     if combined_ms is None or combined_ms <= shown_ms or combined_ms == _MAX_MS:
         return told
     return told | {"combined": combined_ms}
@@ -68,10 +70,19 @@ class InputTimes:
     #: What the inputs had come to together, where that is more than was shown.
     combined_ms: int = _MIN_MS
 
-    def of(self, channel: ChannelId) -> int:
-        """The watermark of one channel."""
-        key = (channel.edge_index, channel.producer.subtask_index)
-        return self.by_channel.get(key, self.by_input.get(channel.edge_index, _MIN_MS))
+    def of_all(self, channels: Collection[ChannelId]) -> dict[Hashable, int]:
+        """The watermarks of all channels of the subtask that are there now.
+
+        Where others send than did before, the rows of any of them may come from any now: the lowest time counts.
+        """
+        found: dict[Hashable, int] = {}
+        for edge, own in channels_by_edge(channels).items():
+            before = {producer: at for (e, producer), at in self.by_channel.items() if e == edge}
+            lowest_ms = self.by_input.get(edge, min(before.values(), default=_MIN_MS))
+            is_same = before.keys() == {channel.producer.subtask_index for channel in own}
+            for channel in own:
+                found[channel] = before[channel.producer.subtask_index] if is_same else lowest_ms
+        return found
 
 
 def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]) -> InputTimes:
@@ -91,25 +102,36 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
     own = [told[index]] if set(told) == set(indices) else list(told.values())
     try:
         versions = {value["version"] for value in own}
-        if versions != {VERSION}:
+        if not versions <= {VERSION, _SPARSE_VERSION}:
             raise CheckpointError(
                 f"the checkpoint holds watermarks of version {max(versions)}, this is Weir with version {VERSION}; "
                 "start from it with the version of Weir that made it"
             )
-        shown = [_MIN_MS if value["shown"] is None else int(value["shown"]) for value in own]
+        shown = [_from_json(value["shown"]) for value in own]
         combined = [int(value.get("combined", _MIN_MS)) for value in own]
-        maps = [{(int(e), int(p)): int(at) for e, p, at in value["inputs"]} for value in own]
+        maps = [{(int(e), int(p)): _from_json(at) for e, p, at in value["inputs"]} for value in own]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint holds watermarks that cannot be read ({type(error).__name__}: {error}); "
             "start from another one"
         ) from error
+    if versions == {_SPARSE_VERSION} and _MIN_MS in shown:
+        # A channel that has come to nothing may have been left out.
+        maps = [{} for _ in maps]
     if len(own) == 1:
         return InputTimes(shown[0], maps[0], combined_ms=max(shown[0], combined[0]))
     edges = {edge for known in maps for edge, _ in known}
     by_input = {edge: min(_lowest(known, edge) for known in maps) for edge in edges}
     together = [max(pair) for pair in zip(shown, combined, strict=True)]
     return InputTimes(min(shown), {}, by_input, min(together))
+
+
+def _to_json(time_ms: int) -> int | None:
+    return None if time_ms == _MIN_MS else time_ms
+
+
+def _from_json(time_ms: Any) -> int:
+    return _MIN_MS if time_ms is None else int(time_ms)
 
 
 def _lowest(known: Mapping[tuple[int, int], int], edge: int) -> int:

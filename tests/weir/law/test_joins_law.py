@@ -36,3 +36,8 @@ NAMES = (
 def test_a_join_says_what_plain_python_says(name, seed):
     step = SURE[name]
     assert difference(step, case_of(step, seed, 45)) is None
+
+
+def test_an_input_of_which_one_reader_has_read_nothing_begins_anew_for_other_subtasks():
+    step = SURE["left join of three window"]
+    assert difference(step, case_of(step, 9, 60)) is None

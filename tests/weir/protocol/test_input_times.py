@@ -24,8 +24,8 @@ def test_the_form():
     told = times_to_json(
         7, [(channel(1, 0), 9), (channel(0, 2), 8), (channel(0, 1), MIN_MS), (channel(0, 0), MAX_MS)]
     )
-    assert json.dumps(told) == '{"version": 1, "shown": 7, "inputs": [[0, 2, 8], [1, 0, 9]]}'
-    assert times_to_json(MIN_MS, ()) == {"version": 1, "shown": None, "inputs": []}
+    assert json.dumps(told) == '{"version": 2, "shown": 7, "inputs": [[0, 1, null], [0, 2, 8], [1, 0, 9]]}'
+    assert times_to_json(MIN_MS, ()) == {"version": 2, "shown": None, "inputs": []}
     assert times_key("join") == "join#times"
 
 
@@ -36,12 +36,18 @@ def test_the_same_subtasks_go_on_where_they_were():
     }
     restored = restored_times(told, 0, (0, 1))
     assert restored.shown_ms == 5
-    assert [restored.of(channel(0, producer)) for producer in range(3)] == [5, 6, MIN_MS]
+    assert restored.of_all([channel(0, 0), channel(0, 1)]) == {channel(0, 0): 5, channel(0, 1): 6}
+
+
+@pytest.mark.parametrize("producers", [(0,), (0, 1, 2)])
+def test_of_other_producers_the_lowest_counts(producers):
+    restored = restored_times({0: times_to_json(5, [(channel(0, 0), 9), (channel(0, 1), 6)])}, 0, (0,))
+    assert set(restored.of_all([channel(0, number) for number in producers]).values()) == {6}
 
 
 def test_inputs_may_have_come_further_than_is_shown():
     told = times_to_json(5, [(channel(0, 0), 9)], 8)
-    assert json.dumps(told) == '{"version": 1, "shown": 5, "inputs": [[0, 0, 9]], "combined": 8}'
+    assert json.dumps(told) == '{"version": 2, "shown": 5, "inputs": [[0, 0, 9]], "combined": 8}'
     assert "combined" not in times_to_json(5, (), 5) | times_to_json(5, (), MAX_MS) | times_to_json(
         5, (), MIN_MS
     )
@@ -58,14 +64,27 @@ def test_other_subtasks_begin_with_the_lowest_of_each_input():
     }
     restored = restored_times(told, 2, (0, 1, 2))
     assert restored.shown_ms == 3
-    assert [restored.of(channel(0, producer)) for producer in range(3)] == [4, 4, 4]
-    assert restored.of(channel(1, 0)) == 3
+    channels = [*(channel(0, producer) for producer in range(3)), channel(1, 0)]
+    assert list(restored.of_all(channels).values()) == [4, 4, 4, 3]
+
+
+def test_an_input_of_which_a_channel_has_come_to_nothing_begins_anew():
+    told = times_to_json(MIN_MS, [(channel(0, 0), 9), (channel(0, 1), MIN_MS), (channel(1, 0), 4)])
+    channels = [channel(0, 0), channel(0, 1), channel(1, 0)]
+    assert list(restored_times({0: told}, 0, (0, 1)).of_all(channels).values()) == [9, MIN_MS, 4]
+    restored = restored_times({0: told, 1: times_to_json(4, [(c, 5) for c in channels])}, 0, (0,))
+    assert list(restored.of_all(channels).values()) == [MIN_MS, MIN_MS, 4]
+    # Version 1 leaves it out; which input it is of cannot be known.
+    sparse = {"version": 1, "shown": None, "inputs": [[0, 0, 9], [1, 0, 4]]}
+    assert set(restored_times({0: sparse}, 0, (0, 1)).of_all(channels).values()) == {MIN_MS}
+    known = {"version": 1, "shown": 4, "inputs": [[0, 0, 9], [1, 0, 4]]}
+    assert list(restored_times({0: known}, 0, (0, 1)).of_all(channels).values()) == [9, 9, 4]
 
 
 def test_a_start_from_nothing_and_what_cannot_be_read():
     assert restored_times({}, 0, (0,)) == InputTimes()
-    with pytest.raises(CheckpointError, match="watermarks of version 2"):
-        restored_times({0: {"version": 2}}, 0, (0,))
+    with pytest.raises(CheckpointError, match="watermarks of version 3"):
+        restored_times({0: {"version": 3}}, 0, (0,))
     with pytest.raises(CheckpointError, match="cannot be read"):
         restored_times({0: {"version": 1}}, 0, (0,))
 
@@ -90,7 +109,7 @@ def test_a_restart_changes_nothing_of_what_is_combined(before, after):
         0: json.loads(json.dumps(times_to_json(kept.combined_ms, [(c, at) for c, at, _ in kept.known()])))
     }
     restored = restored_times(told, 0, (0,))
-    restarted.restore(restored.shown_ms, {c: restored.of(c) for c in channels})
+    restarted.restore(restored.shown_ms, restored.of_all(channels))
     assert restarted.combined_ms == kept.combined_ms
     assert [at for _, at, _ in restarted.known()] == [at for _, at, _ in kept.known()]
     # Idle channels say so again.
