@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.command_line import Report
-from benchmarks.law import join_steps, table_join_steps, window_steps
+from benchmarks.law import (
+    chain_steps,
+    join_steps,
+    keyed_steps,
+    table_join_steps,
+    ttl_steps,
+    window_steps,
+)
 from benchmarks.law.steps import case_of, difference
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.time_law_jobs import STEPS, Row, Step, random_rows, told
@@ -15,7 +22,14 @@ BARS = (Bar("wrong", "at most", 0),)
 CUTS = (1, None, 1_000_000)
 #: Rows of a case with restarts, several splits and subtasks.
 ROWS = 100
-LAW = (*window_steps.SURE, *join_steps.SURE, *table_join_steps.SURE)
+LAW = (
+    *window_steps.SURE,
+    *join_steps.SURE,
+    *table_join_steps.SURE,
+    *keyed_steps.SURE,
+    *ttl_steps.SURE,
+    *chain_steps.SURE,
+)
 
 
 def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:

@@ -120,11 +120,11 @@ def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.nda
         return None
     times_ms = int64_column(batch, EVENT_TIME_COLUMN) if times_ms is None else times_ms
     late = column > times_ms
-    return np.where(late, _of_splits(column), WATERMARK_MIN_MS) if late.any() else None
+    return np.where(late, of_splits(column), WATERMARK_MIN_MS) if late.any() else None
 
 
-def _of_splits(column: np.ndarray) -> np.ndarray:
-    """The watermarks of the splits of late rows; of other rows nothing."""
+def of_splits(column: np.ndarray) -> np.ndarray:
+    """The watermarks of the splits of late rows, from the column; of other rows nothing."""
     return np.where(column > _HIGHEST_TIME, column - _BEHIND, column)
 
 
@@ -156,7 +156,7 @@ def combined(
     late, own_ms = as_of(batch, column)
     last_ms = int(own_ms[-1])
     here_ms = np.minimum(np.maximum(np.minimum(own_ms, others_ms), known_ms), cap_ms)
-    return with_column(batch, _column(late, np.maximum(_of_splits(column), here_ms), here_ms)), last_ms
+    return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms)), last_ms
 
 
 def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:

@@ -35,6 +35,8 @@ class Step:
     own_keys: bool = False
     #: Several splits have times of their own: else it is open which of two rows of one time came first.
     own_times: bool = False
+    #: Those of their own may have late rows, too.
+    late_keys: bool = False
     #: Never a late row.
     in_time: bool = False
     #: Results are of one key.
@@ -51,7 +53,7 @@ def case_of(step: Step, seed: int, count: int) -> Case:
         count,
         step.streams,
         splits_max=4 if several else 1,
-        in_time=step.in_time or (several and step.own_keys),
+        in_time=step.in_time or (several and step.own_keys and not step.late_keys),
         own_keys=several and step.own_keys,
         own_times=several and step.own_times,
     )

@@ -175,17 +175,36 @@ class TimerCalls:
     ) -> Iterator[pa.RecordBatch | SideRows]:
         arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
-        batch = with_times(plain, times_of(firing.keys), self._clock.now_us())
-        self._context.begin(batch, keys.hashes)
-        self._context.begin_timers(times_of(firing.keys), keys.hashes)
-        try:
-            made = function(batch, self._context)
-            yield from self._checker.each("on_timers", () if made is None else made, batch)
-        except Exception as error:
-            if isinstance(error, WeirError):
-                raise
-            raise self._rows.failed(f"on_timers for {batch.num_rows:,} timers", error) from error
+        times_ms = times_of(firing.keys)
+        batch = with_times(plain, times_ms, self._clock.now_us())
+        context, first = self._context, 0
+        for stop in self._stops(keys):
+            part, hashes = batch.slice(first, stop - first), keys.hashes[first:stop]
+            context.begin(part, hashes)
+            context.begin_timers(times_ms[first:stop], hashes)
+            try:
+                made = function(part, context)
+                yield from self._checker.each("on_timers", () if made is None else made, part)
+                context.end_part()
+            except Exception as error:
+                if isinstance(error, WeirError):
+                    raise
+                raise self._rows.failed(f"on_timers for {part.num_rows:,} timers", error) from error
+            first = stop
         self._end()
+
+    def _stops(self, keys: Keys) -> list[int]:
+        """Ends of parts of timers; where states expire no key is in one twice, since it has a time there."""
+        inverse = keys.inverse.tolist()
+        if self._context.state_times is None or len(keys.distinct) == len(inverse):
+            return [len(inverse)]
+        stops, seen = list[int](), set[int]()
+        for at, position in enumerate(inverse):
+            if position in seen:
+                stops.append(at)
+                seen = set()
+            seen.add(position)
+        return [*stops, len(inverse)]
 
     def _end(self) -> None:
         try:
@@ -247,6 +266,7 @@ class TimerFirer:
         self._processing = processing
         self._context = context
         self._step = ""
+        self._watermark_ms = WATERMARK_MIN_MS
 
     def open(self, context: OperatorContext) -> None:
         """Take the step's name."""
@@ -265,21 +285,28 @@ class TimerFirer:
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which a timer is due, 0: now; ``NEVER_US``."""
-        watermark_ms = self._timers.watermark_ms
+        watermark_ms = self._watermark_ms
         if watermark_ms != WATERMARK_MIN_MS and self._event.table.next_ms() <= watermark_ms:
             return 0
         next_ms = self._processing.table.next_ms()
         return NEVER_US if next_ms == NEVER_MS else next_ms * 1000
 
+    def reach(self, time_ms: int) -> None:
+        """The watermark as of the rows that come next: what was due by then has fired."""
+        self._watermark_ms = self._timers.watermark_ms = max(time_ms, self._watermark_ms)
+
     def on_watermark(self, time_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
         """Fire what is due by event time; ``set_aside`` takes timers that make the author's code raise."""
-        self._timers.watermark_ms = max(time_ms, self._timers.watermark_ms)
+        self.reach(time_ms)
+        self._timers.at_end = self._watermark_ms == WATERMARK_MAX_MS
         yield from self._fire(self._event, time_ms, set_aside)
+        self.reach(time_ms)
 
     def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
         """Fire what is due by the clock, and by event time what was registered late."""
-        if self._timers.watermark_ms != WATERMARK_MIN_MS:
-            yield from self._fire(self._event, self._timers.watermark_ms, set_aside)
+        if self._watermark_ms != WATERMARK_MIN_MS:
+            yield from self._fire(self._event, self._watermark_ms, set_aside)
+            self.reach(self._watermark_ms)
         self._timers.is_processing = True
         try:
             yield from self._fire(self._processing, self._timers.now_ms, set_aside)

@@ -11,7 +11,7 @@ from weir import keys as weir_keys
 from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.keyed.timer_sides import TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers
-from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
 from weir.state.tables.expiry import StateTimes
 
@@ -38,6 +38,8 @@ class KeyContext:
         self._times: list[int] | None = None
         #: Position in its batch of the row that is processed; set by the runtime.
         self.row_index = 0
+        #: The watermark as of the last row, or what the operator was told of before the present one.
+        self.reached_ms = WATERMARK_MIN_MS
         #: States with a TTL go by the times of rows; None: there are none, or the watermark is all that is known.
         self.state_times: StateTimes | None = None
 
@@ -101,10 +103,12 @@ class KeyContext:
         times = self.state_times
         if times is None:
             return
+        # One that was registered too late is as of the row that did.
+        seen_ms = np.maximum(times_ms - 1, self.reached_ms)
         if hashes is None:
-            times.enter_rows(int(times_ms.min()) - 1)
+            times.enter_rows(int(seen_ms.min()))
         else:
-            times.enter_keys(hashes, times_ms - 1)
+            times.enter_keys(hashes, seen_ms, np.maximum(times_ms, self.reached_ms))
 
     def begin_block(self, keys: Keys) -> None:
         """Timers of these distinct keys are about to fire, one by one."""
@@ -115,9 +119,21 @@ class KeyContext:
         """The timer of a key of the block fires."""
         self._cursor.index = position
         self._times, self.row_index = [time_ms], 0
+        if isinstance(self.timers, Timers) and not self.timers.is_processing:
+            # Others come later, however far the watermark has come at once.
+            self.timers.watermark_ms = max(time_ms, self.reached_ms)
         if self.state_times is not None:
             # It still finds what expires when it is due.
-            self.state_times.move(time_ms - 1, max(time_ms, self.state_times.arriving_ms))
+            self.state_times.move(max(time_ms - 1, self.reached_ms), max(time_ms, self.reached_ms))
+
+    def end_part(self) -> None:
+        """Write back what was changed below :meth:`visit`; the batch goes on.
+
+        Raises:
+            TypeError, ValueError: a value is not of its state's type; nothing is written.
+            StateError: the store cannot be written.
+        """
+        write_back(self._handles)
 
     def end(self) -> None:
         """Write back what the batch changed.

@@ -173,15 +173,19 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             return
         known_ms = max(self._watermark_ms, self._reached_ms)
         times = RowTimes(batch, column, known_ms, self._firer, self._state_times)
-        self._reached_ms = times.as_of_ms(len(times) - 1)
+        assert self._runner is not None
+        assert self._context is not None
         first = 0
         while True:
-            times.begin(first)
-            piece = batch.slice(first)
+            start = first
+            times.begin(start)
+            piece = batch.slice(start)
             for made in self._run(piece, times):
                 yield row_watermarks.carried_out(piece, made)
-            assert self._runner is not None
             first += self._runner.taken
+            self._reached_ms = times.as_of_ms(first - 1)
+            # Of rows that are taken together nobody knows which one registered a timer.
+            self._context.reached_ms = times.as_of_ms(start) if self._form == "batches" else self._reached_ms
             for due_ms in times.turns_ms(first):
                 if self.due_ms() <= due_ms:
                     for made in self.on_watermark(due_ms):
@@ -223,6 +227,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._times.announce(time_ms)
         if self._firer is not None:
             yield from self._firer.on_watermark(time_ms, self.set_aside)
+        if self._context is not None and time_ms < WATERMARK_MAX_MS:
+            self._context.reached_ms = max(self._context.reached_ms, time_ms)
         # Values expire after that: timers that were due before find them.
         self._times.advance(time_ms)
         yield from self._checked("on_watermark", self._user.on_watermark(time_ms))

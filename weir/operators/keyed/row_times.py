@@ -28,8 +28,11 @@ class RowTimes:
 
         ``known_ms``: the watermark before.
         """
-        _, self._as_of_ms = row_watermarks.as_of(batch, column, known_ms)
-        self._times_ms = np.maximum(int64_column(batch, EVENT_TIME_COLUMN), self._as_of_ms)
+        late, self._as_of_ms = row_watermarks.as_of(batch, column, known_ms)
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        # A late row is as of its split, wherever others are.
+        own_ms = np.where(late, row_watermarks.of_splits(column), times_ms)
+        self._times_ms = np.maximum(own_ms, self._as_of_ms)
         self._firer, self._states = firer, states
         self._as_of: list[int] = self._as_of_ms.tolist()
         self._times: list[int] = self._times_ms.tolist()
@@ -62,6 +65,8 @@ class RowTimes:
 
     def move(self, index: int) -> None:
         """It is the turn of a row of the piece."""
+        if self._firer is not None:
+            self._firer.reach(self._as_of[self._first + index])
         if self._states is not None:
             self._states.move(self._times[self._first + index])
 
@@ -78,6 +83,8 @@ class RowTimes:
     def begin_together(self, keys: Keys) -> int:
         """Take so many rows of the piece at once that none comes after time has gone on for its key.
 
+        Where there are timers, each key comes once: a row may register one that is due before the next row of its key.
+
         Args:
             keys: of the rows of the piece.
 
@@ -85,16 +92,19 @@ class RowTimes:
             Their number.
         """
         times_ms = self._times_ms[self._first :]
-        moves = self._as_of_ms[self._first :] if self._states is None else times_ms
         inverse = keys.inverse
         order = np.argsort(inverse, kind="stable")
         before = np.full(len(inverse), -1)
         same = inverse[order][1:] == inverse[order][:-1]
         before[order[1:][same]] = order[:-1][same]
-        later = (before >= 0) & (moves != moves[before])
+        later = before >= 0
+        if self._firer is None:
+            later &= times_ms != times_ms[before]
         # Timers that are there are due.
         later[1:] |= self._as_of_ms[self._first + 1 :] >= self._next_ms
         taken = int(later.argmax()) if later.any() else len(inverse)
+        if self._firer is not None:
+            self._firer.reach(self._as_of[self._first])
         if self._states is not None:
             firsts = keys.first_rows[keys.first_rows < taken]
             self._states.enter_keys(keys.hashes[firsts], times_ms[firsts])

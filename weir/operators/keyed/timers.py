@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.clock import Clock
 from weir.errors import GraphError, StateError
 from weir.operators.keyed.timer_sides import TimerSide
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.records import WATERMARK_MIN_MS
 from weir.state.handles.block import Cursor, Keys
 
 #: Times of timers are between the years 1 and 9999: what is outside is in another unit.
@@ -32,8 +32,11 @@ class Timers:
         self._processing = processing
         self._cursor = cursor
         self._clock = clock
-        #: The event time up to which timers have fired; ``weir.records.WATERMARK_MIN_MS`` before the first watermark.
+        #: The event time up to which timers have fired, the one of now included; ``weir.records.WATERMARK_MIN_MS``
+        #: before the first watermark.
         self.watermark_ms = WATERMARK_MIN_MS
+        #: Whether the input has ended: every timer that is registered by event time fires at once.
+        self.at_end = False
         #: Whether the timer that fires was registered by the clock.
         self.is_processing = False
 
@@ -41,11 +44,6 @@ class Timers:
     def now_ms(self) -> int:
         """The clock, ms since the epoch: what timers by the clock are compared with."""
         return self._clock.now_us() // 1000
-
-    @property
-    def at_end(self) -> bool:
-        """Whether the input has ended: every timer that is registered by event time fires at once."""
-        return self.watermark_ms == WATERMARK_MAX_MS
 
     def register(self, time_ms: Any, keys: Keys | None = None) -> None:
         """Fire when the watermark reaches a time: no row before it comes any more, unless it is late.

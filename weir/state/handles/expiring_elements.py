@@ -13,6 +13,9 @@ Elements that have expired may be there still, or may have been swept: the entry
 something may have: then, at the first use in a batch, a list is made good, that is, expired elements are taken out
 (from its beginning on if times do not decrease; else all of it is read). A map is made good when its length is asked
 for: all of it is read; otherwise expired items are passed over.
+
+Rows are not in the order of their times: what has expired for one row may be there for the next one. A list, which is
+in order of place, drops it all the same; a map keeps it until the watermark has passed it.
 """
 
 from __future__ import annotations
@@ -72,7 +75,7 @@ class ExpiringElements(ElementHandle):
             self._bounds_of.append(bounds)
 
     def _read_timed(self, data: bytes | None) -> tuple[tuple[int, ...], _Bounds]:
-        plain = self._expiry.loaded(data)
+        plain = self._expiry.kept(data)
         if data is None or plain is None:
             # If its newest element has expired, all have.
             return self._read_meta(None), _Bounds()
@@ -103,6 +106,17 @@ class ExpiringElements(ElementHandle):
         if not numbers[-1]:
             self._bounds_of[at] = _Bounds()
 
+    def _at(self) -> int:
+        at = super()._at()
+        self._turn(at)
+        return at
+
+    def _turn(self, at: int) -> None:
+        """Where rows of several keys are processed together: it is the turn of this key."""
+        if self._expiry.goes_by_keys:
+            assert self._cursor.block is not None
+            self._expiry.turn_to(int(self._cursor.block.hashes[at]))
+
     def _may_have_expired(self, at: int) -> bool:
         return bool(self._metas[at][-1]) and self._expiry.is_expired(self._bounds_of[at].oldest)
 
@@ -115,6 +129,7 @@ class ExpiringElements(ElementHandle):
         return super()._entries(at, None, None, reverse=False)
 
     def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
+        self._turn(at)
         live = self._expiry.live
         return [live(data) for data in super()._get(at, keys)]
 
@@ -130,6 +145,7 @@ class ExpiringElements(ElementHandle):
         if data is None:
             super()._put(at, key, None)
         else:
+            self._turn(at)
             super()._put(at, key, self._expiry.prefix + data)
             self._note_written(at)
 
@@ -147,9 +163,7 @@ class ExpiringElements(ElementHandle):
 
     def _live_of(self, at: int, data: bytes | None) -> bytes | None:
         """An element as of the time of the key at this position."""
-        block = self._cursor.block
-        if block is not None and self._expiry.is_in_rows:
-            self._expiry.turn_to(int(block.hashes[at]))
+        self._turn(at)
         return self._expiry.live(data)
 
     def _note_written(self, at: int) -> None:
@@ -171,6 +185,7 @@ class ExpiringElements(ElementHandle):
 
     def _refresh(self, at: int, keys: list[bytes]) -> None:
         """Let the time of these elements, those that are there, begin anew."""
+        self._turn(at)
         stamp = self._expiry.stamp
         for key, data in zip(keys, self._raw(at, keys), strict=True):
             if data is None or self._expiry.live(data) is None or self._expiry.stamp_of(data) >= stamp:
@@ -209,7 +224,9 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
         return at
 
     def _make_good(self, at: int) -> None:
-        if self._bounds_of[at].in_order:
+        if self._expiry.is_expired(self._bounds_of[at].newest):
+            self._set_meta(at, 0, 0)
+        elif self._bounds_of[at].in_order:
             self._drop_first(at)
         else:
             self._drop_everywhere(at)
@@ -291,25 +308,34 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
 
     def __len__(self) -> int:
         at = self._at()
-        if self._may_have_expired(at):
-            self._make_good(at)
-        return self._metas[at][0]
+        return self._count(at) if self._may_have_expired(at) else self._metas[at][0]
 
-    def _make_good(self, at: int) -> None:
-        """Take out what has expired, and count what is left."""
-        count, oldest = 0, _NEVER
+    def _count(self, at: int) -> int:
+        """The number of items. Takes out what has expired for all rows that may come, and notes what is left."""
+        live, left, oldest = 0, 0, _NEVER
         for key, data in list(self._raw_entries(at)):
-            if self._expiry.live(data) is None:
+            if self._expiry.kept(data) is None:
                 self._change(at, key, None)
-            else:
-                count, oldest = count + 1, min(oldest, self._expiry.stamp_of(data))
-        if count:
-            self._metas[at] = (count,)
+                continue
+            left, oldest = left + 1, min(oldest, self._expiry.stamp_of(data))
+            live += self._expiry.live(data) is not None
+        self._metas[at] = (left,)
+        if left:
             self._bounds_of[at].oldest = oldest
         else:
-            self._metas[at] = (0,)
             self._bounds_of[at] = _Bounds()
         self._changed_metas.add(at)
+        return live
+
+    def _is_kept(self, at: int, key: bytes) -> bool:
+        return self._kept_each([(at, key)])[0] is not None
+
+    def _kept_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        # Items that have expired are counted until they are taken out.
+        return [self._expiry.kept(self._raw(at, [key])[0]) for at, key in elements]
+
+    def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
+        return self._raw_entries(at)
 
     def get(self, key: Any, default: Any = None) -> Any:
         """As of a map without a TTL, without what has expired."""

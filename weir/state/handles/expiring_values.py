@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class ExpiringCellHandle(CellHandle):
         elif self._stamps is not None:
             stamps = np.array(self._stamps, dtype=np.int64)[rows]
         else:
-            stamps = expiry.of_keys(keys.hashes[rows])
+            stamps = expiry.of_keys(keys.hashes[rows], writes=True)
         both[:, 1] = np.where(stamps == UNDATED, 0, stamps)
         bits = np.where(stamps == UNDATED, _VALUE, _VALUE | _TIME).astype(np.uint8)
         presence = (present.astype(np.uint8) * bits).reshape(-1, 1)
@@ -136,6 +136,16 @@ class ExpiringCellHandle(CellHandle):
         self._expiry.end()
 
 
+class _Hidden(NamedTuple):
+    """What a :class:`BytesHandle` has of a key."""
+
+    stored: bytes | None
+    value: Any
+    changed: bytes | None
+    stamp: int
+    accessed: int | None
+
+
 class ExpiringBytesHandle(BytesHandle):
     """Values of any length."""
 
@@ -149,6 +159,8 @@ class ExpiringBytesHandle(BytesHandle):
         self._accessed: dict[int, int] = {}
         #: Of the block, where each row has its own time: the times of its values; None: all have the same.
         self._stamps: list[int] | None = None
+        #: By position what has expired for the row of now, but not for one of an earlier time that may follow it.
+        self._hidden: dict[int, _Hidden] = {}
 
     def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
         return StampedValues(tables.values(state.name, ttl=state.ttl))
@@ -160,10 +172,8 @@ class ExpiringBytesHandle(BytesHandle):
         if index is None or self._values is None:
             self._load()
         assert index is not None
-        if self._stamps is not None and self._is_over(index):
-            self._stored[index], self._values[index] = None, UNREAD
-            self._changed.pop(index, None)
-            self._stamps[index] = self._table.expiry.stamp
+        if self._stamps is not None:
+            self._turn(index)
         value = super().value
         if self._is_refreshed_by_access or not self._type.is_immutable:
             self._accessed[index] = self._table.expiry.stamp
@@ -179,20 +189,46 @@ class ExpiringBytesHandle(BytesHandle):
             self._stamps[self._cursor.index] = self._table.expiry.stamp
             self._accessed.pop(self._cursor.index, None)
 
-    def _is_over(self, index: int) -> bool:
-        """Whether the value of a key has expired as of the current row."""
+    def _turn(self, index: int) -> None:
+        """Let the value of a key be what it is as of the current row."""
         assert self._stamps is not None
-        stored, value, expiry = self._stored[index], self._values[index], self._table.expiry
-        is_there = stored is not None or index in self._changed or value is not UNREAD
-        if not is_there or not expiry.is_expired(self._stamps[index]):
-            return False
-        is_read = index in self._accessed and value is not UNREAD and value is not ABSENT
-        if is_read and self._type.encode(value) != (
-            self._changed.get(index) or stored or self._default_bytes
-        ):
-            # It was changed in place when it was read.
-            self._stamps[index] = self._accessed[index]
-        return expiry.is_expired(self._stamps[index])
+        if index in self._hidden or self._accessed.get(index) != self._table.expiry.stamp:
+            self._settle(index)
+        self._show(index)
+        is_there = self._stored[index] is not None or self._changed.get(index) is not None
+        if is_there and self._table.expiry.is_expired(self._stamps[index]):
+            self._hidden[index] = _Hidden(
+                self._stored[index],
+                self._values[index],
+                self._changed.pop(index, None),
+                self._stamps[index],
+                self._accessed.pop(index, None),
+            )
+            self._stored[index], self._values[index] = None, UNREAD
+
+    def _settle(self, index: int) -> None:
+        """Notice that a list or a dict was changed in place by the row that read it last."""
+        value = self._values[index]
+        if index not in self._accessed or self._type.is_immutable or value is UNREAD or value is ABSENT:
+            return
+        data = self._type.encode(value)
+        if data != (self._changed.get(index) or self._stored[index] or self._default_bytes):
+            assert self._stamps is not None
+            self._changed[index], self._stamps[index] = data, self._accessed[index]
+
+    def _show(self, index: int) -> None:
+        """Bring back what was hidden, unless another value has taken its place."""
+        hidden = self._hidden.pop(index, None)
+        if hidden is None or index in self._changed:
+            return
+        assert self._stamps is not None
+        self._stored[index], self._values[index] = hidden.stored, hidden.value
+        self._stamps[index] = hidden.stamp
+        if hidden.changed is not None:
+            self._changed[index] = hidden.changed
+        self._accessed.pop(index, None)
+        if hidden.accessed is not None:
+            self._accessed[index] = hidden.accessed
 
     def _load(self) -> None:
         if self._values is not None:
@@ -210,6 +246,10 @@ class ExpiringBytesHandle(BytesHandle):
 
     def prepare(self) -> None:
         """See :class:`weir.state.handles.block.Handle`."""
+        if self._stamps is not None and self._values is not None:
+            for index in {*self._accessed, *self._hidden}:
+                self._settle(index)
+                self._show(index)
         explicit = set(self._changed)
         super().prepare()
         if self._stamps is not None:
@@ -243,7 +283,7 @@ class ExpiringBytesHandle(BytesHandle):
     def discard(self) -> None:
         """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
-        self._accessed, self._stamps = {}, None
+        self._accessed, self._hidden, self._stamps = {}, {}, None
         self._table.expiry.end()
 
     def get(self, keys: Keys) -> Any:
@@ -255,9 +295,7 @@ class ExpiringBytesHandle(BytesHandle):
         if self._is_refreshed_by_access:
             table.expiry.begin(keys.hashes)
             with table.of(keys.distinct):
-                distinct = keys.distinct.state_keys(table)
-                pairs = zip(distinct, table.get_stored(distinct), strict=True)
-                table.write_stored([(key, data) for key, data in pairs if data is not None], ())
+                table.refresh(keys.distinct.state_keys(table))
         return found
 
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
@@ -274,8 +312,8 @@ class StampedValues:
         assert table.expiry is not None
         self._table = table
         self.expiry: Expiry = table.expiry
-        #: By state key the time of its row; empty: it is the same for all.
-        self._times_of: dict[bytes, int] = {}
+        #: By state key the time of its row, and of what it writes; empty: they are the same for all.
+        self._times_of: dict[bytes, tuple[int, int]] = {}
 
     def key_prefix(self, group: int) -> bytes:
         """See :class:`StoredValues`."""
@@ -285,8 +323,8 @@ class StampedValues:
     def of(self, keys: Keys) -> Iterator[None]:
         """Go by the times of the rows of these keys, where each has its own, for as long as this lasts."""
         if self.expiry.is_in_rows:
-            times_ms = self.expiry.of_keys(keys.hashes).tolist()
-            self._times_of = dict(zip(keys.state_keys(self), times_ms, strict=True))
+            times = (self.expiry.of_keys(keys.hashes, writes=writes).tolist() for writes in (False, True))
+            self._times_of = dict(zip(keys.state_keys(self), zip(*times, strict=True), strict=True))
         try:
             yield
         finally:
@@ -299,9 +337,20 @@ class StampedValues:
             return [expiry.live(data) for data in found]
         live = []
         for key, data in zip(keys, found, strict=True):
-            expiry.set_now(self._times_of[key], self._times_of[key])
+            expiry.set_now(*self._times_of[key])
             live.append(expiry.live(data))
         return live
+
+    def refresh(self, keys: Sequence[bytes]) -> None:
+        """Let the time of these values, those that are there, begin anew; of each key the time of its row."""
+        expiry, times, puts = self.expiry, self._times_of, []
+        for key, data in zip(keys, self.get_raw(keys), strict=True):
+            if key in times:
+                expiry.set_now(*times[key])
+            plain = expiry.live(data)
+            if data is not None and plain is not None and expiry.stamp_of(data) < expiry.stamp:
+                puts.append((key, plain))
+        self.write_stored(puts, ())
 
     def get_raw(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values with their times, also those that have expired."""
@@ -311,7 +360,7 @@ class StampedValues:
         """See :class:`StoredValues`; what is written is of now."""
         prefix, times, stamped = self.expiry.prefix, self._times_of, Expiry.stamped
         self._table.write_stored(
-            [(key, stamped(times[key], data) if key in times else prefix + data) for key, data in puts],
+            [(key, stamped(times[key][1], data) if key in times else prefix + data) for key, data in puts],
             deletes,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -76,9 +76,21 @@ class MapHandle(ElementHandle):
         data = self._encode(value)
         at = self._at()
         stored = self._key(at, key)
-        if self._get(at, [stored])[0] is None:
+        if not self._is_kept(at, stored):
             self._set_meta(at, self._metas[at][0] + 1)
         self._put(at, stored, data)
+
+    def _is_kept(self, at: int, key: bytes) -> bool:
+        """Whether an item is counted."""
+        return self._get(at, [key])[0] is not None
+
+    def _kept_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
+        """Items of several keys that are counted."""
+        return self._read_each(elements)
+
+    def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
+        """All that is counted, by store key."""
+        return self._entries(at, None, None, reverse=False)
 
     def _items_of(self, keys: Keys, map_keys: Any) -> list[tuple[int, bytes]]:
         """For each row the position of its key in the block, and the store key of its item."""
@@ -102,7 +114,7 @@ class MapHandle(ElementHandle):
         with self._together(keys):
             places = self._items_of(keys, map_keys)
             wanted = dict(zip(places, column, strict=True))
-            there = self._read_each(list(wanted))
+            there = self._kept_each(list(wanted))
             for ((at, key), data), before in zip(wanted.items(), there, strict=True):
                 if data is None and before is None:
                     continue
@@ -162,7 +174,7 @@ class MapHandle(ElementHandle):
         if self._metas[at][0] > CLEARED_ONE_BY_ONE_MAX:
             self._clear_range(at)
         else:
-            for key, _ in list(self._entries(at, None, None, reverse=False)):
+            for key, _ in list(self._all_entries(at)):
                 self._put(at, key, None)
         if self._metas[at][0]:
             self._set_meta(at, 0)

@@ -61,6 +61,10 @@ class StateTimes:
         #: Of rows that are processed together: hashes of their keys, ascending, and the time of each; uint64 and int64.
         self._hashes = np.empty(0, dtype=np.uint64)
         self._times_ms = np.empty(0, dtype=np.int64)
+        #: The time of what is written, where that is another.
+        self._writes_ms = self._times_ms
+        #: All of these, once they were asked for one by one.
+        self._by_hash: dict[int, tuple[int, int]] = {}
 
     def begin(self, clock: Clock, restored: Iterable[Mapping[str, Any]]) -> None:
         """Take the clock, and go on where checkpoints end, before states are opened.
@@ -113,15 +117,20 @@ class StateTimes:
         """Rows, or timers, are about to be processed one after the other, the earliest of them at this time."""
         self.is_in_rows, self.lowest_ms = True, lowest_ms
 
-    def enter_keys(self, hashes: np.ndarray, times_ms: np.ndarray) -> None:
-        """Rows of distinct keys are about to be processed together.
+    def enter_keys(
+        self, hashes: np.ndarray, times_ms: np.ndarray, writes_ms: np.ndarray | None = None
+    ) -> None:
+        """Rows, or timers, of distinct keys are about to be processed together.
 
         Args:
             hashes: of their keys; uint64.
             times_ms: the time of each; int64.
+            writes_ms: the time of what each writes, if that is another; int64.
         """
         order = np.argsort(hashes, kind="stable")
         self._hashes, self._times_ms = hashes[order], times_ms[order]
+        self._writes_ms = self._times_ms if writes_ms is None else writes_ms[order]
+        self._by_hash = {}
         self.enter_rows(int(times_ms.min()))
 
     def move(self, now_ms: int, write_ms: int | None = None) -> None:
@@ -131,20 +140,33 @@ class StateTimes:
 
     def move_to(self, key_hash: int) -> None:
         """As :meth:`move`, to the time of a key's rows; see :meth:`enter_keys`."""
-        if len(self._hashes):
-            self.move(int(self.of_keys(np.array([key_hash], dtype=np.uint64), self.watermark_ms)[0]))
+        if not self.goes_by_keys:
+            return
+        if not self._by_hash:
+            times = zip(self._times_ms.tolist(), self._writes_ms.tolist(), strict=True)
+            self._by_hash = dict(zip(self._hashes.tolist(), times, strict=True))
+        self.move(*self._by_hash.get(key_hash, (self.watermark_ms, self.watermark_ms)))
 
-    def of_keys(self, hashes: np.ndarray, otherwise_ms: int) -> np.ndarray:
-        """The time of each key (int64); ``otherwise_ms`` of those that have no rows; see :meth:`enter_keys`."""
+    @property
+    def goes_by_keys(self) -> bool:
+        """Whether rows, or timers, of several keys are processed together, each at its own time."""
+        return bool(len(self._hashes))
+
+    def of_keys(self, hashes: np.ndarray, otherwise_ms: int, *, writes: bool = False) -> np.ndarray:
+        """The time of each key (int64); ``otherwise_ms`` of those that have no rows; see :meth:`enter_keys`.
+
+        ``writes``: the time of what each writes.
+        """
         if not len(self._hashes):
             return np.full(len(hashes), otherwise_ms)
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return np.where(self._hashes[at] == hashes, self._times_ms[at], otherwise_ms)
+        times_ms = self._writes_ms if writes else self._times_ms
+        return np.where(self._hashes[at] == hashes, times_ms[at], otherwise_ms)
 
     def leave_rows(self) -> None:
         """It is the time of the watermark again."""
         self.is_in_rows = False
-        self._hashes = self._hashes[:0]
+        self._hashes, self._by_hash = self._hashes[:0], {}
         for expiry in self._expiries:
             expiry.forget_rows()
 
@@ -241,13 +263,18 @@ class Expiry:
         lowest_ms = self._times.lowest_ms
         return UNDATED if lowest_ms == UNDATED else max(lowest_ms - self.ttl.duration_ms, UNDATED + 1)
 
+    @property
+    def goes_by_keys(self) -> bool:
+        """Whether rows, or timers, of several keys are processed together, each at its own time."""
+        return self._times.goes_by_keys and self.ttl.time == "event"
+
     def turn_to(self, key_hash: int) -> None:
         """It is the turn of a key, where rows of several keys are processed together."""
         self._times.move_to(key_hash)
 
-    def of_keys(self, hashes: np.ndarray) -> np.ndarray:
-        """The time of the rows of each key; int64."""
-        return self._times.of_keys(hashes, self.now_ms)
+    def of_keys(self, hashes: np.ndarray, *, writes: bool = False) -> np.ndarray:
+        """The time of the rows of each key, or of what they write; int64."""
+        return self._times.of_keys(hashes, self.stamp if writes else self.now_ms, writes=writes)
 
     def begin(self, hashes: np.ndarray | None = None) -> None:
         """Set the time, unless it stands still; ``hashes``: of the keys (uint64) that are looked at next."""
@@ -311,6 +338,15 @@ class Expiry:
             return self.live(data)
         stamp: int = _STAMP.unpack_from(data, 1)[0]
         return None if UNDATED < stamp <= self.lowest_cut_ms else data[STAMP_BYTES:]
+
+    def kept(self, data: bytes | None) -> bytes | None:
+        """As :meth:`live`, of an entry that any row that may come may look at."""
+        if data is None or not self.is_in_rows or data[:1] != STAMPED:
+            return self.live(data)
+        stamp: int = _STAMP.unpack_from(data, 1)[0]
+        watermark_ms = self._times.watermark_ms
+        is_over = watermark_ms != WATERMARK_MIN_MS and UNDATED < stamp <= watermark_ms - self.ttl.duration_ms
+        return None if is_over else data[STAMP_BYTES:]
 
     @staticmethod
     def stamped(stamp: int, data: bytes) -> bytes:
