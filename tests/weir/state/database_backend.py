@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -49,6 +50,39 @@ class SharedTables:
     def close(self) -> None:
         """Leave the session."""
         leave_session(self.session)
+
+
+@contextmanager
+def subtask_state(
+    port: int, state_ids: dict[str, int], groups: int, **others: Any
+) -> Iterator[tuple[DatabaseStore, Callable[[], None]]]:
+    """The state of one subtask of a new run, and what completes and applies a checkpoint of what was written."""
+    session = open_session(node_settings(port, **others))
+    job = "-".join(["subtask", *sorted(state_ids), *(str(value) for value in others.values())])
+    tables = DatabaseTables(
+        session, DatabaseRun(secrets.token_hex(8)), state_tables(job, state_ids, session.settings)
+    )
+    tables.create()
+    changes = PlacedStore(
+        MemoryBackend(), "here:1", state_ids.values(), lambda address, epochs: pytest.fail(address)
+    )
+    changes.ownership.adopt(dict.fromkeys(range(groups), 1))
+    passed = [1]
+    store = DatabaseStore(changes, tables, passed_id=lambda: passed[0])
+    applying = Applying(tables, "job")
+    applying.add(store)
+
+    def apply() -> None:
+        passed[0] += 1
+        applying.took(changes, passed[0], 0)
+        applying.ended(passed[0], committed=True)
+        applying.finish(passed[0], 180)
+        assert list(changes.scan()) == []
+
+    yield store, apply
+    store.close()
+    applying.close()
+    leave_session(session)
 
 
 class AppliedAtOnce(SpreadKeys):

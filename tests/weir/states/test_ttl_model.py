@@ -14,6 +14,7 @@ import weir
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
+from tests.weir.state.slow_memory import SlowMemory
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
@@ -224,7 +225,7 @@ class Names:
         chosen = [
             key
             for key in sorted(self._live())
-            if (start is None or key >= start) and (stop is None or key < stop)
+            if (start is None or key >= start) and (stop is None or key <= stop)
         ]
         return [(key, self.get(key)) for key in (chosen[::-1] if reverse else chosen)]
 
@@ -422,6 +423,13 @@ class OnHybrid(Handles):
         self._stack.close()
 
 
+class ReadAhead(Handles):
+    """On a store that is asked for much at a time."""
+
+    def make_store(self):
+        return SlowMemory()
+
+
 class ByAccess(Handles):
     ttl = weir.Ttl("100ms", refreshed_by="access")
 
@@ -441,5 +449,6 @@ TestEventTime = model_test(Handles, 30, 25)
 TestByAccess = model_test(ByAccess, 30, 25)
 TestProcessingTime = model_test(InProcessingTime, 20, 25)
 TestWithoutRoom = model_test(WithoutRoom, 20, 25)
+TestReadAhead = model_test(ReadAhead, 10, 25)
 TestOnHybrid = model_test(OnHybrid, 8, 25)
 TestOnRocksDb = model_test(OnRocksDb, 8, 25)
