@@ -23,7 +23,7 @@ CUTS = (1, None, 1_000_000)
 #: Rows of a case with restarts, several splits and subtasks.
 ROWS = 100
 LAW = (
-    *window_steps.SURE,
+    *window_steps.STEPS,
     *join_steps.SURE,
     *table_join_steps.SURE,
     *keyed_steps.SURE,

@@ -16,6 +16,7 @@ from weir.operators.registry import create_operator
 from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
 from weir.savepoint_fit import fitted_to, with_names_of
+from weir.specs.windows import LATE_STATE
 from weir.stored_aggregates import fitted_layouts
 
 
@@ -112,7 +113,8 @@ def _change(
         notes.append(f"{', '.join(fitted.dropped)}: dropped")
     had = {name for name in manifest.state_ids if name.partition("/")[0] == step}
     now = set(laid_out.node(step).states.values())
-    if had and (begun := _shown(step, now - had)):
+    added = {name for name in now - had if name != f"{step}/{LATE_STATE}"}
+    if had and (begun := _shown(step, added)):
         notes.append(f"{begun}: begins empty")
     if gone := _shown(step, had - now):
         notes.append(f"{gone}: dropped")

@@ -289,11 +289,3 @@ def _updated() -> Iterator[Step]:
 
 
 STEPS = (*_plain(), *_updated())
-#: Those of which the suite is sure; of the others it is open whether the model or the step is wrong.
-SURE = tuple(
-    step
-    for step in STEPS
-    if not any(
-        word in step.name for word in ("sliding, early", "cumulative, early", "third row", "certain rows")
-    )
-)

@@ -11,6 +11,7 @@ from weir.plan_document import columns_not_read
 from weir.plan_reading_times import sources_by_reading_time
 from weir.plan_texts import key_columns, watermark_text, window_text
 from weir.specs import KeyedSpec
+from weir.specs.windows import LATE_STATE
 
 _WAYS = {
     Exchange.FORWARD: "forward",
@@ -76,7 +77,8 @@ def _state(node: Node) -> str:
     if not node.is_keyed:
         return ""
     ways = dict.fromkeys(", ".join(keys) for keys in key_columns(node) if keys)
-    named = [name for name in node.spec.state_names if name] if isinstance(node.spec, KeyedSpec) else []
+    states = node.spec.state_names if isinstance(node.spec, KeyedSpec) else ()
+    named = [name for name in states if name not in ("", LATE_STATE)]
     names = f" {escape(', '.join(named))}" if named else ""
     return f", [magenta]keeps state{names} by {escape(' = '.join(ways))}[/]"
 

@@ -46,7 +46,8 @@ class WindowPartSpec(OperatorSpec):
     def can_combine(self) -> bool:
         """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
         by_clock = self.window.kind == "session" and self.window.time == "processing"
-        by_row = self.updates.early is not None and self.updates.early.rows is not None
+        early = self.updates.early
+        by_row = early is not None and (early.rows is not None or early.where is not None)
         return not (self.passes_rows or by_clock or by_row or aggregate_parts(self.aggregates))
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:

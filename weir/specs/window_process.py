@@ -48,7 +48,7 @@ class WindowProcessSpec(WindowAggregateSpec):
     @property
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
-        return ("", self.form)
+        return ("", self.form, *self.late_states)
 
     @property
     def kept_form(self) -> str:

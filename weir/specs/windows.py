@@ -29,6 +29,8 @@ from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 WINDOW_PART = "window_part"
 WindowKind = Literal["tumbling", "sliding", "cumulative", "session", "global"]
 WindowTime = Literal["event", "processing"]
+#: State of late rows that wait for the watermark of their split to become that of all.
+LATE_STATE = "_late"
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
 WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
 
@@ -79,12 +81,15 @@ class WindowAggregateSpec(KeyedSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: a trigger by event time counts rows before a time."""
+        """See :class:`OperatorSpec`: a trigger tells between rows, and so do ends of windows then."""
         if self.window.time == "processing":
             return RowWatermarks.NONE
         early = self.updates.early
-        is_timed = early is not None and early.interval_ms is not None and early.time == "event"
-        return RowWatermarks.ALL if is_timed else RowWatermarks.LATE
+        if early is None:
+            return RowWatermarks.LATE
+        by_rows = early.interval_ms is None and self.window.kind != "global"
+        is_timed = early.interval_ms is not None and early.time == "event"
+        return RowWatermarks.ALL if by_rows or is_timed else RowWatermarks.LATE
 
     #: Of windows over all keys: the rows as they come to the step before, and so those that are late.
     late_schema: pa.Schema | None = field(default=None, metadata={"derived": True})
@@ -105,7 +110,13 @@ class WindowAggregateSpec(KeyedSpec):
     @property
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
-        return ("", *(part.name for part in aggregate_parts(self.aggregates)))
+        return ("", *(part.name for part in aggregate_parts(self.aggregates)), *self.late_states)
+
+    @property
+    def late_states(self) -> tuple[str, ...]:
+        """Where a late row may find some done of what it has a part in, and some not: it waits for that."""
+        shares = self.window.kind in ("sliding", "cumulative", "session")
+        return (LATE_STATE,) if shares and self.window.time == "event" else ()
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""

@@ -72,7 +72,7 @@ class EarlySessionOperator(SessionAggregateOperator):
             self._ownership = self.table.ownership
             self._times_told.plan(self._clock.now_us())
 
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+    def _passed(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete where the watermark comes to the next multiple of the interval."""
         table = self.table
         table.look()
@@ -81,9 +81,9 @@ class EarlySessionOperator(SessionAggregateOperator):
         told_ms = np.where(table.places_ms == NOTHING_MS, NOTHING_MS, table.places_ms + self._lateness_ms)
         before_ms = np.maximum(told_ms, self._watermark_ms)
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
-            yield from super().on_watermark(moment_ms)
+            yield from super()._passed(moment_ms)
             yield from self._tell_early(groups)
-        yield from super().on_watermark(time_ms)
+        yield from super()._passed(time_ms)
 
     def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
         """What open sessions of these key groups (None: of all) have, if it is more than was told."""

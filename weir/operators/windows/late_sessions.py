@@ -2,8 +2,8 @@
 
 Its table goes by a watermark that is behind by the allowed lateness, so that places, and with them what is late and
 which entries are over, are those of sessions whose input is so much later. Nothing leaves when a session is over by
-that; results leave when the watermark itself has passed the end of a session, and with the batch that brings a late row
-for one that it has passed. A row that joins sessions some of which have left to one that is still open says nothing at
+that; results leave when the watermark itself has passed the end of a session, and with each late row for one that it
+has passed. A row that joins sessions some of which have left to one that is still open says nothing at
 once: what leaves at its end takes their place.
 
 A session has an entry for each pane until these are over, so the entries of one are found by going from pane to pane.
@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
@@ -61,22 +62,30 @@ class LateSessionOperator(EarlySessionOperator):
             for ahead_ms in (self._lateness_ms, 0)
         )
 
-    @property
-    def time_cuts(self) -> TimeCuts:
-        """None: what late rows change is told once for each batch. Every watermark puts entries together here."""
-        return TimeCuts.NONE
+    #: What a late row changes is told again, as of it.
+    _cuts_when_late = TimeCuts.LATE | TimeCuts.EACH_LATE
 
     # --- rows come in ---
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """See :class:`WindowAggregateOperator`; also tells what late rows change."""
-        yield from super().process(batch)
-        if self._changed:
-            changed = concatenated(self._changed)
-            self._changed.clear()
-            entries = self._entries.gathered(changed)
-            if entries is not None:
-                yield from self._tell_again(entries)
+        for part in self._apart(batch):
+            yield from super().process(part)
+            if self._changed:
+                changed = concatenated(self._changed)
+                self._changed.clear()
+                entries = self._entries.gathered(changed)
+                if entries is not None:
+                    yield from self._tell_again(entries)
+
+    def _apart(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """A late row, which comes first, by itself where it may tell an open session that later ones belong to."""
+        late_ms = row_watermarks.late_ms(batch) if self._is_changelog and batch.num_rows > 1 else None
+        if late_ms is None or late_ms[0] == WATERMARK_MIN_MS:
+            yield batch
+        else:
+            yield batch.slice(0, 1)
+            yield batch.slice(1)
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
         late = super()._find_ends(times_ms, hashes, ends_ms)
@@ -180,9 +189,7 @@ class LateSessionOperator(EarlySessionOperator):
         whole = self._entries.gathered(joined) if len(joined) else None
         if whole is not None:
             block = self._sessions(whole)
-            shows = self._told.shows(Cells(whole.cells, whole.presence)) & (block.number >= 0)
-            count = np.bincount(block.number[shows], minlength=len(block.firsts_ms))
-            yield from self._tell_sessions(block, np.flatnonzero(count > 1))
+            yield from self._tell_sessions(block, np.flatnonzero(self._results_told(block) > 1))
 
     def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
         if not self._is_changelog:
@@ -201,10 +208,21 @@ class LateSessionOperator(EarlySessionOperator):
         return due
 
     def _tell_again(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
-        """Those sessions that are complete, of which all entries are given and late rows have come."""
+        """Those sessions that are complete, of which all entries are given and late rows have come.
+
+        Of changes also those that are open, and have become one of several that were told.
+        """
         block = self._sessions(entries)
         told_until_ms = self._told_until(entries.groups[block.an_entry])
-        yield from self._tell_sessions(block, np.flatnonzero(block.lasts_ms + self._gap_ms < told_until_ms))
+        are_told = block.lasts_ms + self._gap_ms < told_until_ms
+        if self._is_changelog:
+            are_told |= self._results_told(block) > 1
+        yield from self._tell_sessions(block, np.flatnonzero(are_told))
+
+    def _results_told(self, block: Sessions) -> np.ndarray:
+        """How many results each session shows; int64."""
+        shows = self._told.shows(Cells(block.entries.cells, block.entries.presence)) & (block.number >= 0)
+        return np.bincount(block.number[shows], minlength=len(block.firsts_ms))
 
     def _sessions(self, entries: WindowEntries) -> Sessions:
         groups = entries.groups

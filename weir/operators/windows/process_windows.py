@@ -58,6 +58,9 @@ class ProcessWindowOperator(WindowAggregateOperator):
         """
         table = self.table
         table.look()
+        batch = self._without_waiting(batch)
+        if not batch.num_rows:
+            return
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes = row_hashes(batch, keys)
         ends_ms = np.empty(batch.num_rows, dtype=np.int64)

@@ -77,7 +77,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """See :class:`WindowAggregateOperator`: the end of a session of each row alone."""
-        ends_ms: np.ndarray = int64_column(batch, EVENT_TIME_COLUMN) + (self._gap_ms + 1)
+        ends_ms: np.ndarray = int64_column(batch, EVENT_TIME_COLUMN) + (self._gap_ms + self._lateness_ms + 1)
         return ends_ms
 
     #: A late row may belong to a session that was due before.
@@ -86,7 +86,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
     def due_ms(self) -> int:
         """See :class:`WindowAggregateOperator`: the first end of a session."""
         is_new = self.table.has_new_groups or self.table.ownership != self._fired_ownership
-        return WATERMARK_MIN_MS if is_new else self._due_ms
+        return WATERMARK_MIN_MS if is_new else min(self._due_ms + self._lateness_ms, NEVER_MS)
 
     def _make_folds(self) -> Folds:
         return session_folds(self._spec.aggregates, self._spec.input_schema)
@@ -133,6 +133,11 @@ class SessionAggregateOperator(WindowAggregateOperator):
         # A session is over whose rows lie in the pane; a row that is not late begins another one.
         table.cells[slots[over], self._lasting_cells :] = 0
         table.presence[slots[over]] = 0
+
+    def _minds(self, times_ms: np.ndarray, late_ms: np.ndarray) -> np.ndarray:
+        """Which late rows may be near a session that is over or told as of them; bool."""
+        before: np.ndarray = times_ms + self._lateness_ms < late_ms
+        return before & (late_ms <= times_ms + (self._gap_ms + self._lateness_ms))
 
     def _note_changed(self, start: int, stop: int, slots: np.ndarray) -> None:
         is_listed = self._is_listed[start:stop]

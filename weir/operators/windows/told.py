@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
@@ -48,6 +49,7 @@ class ToldCells:
         if self.has_hits:
             assert early is not None
             added.append(WindowAggregate("hits", "count", None, early.where))
+        self._triggers = Conditions([each for each in added if each.output == "hits"])
         copies = []
         if self._is_changelog:
             copies = [
@@ -66,6 +68,12 @@ class ToldCells:
         self.last = (timed[1] if timed else folds[count - 1]).cell
         self.rows, self.told = (folds[count + number].cell for number in (0, 1)) if self.is_kept else (-1, -1)
         self.hits = folds[count + 2].cell if self.has_hits else -1
+
+    def hits_of(self, batch: pa.RecordBatch) -> np.ndarray:
+        """Which rows make their windows told; bool."""
+        (mask,) = self._triggers.masks(batch)
+        found: np.ndarray = mask.astype(np.bool_) if len(mask) else np.ones(batch.num_rows, dtype=np.bool_)
+        return found
 
     def has_more(self, cells: np.ndarray) -> np.ndarray:
         """Of which entries more rows have come than were told; bool."""

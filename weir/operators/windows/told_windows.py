@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,3 +42,18 @@ class ToldWindows(NamedTuple):
             None if self.given_times_ms is None else self.given_times_ms[rows],
             None if self.changes is None else self.changes.take(taken),
         )
+
+
+def joined_windows(parts: Sequence[ToldWindows]) -> ToldWindows:
+    """Those of all parts, of which there is one at least, none of them with event times of its own."""
+    if len(parts) == 1:
+        return parts[0]
+    changes = [part.changes for part in parts if part.changes is not None]
+    return ToldWindows(
+        [pa.concat_arrays(columns) for columns in zip(*(part.keys for part in parts), strict=True)],
+        np.concatenate([part.starts_ms for part in parts]),
+        np.concatenate([part.ends_ms for part in parts]),
+        np.concatenate([part.cells for part in parts]),
+        np.concatenate([part.presence for part in parts]),
+        changes=pa.concat_arrays(changes) if changes else None,
+    )

@@ -15,7 +15,7 @@ from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells, interleaved
-from weir.operators.windows.told_windows import ToldWindows
+from weir.operators.windows.told_windows import ToldWindows, joined_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
 from weir.records import WATERMARK_MAX_MS
 from weir.row_watermarks import TimeCuts
@@ -27,7 +27,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 class UpdatedWindowOperator(WindowAggregateOperator):
-    """Windows with several results. Late rows within the allowed lateness are told with the batch that brings them.
+    """Windows with several results. Late rows within the allowed lateness are told one by one.
 
     What has been told is part of each entry's state (``told``), so a job that starts again goes on from there. Of
     windows of several panes each has such a state; which windows have it, follows.
@@ -38,6 +38,12 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._updates = spec.updates
         early = spec.updates.early
         self._rows_max = None if early is None else early.rows
+        #: Windows are told after certain rows of theirs.
+        self._goes_by_rows = early is not None and early.interval_ms is None
+        #: Numbers of the rows that are being processed, and of those of them that are taken.
+        self._numbers = self._taken_numbers = np.empty(0, dtype=np.int64)
+        #: What is told after rows of the batch, each with the number of its row; None: it leaves at once.
+        self._collected: list[tuple[np.ndarray, ToldWindows]] | None = None
         self._times_told = EarlyTimes(early)
         #: Of the rows that are being taken, which belong to windows that have fired; bool.
         self._is_closed = np.empty(0, dtype=np.bool_)
@@ -68,17 +74,35 @@ class UpdatedWindowOperator(WindowAggregateOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """See :class:`WindowAggregateOperator`; also tells what late rows change, and what triggers say."""
-        for part in self._rounds(batch) if self._rows_max is not None else (batch,):
-            yield from super().process(part)
+        if self._goes_by_rows:
+            yield from self._in_rounds(batch)
+        else:
+            yield from super().process(batch)
         if self._changed:
             yield from self._late_windows()
         self._times_told.plan(self._clock.now_us())
 
-    def _rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Parts of a batch in each of which no window gets more rows than it tells at once."""
-        assert self._rows_max is not None
+    def _in_rounds(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+        """Each window is told as of the row that makes it told, in the order of these rows."""
+        collected = self._collected = []
+        for rows in self._rounds(batch):
+            self._numbers = np.arange(batch.num_rows) if rows is None else rows
+            yield from super().process(batch if rows is None else batch.take(pa.array(rows)))
+        self._collected = None
+        if collected:
+            order = np.argsort(np.concatenate([numbers for numbers, _ in collected]), kind="stable")
+            yield from self._made(joined_windows([windows for _, windows in collected]).part(order))
+
+    def _rounds(self, batch: pa.RecordBatch) -> Iterator[np.ndarray | None]:
+        """Numbers of the rows of a batch, in parts in each of which no window is told twice; None: all of them."""
         table = self.table
         table.look()
+        hits = None
+        if self._rows_max is None:
+            hits = self._told.hits_of(batch)
+            if not hits.any():
+                yield None
+                return
         keys = weir_keys.key_bytes(batch, self._spec.key_columns)
         hashes, ends_ms = row_hashes(batch, keys), np.empty(batch.num_rows, dtype=np.int64)
         self._find_ends(self._times(batch), hashes, ends_ms)
@@ -86,20 +110,26 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         mixed, data, offsets = entry_keys(ends_ms[live], hashes[live], weir_keys.select_keys(keys, live))
         entries = weir_keys.KeyColumn(data, offsets)
         firsts, _, position = weir_keys.distinct_keys(mixed, entries)
-        distinct = weir_keys.select_keys(entries, firsts)
-        cells, _ = table.read(mixed[firsts], distinct.data, distinct.offsets)
-        pending = cells[:, self._told.rows] - cells[:, self._told.told]
         order = np.argsort(position, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(position, minlength=len(firsts)))])[:-1]
-        occurrence = np.empty(len(live), dtype=np.int64)
-        occurrence[order] = np.arange(len(live)) - starts[position[order]]
         rounds = np.zeros(batch.num_rows, dtype=np.int64)
-        rounds[live] = (pending[position] + occurrence) // self._rows_max
+        if hits is None:
+            distinct = weir_keys.select_keys(entries, firsts)
+            cells, _ = table.read(mixed[firsts], distinct.data, distinct.offsets)
+            pending = cells[:, self._told.rows] - cells[:, self._told.told]
+            occurrence = np.empty(len(live), dtype=np.int64)
+            occurrence[order] = np.arange(len(live)) - starts[position[order]]
+            rounds[live] = (pending[position] + occurrence) // self._rows_max
+        elif len(live):
+            # How many rows before each one make its window told.
+            is_hit = hits[live][order].astype(np.int64)
+            before = np.cumsum(is_hit) - is_hit
+            rounds[live[order]] = before - before[starts][position[order]]
         if not rounds.any():
-            yield batch
+            yield None
             return
-        for number in np.unique(rounds).tolist():
-            yield batch.filter(pa.array(rounds == number))
+        by_round = np.argsort(rounds, kind="stable")
+        yield from np.split(by_round, np.flatnonzero(np.diff(rounds[by_round])) + 1)
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
         table = self.table
@@ -111,6 +141,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         taken = ends_ms != NOTHING_MS
         groups = weir_keys.key_groups(hashes[taken], len(places_ms))
         self._is_closed = ends_ms[taken] <= places_ms[groups]
+        if self._collected is not None and len(self._numbers) == len(taken):
+            self._taken_numbers = self._numbers[taken]
         return late
 
     def _closed_until(self, places_ms: np.ndarray) -> np.ndarray:
@@ -127,29 +159,38 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         if self._lateness_ms and is_closed.any():
             late = np.unique(slots[is_closed])
             if self._panes.is_single:
-                yield from self._tell_slots(late)
+                yield from self._tell_slots(late, self._lasts(start, stop, slots, late))
             else:
                 self._note_late(self.table.entries_at(late))
-        if self._rows_max is not None or self._told.has_hits:
-            slots = np.unique(slots[~is_closed])
+        if self._goes_by_rows:
+            rows, slots = slots, np.unique(slots[~is_closed])
             cells, told = self.table.cells, self._told
             if self._rows_max is not None:
                 is_due = cells[slots, told.rows] - cells[slots, told.told] >= self._rows_max
             else:
                 is_due = cells[slots, told.hits] > 0
-            yield from self._tell_slots(slots[is_due])
+            due = slots[is_due]
+            yield from self._tell_slots(due, self._lasts(start, stop, rows, due))
+
+    def _lasts(self, start: int, stop: int, slots: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+        """The number of the last row at each of some slots, which are ascending."""
+        if self._collected is None:
+            return wanted
+        found, lasts = np.unique(slots[::-1], return_index=True)
+        numbers: np.ndarray = self._taken_numbers[start:stop][::-1][lasts[np.searchsorted(found, wanted)]]
+        return numbers
 
     def _note_late(self, entries: WindowEntries) -> None:
         """Late rows have changed these: their windows are told when the batch has been taken in."""
         self._changed.append(_identities(entries))
         self._changed_groups.append(entries.groups)
 
-    def _tell_slots(self, slots: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _tell_slots(self, slots: np.ndarray, numbers: np.ndarray) -> Iterator[pa.RecordBatch]:
         if not len(slots):
             return
         table = self.table
         entries = table.entries_at(slots)
-        yield from self._tell(entries)
+        yield from self._tell(entries, numbers)
         if self._told.is_kept:
             cells = Cells(entries.cells, entries.presence)
             self._told.note_told(cells)
@@ -172,7 +213,16 @@ class UpdatedWindowOperator(WindowAggregateOperator):
 
     # --- results ---
 
-    def _tell(self, entries: WindowEntries) -> Iterator[pa.RecordBatch]:
+    def _leave_with(self, windows: ToldWindows, numbers: np.ndarray | None) -> Iterator[pa.RecordBatch]:
+        """Results; ``numbers``: of the rows after which they are told, None: of none."""
+        if self._collected is None or numbers is None:
+            yield from self._made(windows)
+        elif len(numbers):
+            # Entries are changed when they have been told.
+            cells, presence = windows.cells.copy(), windows.presence.copy()
+            self._collected.append((numbers, windows._replace(cells=cells, presence=presence)))
+
+    def _tell(self, entries: WindowEntries, numbers: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:
         """Results of entries each of which is a window."""
         cells = Cells(entries.cells, entries.presence)
         if not self._parts.single_is_whole:
@@ -185,7 +235,7 @@ class UpdatedWindowOperator(WindowAggregateOperator):
             starts_ms, ends_ms = entries.ends_ms - self._panes.size_ms, entries.ends_ms
         keys = weir_keys.decode_keys(entries.keys, self._key_types)
         if self._updates.results != "changelog":
-            yield from self._made(ToldWindows(keys, starts_ms, ends_ms, *cells))
+            yield from self._leave_with(ToldWindows(keys, starts_ms, ends_ms, *cells), numbers)
             return
         told_before = cells.integers[:, self._told.told] > 0
         changed = np.flatnonzero(self._told.has_more(cells.integers))
@@ -208,7 +258,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         kinds = np.where(is_before, 1, np.where(told_before[rows], 2, 0)).astype(np.int8)
         changes = pa.array([INSERT, UPDATE_BEFORE, UPDATE_AFTER], pa.string()).take(pa.array(kinds))
         taken = [key.take(pa.array(rows)) for key in keys]
-        yield from self._made(ToldWindows(taken, starts_ms, ends_ms, *chosen, changes=changes))
+        told = ToldWindows(taken, starts_ms, ends_ms, *chosen, changes=changes)
+        yield from self._leave_with(told, None if numbers is None else numbers[rows])
 
     def _single(self, entries: WindowEntries, places_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         if not self._told.is_kept:
@@ -320,15 +371,15 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         if has_new:
             self._times_told.plan(self._clock.now_us())
 
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+    def _passed(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Fire, and tell what is not complete where the watermark comes to the next multiple of the interval."""
         self.table.look()
         # A key group that comes from a checkpoint or from another subtask knows how far it was told: its place.
         before_ms = np.maximum(self.table.places_ms, self._watermark_ms)
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
-            yield from super().on_watermark(moment_ms)
+            yield from super()._passed(moment_ms)
             yield from self._tell_early(groups)
-        yield from super().on_watermark(time_ms)
+        yield from super()._passed(time_ms)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The input has ended: windows are complete; of those that never end, what is left is told."""

@@ -19,6 +19,7 @@ from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import PartRows, split_parts
 from weir.operators.windows.rolling import RollingWindows
 from weir.operators.windows.told_windows import ToldWindows
+from weir.operators.windows.waiting_rows import WaitingRows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.operators.windows.window_parts import WindowParts
 from weir.records import (
@@ -31,7 +32,7 @@ from weir.records import (
 )
 from weir.row_watermarks import RowWatermarks, TimeCuts
 from weir.side_outputs import SideRows
-from weir.specs.windows import WINDOW_PART, WindowAggregateSpec
+from weir.specs.windows import LATE_STATE, WINDOW_PART, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 from weir.state.tables.window_table import WindowTable
@@ -63,6 +64,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self._shown = [places[aggregate.output] for aggregate in spec.results]
         self._table: WindowTable | None = None
         self._rolling: RollingWindows | None = None
+        #: None: there is none that could wait.
+        self._waiting: WaitingRows | None = None
         #: Rows that came too late, also before the checkpoint that the job started from; other threads read it.
         self.late_rows = 0
 
@@ -107,6 +110,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         tables = declared_tables(context)
         self._table = tables.windows(self._folds.cell_count)
         self._parts = WindowParts(self._folds.parts, tables)
+        if LATE_STATE in tables.state_ids:
+            self._waiting = WaitingRows(tables, LATE_STATE)
         if not (self._panes.is_single or spec.window.kind == "session" or self._parts):
             self._rolling = RollingWindows(
                 self._panes, self._folds, self._key_types, tables.cache_bytes // _TOTALS_SHARE
@@ -161,6 +166,9 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """
         table, folds = self.table, self._folds
         table.look()
+        batch = self._without_waiting(batch)
+        if not batch.num_rows:
+            return
         if self._spec.takes_parts:
             batch, rows_added_up = split_parts(batch, self._spec.input_schema, folds.cell_count)
             if rows_added_up is not None:
@@ -275,10 +283,68 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         ends_ms[over] = NOTHING_MS
         return len(over)
 
+    # --- late rows wait ---
+
+    def _without_waiting(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows without those that are late as of a watermark that has not come, where that makes a difference."""
+        late_ms = None if self._waiting is None else row_watermarks.late_ms(batch)
+        if self._waiting is None or late_ms is None:
+            return batch
+        waits = (late_ms > self._watermark_ms) & self._minds(int64_column(batch, EVENT_TIME_COLUMN), late_ms)
+        rows = np.flatnonzero(waits)
+        if not len(rows):
+            return batch
+        some = batch.take(pa.array(rows))
+        hashes = row_hashes(some, weir_keys.key_bytes(some, self._spec.key_columns))
+        groups = weir_keys.key_groups(hashes, len(self.table.places_ms))
+        self._look_for_waiting(self._waiting)
+        self._waiting.put(some, late_ms[rows], groups)
+        return batch.filter(pa.array(~waits))
+
+    def _minds(self, times_ms: np.ndarray, late_ms: np.ndarray) -> np.ndarray:
+        """Which late rows are in some of their windows, and not in others; bool."""
+        panes = self._panes
+        ends_ms = times_ms - (times_ms - panes.offset_ms) % panes.pane_ms + panes.pane_ms
+        last_ms = ends_ms + panes.shift_ms
+        last_ms -= (last_ms - panes.offset_ms) % panes.grid_ms
+        minds: np.ndarray = (ends_ms + self._lateness_ms <= late_ms) & (late_ms < last_ms + self._lateness_ms)
+        return minds
+
+    def _look_for_waiting(self, waiting: WaitingRows) -> None:
+        waiting.look(self.table.ownership, self.table.owned_groups)
+
+    def _released(self, waiting: WaitingRows) -> Iterator[pa.RecordBatch | SideRows]:
+        """Rows that have waited for a watermark are processed, each by itself."""
+        for batch in waiting.take():
+            for index in range(batch.num_rows):
+                row = batch.slice(index, 1)
+                try:
+                    made = tuple(self.process(row))
+                except Exception as error:
+                    if self.set_aside is None or not self.set_aside(row, error):
+                        raise
+                    continue
+                yield from made
+
     # --- windows fire ---
 
     def on_watermark(self, time_ms: int) -> Iterable[pa.RecordBatch]:
-        """Fire the windows that are complete, unless they go by the clock."""
+        """Fire the windows that are complete, unless they go by the clock; rows that wait come in between."""
+        waiting = self._waiting
+        if waiting is not None:
+            self._look_for_waiting(waiting)
+            if waiting.first_ms <= time_ms:
+                return self._passed_waiting(waiting, time_ms)
+        return self._passed(time_ms)
+
+    def _passed_waiting(self, waiting: WaitingRows, time_ms: int) -> Iterator[pa.RecordBatch]:
+        while waiting.first_ms <= time_ms:
+            yield from self._passed(waiting.first_ms)
+            yield from self._released(waiting)
+        yield from self._passed(time_ms)
+
+    def _passed(self, time_ms: int) -> Iterable[pa.RecordBatch]:
+        """A watermark has come."""
         if self._by_clock:
             return ()
         self._watermark_ms = max(time_ms, self._watermark_ms)
@@ -297,8 +363,14 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         return () if until_ms == WATERMARK_MIN_MS else self._fire(until_ms)
 
     def finish(self) -> Iterable[pa.RecordBatch]:
-        """The input has ended, so all windows are complete."""
-        return self._fire(WATERMARK_MAX_MS)
+        """The input has ended, so all windows are complete, and no row waits any more."""
+        waiting = self._waiting
+        if waiting is not None:
+            self._look_for_waiting(waiting)
+            while waiting.first_ms != NEVER_MS:
+                yield from self._passed(waiting.first_ms)
+                yield from self._released(waiting)
+        yield from self._fire(WATERMARK_MAX_MS)
 
     def _next_end_ms(self) -> int:
         """No window that has to fire ends before this time."""

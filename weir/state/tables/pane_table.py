@@ -131,6 +131,12 @@ class PaneTable(CellTable):
         return int(self.places_ms[self._owned].min(initial=NEVER_MS))
 
     @property
+    def owned_groups(self) -> list[int]:
+        """Key groups that are owned, ascending."""
+        found: list[int] = np.flatnonzero(self._owned).tolist()
+        return found
+
+    @property
     def fired_alike(self) -> bool:
         """Whether the windows of all owned groups have fired up to one time."""
         places_ms = self.places_ms[self._owned]
