@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.law import join_steps, table_join_steps
 from benchmarks.law.steps import case_of, difference
+from weir.operators.joins import row_chunks
 
 SURE = {step.name: step for step in (*join_steps.SURE, *table_join_steps.SURE)}
 #: Each kind of join, each kind of bounds; the others in ``python -m benchmarks time_law``.
@@ -18,6 +19,8 @@ NAMES = (
     "anti join ttl",
     "semi join later",
     "late_right of full join",
+    "left join as of rows",
+    "inner join as of changes",
     "join of three within",
     "left join of three window",
     "left join of changed tables",
@@ -41,3 +44,13 @@ def test_a_join_says_what_plain_python_says(name, seed):
 def test_an_input_of_which_one_reader_has_read_nothing_begins_anew_for_other_subtasks():
     step = SURE["left join of three window"]
     assert difference(step, case_of(step, 9, 60)) is None
+
+
+@pytest.mark.parametrize("seal_bytes", [row_chunks.SEAL_BYTES, 150, 20])
+@pytest.mark.parametrize("seed", [10, 21])
+def test_a_late_version_counts_from_the_watermark_of_its_split_on(seal_bytes, seed, monkeypatch):
+    monkeypatch.setattr(row_chunks, "SEAL_BYTES", seal_bytes)
+    step = SURE["left join as of rows"]
+    case = case_of(step, seed, 100)
+    assert any(row.late for row in case.seen()[1])
+    assert difference(step, case) is None

@@ -325,29 +325,43 @@ def rewrite(
             to += columns_at + length
 
 
-@byte_kernel(types.void(_OUT_U8, _I64, _INT, _OUT_U8))
-def drop_old_versions(data: Any, bounds: Any, watermark: Any, changed: Any) -> None:
-    """Set ``GONE`` in right rows below the watermark but the latest of each key; of equal times the last one counts."""
+@byte_kernel_part
+def _counts_from(data: Any, at: Any, layout: Any, time: Any) -> Any:
+    """The first time of left rows for which a version counts: its own, of a late one the watermark as of it."""
+    from_at = layout[side_of(data, at), 0]
+    return time if from_at < 0 else _number(data, at + from_at)
+
+
+@byte_kernel(types.void(_OUT_U8, _I64, _LAYOUT, _INT, _OUT_U8))
+def drop_old_versions(data: Any, bounds: Any, layout: Any, watermark: Any, changed: Any) -> None:
+    """Set ``GONE`` in right rows that count below the watermark but the latest of each key.
+
+    Of equal times the one counts that does so later, or else the last one.
+    """
     for key in range(bounds.size - 1):
         latest = -1
-        latest_time = _FIRST
+        latest_time, latest_from = _FIRST, _FIRST
         at = bounds[key] + HEAD_BYTES
         while at < bounds[key + 1]:
             if data[at + FLAGS_AT] & SIDE:
                 time = _number(data, at + TIME_AT)
-                if time < watermark:
+                since = _counts_from(data, at, layout, time)
+                if since < watermark:
                     gone = at
-                    if latest < 0 or time >= latest_time:
-                        gone, latest, latest_time = latest, at, time
+                    is_later = time > latest_time or (time == latest_time and since >= latest_from)
+                    if latest < 0 or is_later:
+                        gone, latest, latest_time, latest_from = latest, at, time, since
                     if gone >= 0:
                         data[gone + FLAGS_AT] |= np.uint8(GONE)
                         changed[key] = 1
             at += _size(data, at)
 
 
-@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
-def versions_of(data: Any, bounds: Any, watermark: Any, lefts: Any, rights: Any, keys: Any) -> int:
-    """Left rows below the watermark, each with the latest right row of its key that is not after it (-1: none).
+@byte_kernel(types.int64(_U8, _I64, _LAYOUT, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
+def versions_of(
+    data: Any, bounds: Any, layout: Any, watermark: Any, lefts: Any, rights: Any, keys: Any
+) -> int:
+    """Left rows below the watermark, each with the latest right row of its key that counts for it (-1: none).
 
     Returns how many left rows; ``keys`` are the positions of their keys.
     """
@@ -359,13 +373,17 @@ def versions_of(data: Any, bounds: Any, watermark: Any, lefts: Any, rights: Any,
                 time = _number(data, at + TIME_AT)
                 if time < watermark:
                     version = -1
-                    version_time = _FIRST
+                    version_time, version_from = _FIRST, _FIRST
                     other = bounds[key] + HEAD_BYTES
                     while other < bounds[key + 1]:
                         if data[other + FLAGS_AT] & SIDE:
                             right_time = _number(data, other + TIME_AT)
-                            if right_time <= time and (version < 0 or right_time >= version_time):
-                                version, version_time = other, right_time
+                            since = _counts_from(data, other, layout, right_time)
+                            is_later = right_time > version_time or (
+                                right_time == version_time and since >= version_from
+                            )
+                            if since <= time and (version < 0 or is_later):
+                                version, version_time, version_from = other, right_time, since
                         other += _size(data, other)
                     lefts[count], rights[count], keys[count] = at, version, key
                     count += 1

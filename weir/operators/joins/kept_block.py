@@ -90,18 +90,18 @@ class Block:
         return starts[:count], keys[:count]
 
     def drop_old_versions(self, watermark_ms: int) -> None:
-        """Let right rows go that are older than the latest one below a watermark."""
-        kernels.drop_old_versions(self.data, self.bounds, watermark_ms, self.changed)
+        """Let right rows go that are older than the latest one of those that count below a watermark."""
+        kernels.drop_old_versions(self.data, self.bounds, self._layout, watermark_ms, self.changed)
 
     def versions(self, watermark_ms: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Left rows below a watermark, each with the latest right row that is not after it.
+        """Left rows below a watermark, each with the latest right row that counts for it.
 
         Returns:
             Where the left rows begin, where the right ones do (-1: there is none), and positions of the keys; int64, by
             key, then by time.
         """
         lefts, rights, keys = (np.empty(self.rows_max, dtype=np.int64) for _ in range(3))
-        count = kernels.versions_of(self.data, self.bounds, watermark_ms, lefts, rights, keys)
+        count = kernels.versions_of(self.data, self.bounds, self._layout, watermark_ms, lefts, rights, keys)
         lefts, rights, keys = lefts[:count], rights[:count], keys[:count]
         order = np.lexsort((self.times(lefts), keys))
         return lefts[order], rights[order], keys[order]

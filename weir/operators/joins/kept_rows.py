@@ -20,7 +20,8 @@ A row is:
 1           flags: 1: it is of the right side; 2: it has matched; of joins of more than two streams the number of
             the side is bit 0 and, above it, bits 3 to 7
 8           its event time, ms, little endian
-0 or 8      of the side that has intervals: the first time of the other side that belongs to it
+0 or 8      of the side that has intervals: the first time of the other side that belongs to it; of a version that was
+            late, side 3 of joins as of a time: the first time of left rows for which it counts
 0 or 8      of joins with bounds: the last time that belongs to it; of the other side the last watermark at which a row
             may come that it belongs to
 the rest    its columns (``row_codec``)
@@ -44,6 +45,8 @@ from weir.state.handles.block import Keys
 from weir.state.tables.timers import TimerTable
 from weir.state.tables.values import ValueTable
 
+#: The side of versions, of joins as of a time, that count from later than their own time on.
+LATE_VERSIONS = 3
 #: All sides.
 ALL_SIDES = 2**kernels.SIDES_MAX - 1
 _HEAD = b"\x00"
@@ -272,9 +275,12 @@ def multi_layout(spec: MultiJoinSpec) -> np.ndarray:
 
 
 def version_layout() -> np.ndarray:
-    """Of joins as of a time: left rows have a last time, right ones are versions, which have none."""
+    """Of joins as of a time: left rows have a last time, right ones are versions, which have none; late ones.
+
+    ``LATE_VERSIONS`` is a right side too, and there is none between.
+    """
     at = kernels.ROW_BYTES
-    return np.array([[-1, at, at + 8], [-1, -1, at]], dtype=np.int64)
+    return np.array([[-1, at, at + 8], [-1, -1, at], [-1, -1, at], [at, -1, at + 8]], dtype=np.int64)
 
 
 def interval_layout(bounds: JoinBounds | None) -> np.ndarray:

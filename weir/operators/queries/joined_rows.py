@@ -150,8 +150,10 @@ class JoinFormat(StateFormat):
             can_match = until_at < 0 or _time_at(data, at + until_at) >= watermark_ms
             # Of changes the mark is of a row that was taken away before it came.
             if can_match and not flags & kernels.GONE and not (self._is_of_changes and is_marked):
-                is_deletion = self._is_as_of and side == 1 and is_marked
                 columns = data[at + int(self._layout[side, 2]) : stop]
+                # Versions that were late are of the right side, too.
+                side = side & 1 if self._is_as_of else side
+                is_deletion = self._is_as_of and side == 1 and is_marked
                 rows.append(_Row(side, _time_at(data, at + kernels.TIME_AT), is_deletion, columns))
             at = stop
         return rows
