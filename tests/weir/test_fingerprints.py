@@ -94,7 +94,7 @@ def test_a_later_version_says_so():
         {"parallelism": 3},
         {"max_parallelism": 64},
     ],
-    ids=str,
+    ids=lambda changes: next(iter(changes)),
 )
 def test_another_job_has_another_fingerprint(changes):
     now, before = job(**changes), job()
