@@ -89,6 +89,22 @@ def time_law(
     execute(measure, json)
 
 
+@app.command("changes")
+def changes(
+    json: Json = None,
+    cases: Annotated[int, typer.Option(min=1, help="Random changes.")] = 1_000,
+    first_seed: Annotated[int, typer.Option(help="The first of them.")] = 0,
+) -> None:
+    """Jobs that are changed and go on from a savepoint: each right from scratch, or refused before it is touched."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import changes as benchmark
+
+        return benchmark.run(report, cases, first_seed).as_json()
+
+    execute(measure, json)
+
+
 @app.command("damage")
 def damage(
     json: Json = None,

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 import weir
-from tests.weir.states.changed_jobs import rows_of, running
+from benchmarks.changed.jobs import DEFAULTS, build
+from benchmarks.changed.rows import rows_of
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.console.planning import print_plan
@@ -31,6 +32,10 @@ def several(**more):
         keyed.deduplicate(more["first"]).sink("firsts", weir.Collect())
     keyed.aggregate("totals", **more["aggregates"]).sink("out", weir.Collect())
     return flow
+
+
+def running(aggregates):
+    return build("running", {**DEFAULTS["running"], "aggregates": aggregates, "step": "totals"})
 
 
 def saved(flow, tmp_path, rows=None):

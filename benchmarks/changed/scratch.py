@@ -1,0 +1,244 @@
+"""What a job tells after a change, from scratch: all rows are looked at again, in plain Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import weir
+from benchmarks.changed.jobs import SOURCES, Settings
+from benchmarks.changed.processes import Held
+from benchmarks.changed.rows import CONDITIONS, SCHEMA, Row, value
+
+#: What was told, each row as often as it was; of changelogs what they lead to.
+Told = Counter[tuple[tuple[str, Any], ...]]
+Rows = dict[str, list[Row]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A job before and after its change, and the rows that come to it."""
+
+    old: Settings
+    new: Settings
+    #: By source, as ``SOURCES``.
+    before: Rows
+    after: Rows
+    #: The watermark at which the savepoint was made.
+    cut_ms: int
+    #: Rows from this time on came after the change.
+    changed_ms: int
+
+    def is_old(self, row: Row) -> bool:
+        """Whether a row came before the change."""
+        return bool(row["at"] < self.changed_ms)
+
+    def taken(self, source: str = SOURCES[0]) -> tuple[list[Row], list[Row]]:
+        """Rows that pass the conditions before the step, before and after the change."""
+        found = (
+            [row for row in rows[source] if CONDITIONS[settings["where"]][1](row)]
+            for rows, settings in ((self.before, self.old), (self.after, self.new))
+        )
+        before, after = found
+        return before, after
+
+    def by_key(self, source: str = SOURCES[0]) -> dict[tuple[Any, ...], tuple[list[Row], list[Row]]]:
+        """The rows of each key, before and after."""
+        found: dict[tuple[Any, ...], tuple[list[Row], list[Row]]] = {}
+        for place, rows in enumerate(self.taken(source)):
+            for row in rows:
+                key = tuple(row[name] for name in self.new["key"])
+                found.setdefault(key, ([], []))[place].append(row)
+        return found
+
+    def columns(self) -> list[str]:
+        """Of a row as it comes to the step now."""
+        return [name for name in self.new["columns"]]
+
+
+def told_from_scratch(kind: str, run: Run) -> Told:
+    """What the job tells after the change."""
+    return counted(run.new, [row for row in _TOLD[kind](run) if CONDITIONS[run.new["after"]][1](row)])
+
+
+def counted(settings: Settings, rows: Sequence[Mapping[str, Any]]) -> Told:
+    """Rows in no order, with the names of the job."""
+    names = settings["names"]
+    return Counter(tuple(sorted((names.get(name, name), each) for name, each in row.items())) for row in rows)
+
+
+def _shown(run: Run, row: Row) -> Row:
+    return {name: row.get(name) for name in run.columns()}
+
+
+def _aggregated(run: Run, old: Sequence[Row], new: Sequence[Row]) -> Row:
+    """Aggregates that there were are over all rows, others over those after the change."""
+    before = run.old["aggregates"]
+    return {
+        name: value([*old, *new] if before.get(name) == each else new, *each)
+        for name, each in run.new["aggregates"].items()
+    }
+
+
+def _running(run: Run) -> list[Row]:
+    told = []
+    for old, new in run.by_key().values():
+        for number, row in enumerate(new):
+            told.append({**_shown(run, row), **_aggregated(run, old, new[: number + 1])})
+    return told
+
+
+def windows_of(window: Any, rows: Sequence[Row]) -> dict[tuple[int, int], list[Row]]:
+    """The rows of one key, by the windows that they are in."""
+    found: dict[tuple[int, int], list[Row]] = {}
+    if window.kind == "session":
+        held: list[Row] = []
+        for row in sorted(rows, key=lambda row: row["at"]):
+            if held and row["at"] > held[-1]["at"] + window.size_ms:
+                found[held[0]["at"], held[-1]["at"] + window.size_ms] = held
+                held = []
+            held.append(row)
+        if held:
+            found[held[0]["at"], held[-1]["at"] + window.size_ms] = held
+        return found
+    for row in rows:
+        at, size, step = row["at"], window.size_ms, window.step_ms
+        if window.kind == "cumulative":
+            start = at - (at - window.offset_ms) % size
+            bounds = [(start, start + part) for part in range(step, size + 1, step) if at < start + part]
+        else:
+            first = at - (at - window.offset_ms) % step
+            bounds = [
+                (start, start + size) for start in range(first, first - size, -step) if start + size > at
+            ]
+        for each in bounds:
+            found.setdefault(each, []).append(row)
+    return found
+
+
+def _windowed(run: Run) -> list[Row]:
+    told, window = [], run.new["window"]
+    for key, (old, new) in run.by_key().items():
+        if window.kind == "global":
+            continue
+        for (start, end), rows in windows_of(window, [*old, *new]).items():
+            # A session takes rows at its very end.
+            if end > run.cut_ms or (window.kind == "session" and end == run.cut_ms):
+                olds = [row for row in rows if run.is_old(row)]
+                values = _aggregated(run, olds, [row for row in rows if not run.is_old(row)])
+                bounds = {"window_start": start, "window_end": end}
+                told.append({**dict(zip(run.new["key"], key, strict=True)), **bounds, **values})
+    return told
+
+
+def _milliseconds(within: tuple[str, str]) -> tuple[int, int]:
+    low, high = (int(each.removesuffix("ms")) for each in within)
+    return low, high
+
+
+def _joined(run: Run) -> list[Row]:
+    told: list[Row] = []
+    low, high = _milliseconds(run.new["within"])
+    key, how = run.new["key"], run.new["how"]
+    own = [name for name in run.columns() if name not in key]
+    sources = SOURCES[::-1] if run.new["swapped"] else SOURCES
+    (lefts, new_lefts), (rights, new_rights) = (run.taken(source) for source in sources)
+    for left in [*lefts, *new_lefts]:
+        has_partner = False
+        for right in [*rights, *new_rights]:
+            fits = all(left[name] == right[name] for name in key)
+            if not (fits and low <= right["at"] - left["at"] <= high):
+                continue
+            has_partner = True
+            if not (run.is_old(left) and run.is_old(right)):
+                told.append(_pair(left, right, key, own))
+        is_over = run.is_old(left) and left["at"] + high < run.cut_ms
+        if how == "left" and not has_partner and not is_over:
+            told.append(_pair(left, dict.fromkeys(SCHEMA), key, own))
+    return told
+
+
+def _pair(left: Row, right: Row, key: Sequence[str], own: Sequence[str]) -> Row:
+    return {
+        **{name: left[name] for name in key},
+        **{name: left.get(name) for name in own},
+        **{f"{name}_right": right.get(name) for name in own},
+    }
+
+
+def _best(settings: Settings, rows: Sequence[Row]) -> list[Row]:
+    by, sign = settings["by"], 1 if settings["ascending"] else -1
+    ordered = sorted(rows, key=lambda row: (row[by] is None, sign * (row[by] or 0)))[: settings["rows"]]
+    if settings["rank"] is None:
+        return ordered
+    return [{**row, settings["rank"]: place} for place, row in enumerate(ordered, 1)]
+
+
+def _top(run: Run) -> list[Row]:
+    """The rows that are there at the end; what was there at the savepoint is put before what is told."""
+    return [
+        {**_shown(run, row), **{name: row[name] for name in row if name == run.new["rank"]}}
+        for old, new in run.by_key().values()
+        for row in _best(run.new, [*old, *new])
+    ]
+
+
+def top_before(run: Run) -> list[Row]:
+    """What the changelog of a top step had led to at the savepoint, with the columns that it has now."""
+    return [
+        {**_shown(run, row), **{name: row[name] for name in row if name == run.new["rank"]}}
+        for old, _ in run.by_key().values()
+        for row in _best({**run.old, "rank": run.new["rank"]}, old)
+    ]
+
+
+def _deduplicated(run: Run) -> list[Row]:
+    told, within = [], run.new["within"]
+    for old, new in run.by_key().values():
+        last_ms: int | None = None
+        for rows, settings in ((old, run.old), (new, run.new)):
+            within = settings["within"]
+            for row in rows:
+                if last_ms is None or (within and row["at"] >= last_ms + int(within.removesuffix("ms"))):
+                    last_ms = row["at"]
+                    if rows is new:
+                        told.append(_shown(run, row))
+    return told
+
+
+def _processed(run: Run) -> list[Row]:
+    told = []
+    old_states, new_states = run.old["states"], run.new["states"]
+    for key, (old, new) in run.by_key().items():
+        held: dict[str, Held] = {name: Held() for name in old_states}
+        for row in old:
+            for name, state in old_states.items():
+                held[name].forget(_ttl_ms(state), row["at"])
+                held[name].take(state, row)
+        for name, state in old_states.items():
+            held[name].forget(_ttl_ms(state), run.cut_ms)
+        held = {name: held.get(state.renamed_from or name, Held()) for name, state in new_states.items()}
+        for row in new:
+            values = {}
+            for name, state in new_states.items():
+                held[name].forget(_ttl_ms(state), row["at"])
+                values[name] = held[name].take(state, row)
+            told.append({**dict(zip(run.new["key"], key, strict=True)), "at": row["at"], **values})
+    return told
+
+
+def _ttl_ms(state: Any) -> int | None:
+    ttl: weir.Ttl | None = state.ttl
+    return None if ttl is None else ttl.duration_ms
+
+
+_TOLD: Mapping[str, Callable[[Run], list[Row]]] = {
+    "running": _running,
+    "window": _windowed,
+    "join": _joined,
+    "top": _top,
+    "deduplicate": _deduplicated,
+    "process": _processed,
+}

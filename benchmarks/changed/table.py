@@ -1,0 +1,253 @@
+"""Forty changes of each kind of step, and what comes of each: it goes on, or is refused with words that are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+import weir
+from benchmarks.changed.jobs import Settings
+from benchmarks.changed.processes import Must, Small, Wide
+from benchmarks.changed.rows import SCHEMA
+
+#: Every column is kept by joins and the like, so one more is refused there.
+_ROWS_KEPT = ("join", "top")
+COLUMNS = tuple(SCHEMA)
+#: Of messages about the key of a step.
+BY = r" by |keys"
+
+
+@dataclass(frozen=True)
+class Change:
+    """Settings of a job before and after."""
+
+    name: str
+    before: Settings
+    after: Settings
+    #: A part of the message that refuses it; "": the job goes on.
+    refused: str = ""
+    #: It is started with leave to drop what the job has no more.
+    drops: bool = False
+
+
+def _common(kind: str) -> list[Change]:
+    """What may happen to every step."""
+    kept = "columns|rows of" if kind in _ROWS_KEPT else ""
+    # Key columns are among the columns of rows that are kept, with their types.
+    typed = "keys|rows" if kind in _ROWS_KEPT else ""
+    pair, code = {"key": ("k", "word")}, {"key": ("code",)}
+    user = {"names": {"k": "user"}}
+    is_32, is_64 = {**code, "types": {"code": pl.Int32}}, {**code, "types": {"code": int}}
+    return [
+        Change("nothing", {}, {}),
+        Change("another name of the job", {}, {"job": "other"}),
+        Change("step renamed", {}, {"step": "now", "renamed_from": "step"}),
+        Change("step renamed without a word", {}, {"step": "now"}, "--allow-dropped-state"),
+        Change("step renamed and back", {"step": "now"}, {"renamed_from": "now"}),
+        Change("more subtasks", {}, {"parallelism": 3}),
+        Change("fewer subtasks", {"parallelism": 3}, {"parallelism": 1}),
+        Change("two subtasks of three", {"parallelism": 3}, {"parallelism": 2}),
+        Change("a stage of its own", {}, {"own_stage": True}),
+        Change("other key groups", {}, {"groups": 32}, "16 key groups"),
+        Change("source renamed", {}, {"source": "input", "source_from": "events"}),
+        Change("source renamed without a word", {}, {"source": "input"}, "--allow-dropped-state"),
+        Change("column added", {}, {"columns": (*COLUMNS, "more")}, kept),
+        Change("column removed", {}, {"columns": tuple(n for n in COLUMNS if n != "x")}, kept),
+        Change("columns in another order", {}, {"columns": COLUMNS[::-1]}, kept),
+        Change("column widened", {"types": {"code": pl.Int32}}, {}, kept),
+        Change("column narrowed", {}, {"types": {"code": pl.Int32}}, kept),
+        Change("condition before it", {}, {"where": "bad"}),
+        Change("condition before it dropped", {"where": "bad"}, {}),
+        Change("another condition before it", {"where": "bad"}, {"where": "in"}),
+        Change("key changed", {}, {"key": ("word",)}, BY),
+        Change("key of another type", {}, code, BY),
+        Change("key with a column more", {}, pair, BY),
+        Change("key with a column less", pair, {}, BY),
+        Change("key in another order", pair, {"key": ("word", "k")}, BY),
+        Change("key widened", is_32, is_64, typed),
+        Change("key narrowed", is_64, is_32, typed),
+        Change("key renamed without a word", {}, user, BY),
+        Change("step added", {}, {"beside": ("count",)}),
+        Change("step removed", {"beside": ("count",)}, {}, "--allow-dropped-state"),
+        Change("step removed with leave", {"beside": ("count",)}, {}, drops=True),
+    ]
+
+
+N, BAD, TOTAL = ("count",), ("count", "", "bad"), ("sum", "num")
+MEAN, USERS, ABOUT = ("mean", "x"), ("count_distinct", "word"), ("count_distinct", "num")
+
+
+def _aggregates() -> list[Change]:
+    """Of running aggregates and of windows."""
+
+    def change(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
+        return Change(name, {"aggregates": before}, {"aggregates": after}, *more)
+
+    both = {"n": N, "bad": BAD}
+    return [
+        change("order", both, {"bad": BAD, "n": N}),
+        change("order of all", {"n": N, "m": MEAN, "t": TOTAL}, {"t": TOTAL, "n": N, "m": MEAN}),
+        change("added at the end", {"n": N}, {"n": N, "t": TOTAL}),
+        change("added at the beginning", both, {"t": TOTAL, **both}),
+        change("nine added", {"n": N}, {"n": N, **{f"n{number}": TOTAL for number in range(9)}}),
+        change("two cells added", {"t": TOTAL}, {"m": MEAN, "t": TOTAL}),
+        change("part added", {"n": N}, {"users": USERS, "n": N}),
+        change("removed without leave", both, {"bad": BAD}, "n=count.*--allow-dropped-state"),
+        change("removed", both, {"bad": BAD}, "", True),
+        change("last removed", {"n": N, "m": MEAN}, {"n": N}, "", True),
+        change("removed and added", {"n": N, "m": MEAN, "bad": BAD}, {"t": TOTAL, "bad": BAD}, "", True),
+        change("parts in another order", {"a": USERS, "b": ABOUT}, {"b": ABOUT, "a": USERS}),
+        change("part removed", {"a": USERS, "b": ABOUT}, {"b": ABOUT}, "", True),
+        change("other condition", both, {"n": N, "bad": ("count", "", "abc")}, "bad=count.*bad=count"),
+        change("condition more", {"n": N}, {"n": BAD}, "aggregate 'n' is n=count"),
+        change("other function", {"t": TOTAL}, {"t": ("max", "num")}, "aggregate 't' is t=sum"),
+        change("other column", {"t": TOTAL}, {"t": ("sum", "x")}, "aggregate 't' is t=sum"),
+        change("narrower sum", {"t": ("sum", "x")}, {"t": ("sum", "code")}, "aggregate 't' is t=sum"),
+        change("names change places", {"a": N, "b": TOTAL}, {"b": N, "a": TOTAL}, "aggregate 'a' is a=count"),
+        change("renamed without leave", {"n": N}, {"rows": N}, "--allow-dropped-state"),
+        change("one more shares values", {"u": USERS}, {"u": USERS, "v": USERS}, "share their state"),
+    ]
+
+
+_WINDOWS = {
+    "tumbling": weir.tumbling("50ms"),
+    "sliding": weir.sliding("60ms", "20ms"),
+    "cumulative": weir.cumulative("100ms", "20ms"),
+    "session": weir.session("5ms"),
+}
+_ADDED = ({"n": N, "bad": BAD}, {"t": TOTAL, "bad": BAD, "u": USERS, "n": N})
+_ORDER = ({"n": N, "t": TOTAL, "m": MEAN}, {"m": MEAN, "t": TOTAL, "n": N})
+
+
+def _windows() -> list[Change]:
+    found = [
+        Change(
+            f"{what}, {kind} windows",
+            {"window": window, "aggregates": before},
+            {"window": window, "aggregates": after, "parallelism": 2},
+            "cannot take more" if (what, kind) == ("added", "session") else "",
+        )
+        for what, (before, after) in (("added", _ADDED), ("order", _ORDER))
+        for kind, window in _WINDOWS.items()
+    ]
+    late: Settings = {"window": _WINDOWS["tumbling"], "more": {"allowed_lateness": "20ms"}}
+    return [
+        *found,
+        Change("longer", {}, {"window": weir.tumbling("60ms")}, "window"),
+        Change("another kind", {}, {"window": weir.session("50ms")}, "window"),
+        Change("other offset", {}, {"window": weir.tumbling("50ms", offset="10ms")}, "window"),
+        Change("other gap", {"window": _WINDOWS["session"]}, {"window": weir.session("8ms")}, "window"),
+        Change(
+            "other step",
+            {"window": _WINDOWS["sliding"]},
+            {"window": weir.sliding("60ms", "30ms")},
+            "window",
+        ),
+        Change(
+            "removed with lateness",
+            {**late, "aggregates": _ADDED[1]},
+            {**late, "aggregates": {"n": N}},
+            "",
+            True,
+        ),
+        Change(
+            "added with lateness",
+            {**late, "aggregates": _ADDED[0]},
+            {**late, "aggregates": _ADDED[1]},
+            "cannot take more",
+        ),
+    ]
+
+
+def _joins() -> list[Change]:
+    left = {"how": "left"}
+    return [
+        Change("left join", left, left),
+        Change("left join, renamed", left, {**left, "step": "now", "renamed_from": "step"}),
+        Change("left join, more subtasks", left, {**left, "parallelism": 3}),
+        Change("inner to left", {}, left, "_recent"),
+        Change("left to inner", left, {}, "how"),
+        Change("longer", {}, {"within": ("-30ms", "30ms")}, "bounds"),
+        Change("shorter", {}, {"within": ("-10ms", "10ms")}, "bounds"),
+    ]
+
+
+def _tops() -> list[Change]:
+    return [
+        Change("more rows", {}, {"rows": 3}, "order"),
+        Change("fewer rows", {}, {"rows": 1}, "order"),
+        Change("by another column", {}, {"by": "code"}, "order"),
+        Change("the other way round", {}, {"ascending": True}, "order"),
+        Change("with places", {}, {"rank": "place"}, ""),
+        Change("without places", {"rank": "place"}, {}, ""),
+        Change("places renamed", {"rank": "place"}, {"rank": "nth"}, ""),
+        Change("ascending, more subtasks", {"ascending": True}, {"ascending": True, "parallelism": 2}),
+    ]
+
+
+def _deduplications() -> list[Change]:
+    short, long = {"within": "15ms"}, {"within": "30ms"}
+    return [
+        Change("longer", short, long),
+        Change("shorter", long, short),
+        Change("for a time", {}, short),
+        Change("for ever", short, {}),
+        Change("within, renamed", short, {**short, "step": "now", "renamed_from": "step"}),
+        Change("within, more subtasks", short, {**short, "parallelism": 3}),
+        Change("within, condition", short, {**short, "where": "abc"}),
+    ]
+
+
+def _states() -> list[Change]:
+    def change(name: str, before: Mapping[str, Any], after: Mapping[str, Any], *more: Any) -> Change:
+        return Change(name, {"states": before}, {"states": after}, *more)
+
+    def number(dtype: Any = int, default: Any = 0, **more: Any) -> weir.ValueState:
+        return weir.ValueState(dtype, default, **more)
+
+    total, rows = number(), weir.ListState(int)
+    words = weir.MapState(str, int)
+    short, long = weir.Ttl("15ms"), weir.Ttl("30ms")
+    return [
+        change("added", {"total": total}, {"total": total, "rows": rows, "words": words}),
+        change("removed without leave", {"total": total, "rows": rows}, {"total": total}, "rows"),
+        change("removed", {"total": total, "rows": rows}, {"total": total}, "", True),
+        change("order", {"total": total, "rows": rows}, {"rows": rows, "total": total}),
+        change("renamed", {"total": total}, {"sum_": number(renamed_from="total")}),
+        change("renamed without a word", {"total": total}, {"sum_": total}, "total"),
+        change("map renamed", {"words": words}, {"texts": weir.MapState(str, int, renamed_from="words")}),
+        change("list renamed", {"rows": rows}, {"list_": weir.ListState(int, renamed_from="rows")}),
+        change("widened", {"total": number(pl.Int32)}, {"total": total}, ""),
+        change("narrowed", {"total": total}, {"total": number(pl.Int32)}, "int64"),
+        change("other type", {"total": total}, {"total": number(float, 0.0)}, "int64"),
+        change("other kind", {"total": rows}, {"total": words}, "total"),
+        change("other default", {"total": total}, {"total": number(default=5)}),
+        change("with a TTL", {"total": total}, {"total": number(ttl=weir.Ttl("1h"))}),
+        change("without a TTL", {"total": number(ttl=short)}, {"total": total}, ""),
+        change("longer TTL", {"total": number(ttl=short)}, {"total": number(ttl=long)}, ""),
+        change("shorter TTL", {"total": number(ttl=long)}, {"total": number(ttl=short)}, ""),
+        change(
+            "time of TTL",
+            {"t": number(ttl=short)},
+            {"t": number(ttl=weir.Ttl("15ms", time="processing"))},
+            "time",
+        ),
+        change("field added", {"t": number(Small, Small(0))}, {"t": number(Wide, Wide(0))}),
+        change(
+            "field that is never null", {"t": number(Small, Small(0))}, {"t": number(Must, Must(0))}, "note"
+        ),
+        change("field removed", {"t": number(Wide, Wide(0))}, {"t": number(Small, Small(0))}, "note"),
+    ]
+
+
+CHANGES: Mapping[str, list[Change]] = {
+    "running": [*_common("running"), *_aggregates()],
+    "window": [*_common("window"), *_aggregates(), *_windows()],
+    "join": [*_common("join"), *_joins()],
+    "top": [*_common("top"), *_tops()],
+    "deduplicate": [*_common("deduplicate"), *_deduplications()],
+    "process": [*_common("process"), *_states()],
+}
