@@ -16,6 +16,7 @@ from experiments import cluster
 from experiments.forked_processes import Forks
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
+from tests.effort import cases
 from tests.memory_directory import make_memory_directory
 from tests.scheduling import LongestFilesFirst
 from tests.secure_listener import broker_properties, write_certificate
@@ -25,7 +26,9 @@ from weir.state.cassandra.session import leave_session, open_session
 from weir.state.cassandra.settings import CassandraSettings
 
 # How long an example takes says how busy the machine is.
-settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "busy", deadline=None, max_examples=cases(40), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("busy")
 
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.conditions import condition_text
 from weir.graph import physical_graph
 from weir.projection import wanted_columns
@@ -281,7 +282,7 @@ def random_flow(seed, path, parquet):
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(cases(12)))
 def test_random_jobs_give_the_same_with_all_columns_and_with_those_that_are_read(tmp_path, seed, parquet):
     path = tmp_path / ("in.parquet" if parquet else "in.jsonl")
     rows = list(rows_of(seed))

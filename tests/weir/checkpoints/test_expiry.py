@@ -10,6 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import checkpoint_of, files_folder
@@ -87,7 +88,7 @@ CHECKPOINT = st.tuples(st.integers(0, 3), st.lists(st.integers(0, 20), max_size=
 EXPIRY = st.tuples(st.integers(1, 3), st.booleans(), st.none() | st.integers(0, 5))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.lists(CHECKPOINT | EXPIRY, max_size=25))
 def test_no_named_file_goes_and_every_orphan_does(steps):
     with tempfile.TemporaryDirectory() as root:

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from weir import testing
 
 TTL_MS, QUIET_MS, END_MS = 3_000, 1_500, 10**12
@@ -123,7 +124,7 @@ def random_rows(rng, from_ms):
     return rows
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(5)))
 def test_what_is_told_does_not_depend_on_pieces_restarts_and_parallelism(seed):
     rng, plain, found = random.Random(seed), Plain(), []
     running = begin(rng, rng.randint(1, 4))

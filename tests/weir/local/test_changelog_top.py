@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests.effort import cases
 from weir import testing
 from weir.errors import GraphError
 
@@ -59,7 +60,7 @@ CUTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["", "restart", "s
 OPTIONS = st.fixed_dictionaries({}, optional={"ascending": st.booleans(), "rank": st.just("place")})
 
 
-@settings(max_examples=25)
+@settings(max_examples=cases(15))
 @given(CHANGES, CUTS, st.integers(1, 4), OPTIONS)
 def test_the_changelog_folds_to_what_plain_python_says(changes, cuts, count, options):
     left, made, rows = list(changes), [], Rows()

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests.effort import cases
 from weir import testing
 
 SCHEMA = {"user": weir.Nullable(str), "n": int, "at": int}
@@ -77,7 +78,7 @@ def run_in_parts(flow_of, rows, cuts):
     return made
 
 
-@settings(max_examples=12)
+@settings(max_examples=cases(12))
 @given(ROWS, CUTS, st.sampled_from([None, 1, 10, 45]))
 def test_first_rows_are_those_of_plain_python(rows, cuts, within_ms):
     within = None if within_ms is None else f"{within_ms}ms"
@@ -85,7 +86,7 @@ def test_first_rows_are_those_of_plain_python(rows, cuts, within_ms):
     assert in_order(made) == list(firsts(rows, within_ms))
 
 
-@settings(max_examples=12)
+@settings(max_examples=cases(12))
 @given(ROWS, CUTS)
 def test_the_last_rows_fold_to_those_of_plain_python(rows, cuts):
     made = run_in_parts(lambda parallelism: job(parallelism, keep="last"), rows, cuts)

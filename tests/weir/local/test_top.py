@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests.effort import cases
 from weir import testing
 
 SCHEMA = {"user": str, "n": int, "price": weir.Nullable(pl.Float64), "note": weir.Nullable(str)}
@@ -65,7 +66,7 @@ CUTS = st.lists(
 OPTIONS = st.fixed_dictionaries({}, optional={"ascending": st.booleans(), "rank": st.just("place")})
 
 
-@settings(max_examples=20)
+@settings(max_examples=cases(12))
 @given(ROWS, CUTS, st.integers(1, 4), OPTIONS)
 def test_the_changelog_folds_to_what_plain_python_says(rows, cuts, count, options):
     left, made = list(rows), []

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
@@ -117,7 +118,7 @@ KINDS = [
 
 @pytest.mark.parametrize(("source", "add", "suffix"), KINDS)
 @pytest.mark.parametrize("after", [1, 2, 3])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_each_file_is_read_once_over_restarts(tmp_path, source, add, suffix, after, seed):
     described = source(str(tmp_path), schema=SCHEMA, follow=True)
     dice = random.Random(seed)
@@ -201,7 +202,7 @@ def append(path, text):
         file.write(text)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(cases(15)))
 @pytest.mark.parametrize("kind", ["jsonl", "csv"])
 def test_files_that_grow_are_read_line_by_line_over_restarts(tmp_path, kind, seed):
     dice = random.Random(seed)

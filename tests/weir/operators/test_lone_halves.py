@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from weir import testing
 from weir.changes import folded
 
@@ -100,7 +101,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(4)))
 @pytest.mark.parametrize("what", STEPS)
 def test_a_step_tells_the_table_of_plain_python(what, seed):
     step, expected = STEPS[what]
@@ -110,7 +111,7 @@ def test_a_step_tells_the_table_of_plain_python(what, seed):
     assert sorted(found.rows()) == sorted(expected(versions[-1]))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(10)))
 def test_an_as_of_join_finds_the_version_that_was_there(seed):
     changes, versions = drawn(seed)
     flow, high = streams()

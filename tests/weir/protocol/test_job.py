@@ -5,6 +5,7 @@ from hypothesis import assume, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.effort import cases
 from weir.errors import InvalidTransitionError
 from weir.protocol.job import (
     Assignment,
@@ -358,5 +359,5 @@ class RandomJob(RuleBasedStateMachine):
             assert after in TRANSITIONS[before] | two_steps
 
 
-RandomJob.TestCase.settings = settings(max_examples=100, stateful_step_count=25, deadline=None)
+RandomJob.TestCase.settings = settings(max_examples=cases(40), stateful_step_count=25, deadline=None)
 test_random_jobs = RandomJob.TestCase

@@ -5,6 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.effort import cases
 from weir.errors import FencedError
 from weir.protocol import membership
 from weir.protocol.membership import HeartbeatAnswer, Membership
@@ -156,7 +157,7 @@ class Leases(RuleBasedStateMachine):
         assert held == self.model
 
 
-Leases.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Leases.TestCase.settings = settings(max_examples=cases(25), stateful_step_count=30, deadline=None)
 test_random_leases = Leases.TestCase
 
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from weir.errors import GraphError, StateError
 from weir.keys import hash_keys, key_bytes, partition_hashes
 from weir.protocol.routing import RoutingTable, initial_table, rescaled
@@ -72,7 +73,7 @@ def test_loads_differ_by_one_at_most_and_one_subtask_moves_only_its_share(subtas
         assert len(moves) == len(grown.groups_of(removed))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.data(), st.sampled_from([8, 13, 128]))
 def test_any_chain_of_rescales_moves_the_fewest(data, max_parallelism):
     table = initial_table(0, data.draw(st.integers(1, 8)), max_parallelism)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from tests.weir.state.database_backend import AppliedAtOnce
 from weir.errors import StateError
 from weir.state.api import StateBackend
@@ -211,7 +212,7 @@ operation = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(operation, max_size=40))
 def test_random_operations_agree_with_a_dictionary(backend: StateBackend, operations: list[tuple]) -> None:
     backend.delete_range(None, None)

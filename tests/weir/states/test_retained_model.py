@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 import weir
 import weir.testing
+from tests.effort import cases
 from tests.weir.state.retained_steps import Step
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.stores.memory import MemoryBackend
@@ -37,7 +38,7 @@ class Model:
         self.versions, self.windows, self.sessions = {}, {}, {}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(st.lists(OPERATIONS, max_size=40), st.sampled_from([MemoryBackend, SlowMemory]))
 def test_states_agree_with_plain_python(operations, make_store):
     backend = make_store()

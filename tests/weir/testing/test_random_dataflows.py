@@ -17,10 +17,11 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from weir import testing
 
 #: ``WEIR_DATAFLOWS=2000`` for a longer run.
-DATAFLOWS = int(os.environ.get("WEIR_DATAFLOWS", "36"))
+DATAFLOWS = int(os.environ.get("WEIR_DATAFLOWS", cases(18)))
 SCHEMA = {"k": int, "at": int}
 ROWS = 120
 KINDS = ["filter", "columns", "columns", "count", "count", "process", "batches", "window", "union"]

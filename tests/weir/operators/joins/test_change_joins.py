@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.changes import folded
@@ -39,7 +40,9 @@ STEPS = drawn.drawn(
     drawn.lists(drawn.one_of(batch_of(0), batch_of(1), drawn.just("savepoint")), max_size=8), byte_count=200
 )
 QUICK = settings(
-    max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=cases(16),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

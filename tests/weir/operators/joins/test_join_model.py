@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks, nested_loop
 
 FIRST = -(2**63)
@@ -39,7 +40,9 @@ CACHES = st.sampled_from([1 << 16, 1 << 14, 1 << 13, 1])
 #: Rows of a key go to chunks never, after some, after each.
 SEALS = st.sampled_from([1 << 20, 150, 20])
 QUICK = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=cases(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from tests.weir.operators.joins.test_change_joins import changes_of, table_of
 from weir import testing
@@ -45,7 +46,9 @@ STEPS = drawn.drawn(
     drawn.lists(drawn.one_of(*map(batch_of, range(3)), drawn.just("savepoint")), max_size=10), byte_count=200
 )
 QUICK = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=cases(15),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

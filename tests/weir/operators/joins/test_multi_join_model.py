@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks
 from tests.weir.operators.joins.test_change_joins import table_of
 from tests.weir.operators.joins.test_join_model import SEALS
@@ -40,7 +41,9 @@ STEPS = drawn.drawn(
     byte_count=250,
 )
 QUICK = settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=cases(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 SCHEMAS = [{"k": pl.Int64, f"v{side}": pl.Int64, f"t{side}": pl.Int64} for side in range(3)]
 

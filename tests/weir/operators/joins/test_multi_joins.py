@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.errors import GraphError
@@ -35,7 +36,7 @@ STEPS = drawn.drawn(
     ),
     byte_count=200,
 )
-QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=cases(15), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of(**arguments):

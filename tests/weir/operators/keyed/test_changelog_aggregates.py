@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests.effort import cases
 from weir import testing
 from weir.changes import folded
 from weir.errors import GraphError
@@ -40,7 +41,7 @@ STEPS = st.lists(
     ),
     max_size=8,
 )
-QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=cases(12), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of():

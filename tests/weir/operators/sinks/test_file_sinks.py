@@ -12,6 +12,7 @@ import pytest
 from pyarrow import fs
 
 import weir
+from tests.effort import cases
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
@@ -116,7 +117,7 @@ class CrashingPlace:
         return call
 
 
-@pytest.mark.parametrize(("seed", "is_remote"), [(0, False), (1, False), (2, True), (3, True)])
+@pytest.mark.parametrize(("seed", "is_remote"), [(n, n % 2 == 1) for n in range(cases(2))])
 @pytest.mark.parametrize(("sink", "settings"), KINDS)
 def test_each_row_once_and_in_order_whatever_happens(tmp_path, monkeypatch, sink, settings, seed, is_remote):
     """Late commits, commits that never come, rescales, deaths at every step of the place, and sleepers behind."""

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from weir.kernel_bytes import PADDING_BYTES
 from weir.operators.sources import csv_decode
 from weir.operators.sources.csv_decode import CsvDecoder
@@ -255,7 +256,7 @@ def test_integers_of_all_lengths():
 texts = st.text(st.sampled_from('ab,"\n\ré0 '), max_size=12)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), texts, st.floats(allow_nan=False)), max_size=8),
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC]),

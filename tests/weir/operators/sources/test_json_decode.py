@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import weir
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import (
     FLAT,
     assert_paths_agree,
@@ -342,7 +343,7 @@ def is_odd(line: bytes) -> bool:
 NESTED_LINES = [b'{"id": 1, "tags": ["a", null], "at": {"x": 1, "y": 2, "z": [{}]}}', b'{"id": 2}']
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(4)))
 def test_mutated_lines_agree_on_every_path(seed):
     rng = random.Random(seed)
     seeds = [GOOD.encode(), *ACCEPTED.values(), *(line for line in BAD.values() if len(line) < 1000)]
@@ -377,7 +378,7 @@ def test_mutated_nested_lines_agree(seed):
     assert_paths_agree([mutate(rng.choice(NESTED_LINES), rng) for _ in range(1000)], NESTED)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -8,6 +8,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import assert_paths_agree, decode, mutate, padded
 from weir.operators.sources import json_columns
 from weir.operators.sources.json_decode import JsonDecoder
@@ -75,7 +76,7 @@ def lines(seed: int, count: int) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_any_lists_are_read_alike(seed):
     some = lines(seed, 900)
     assert len(decode(some, SCHEMA)[0]) > 600
@@ -91,7 +92,7 @@ def test_a_value_that_is_no_list_is_not_read_as_one(name):
     assert (rows, len(rejected)) == ([], len(lines))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_mutated_lists_are_read_alike(seed):
     rng = random.Random(100 + seed)
     some = lines(200 + seed, 60)

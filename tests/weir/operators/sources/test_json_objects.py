@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import weir
 from tests import drawn
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import (
     assert_paths_agree,
     decode,
@@ -65,7 +66,7 @@ def test_scanner_takes_nested_and_optional_fields_and_escapes_itself():
     assert_paths_agree(WIDE_LINES * 3, WIDE)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_mutated_wide_lines_agree(seed):
     rng = random.Random(1000 + seed)
     assert_paths_agree([mutate(rng.choice(WIDE_LINES), rng) for _ in range(1200)], WIDE)
@@ -108,7 +109,7 @@ _ROWS = drawn.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=cases(40), deadline=None)
 @given(
     drawn.drawn(_ROWS, byte_count=2000),
     st.booleans(),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 import weir
+from tests.effort import cases
 from tests.weir.operators.windows.pushed_rows import pushed
 from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
@@ -66,7 +67,7 @@ def told(flow, rows):
     return {name: result[name].to_dicts() for name in ("out", "late") if name in result.steps}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 @given(way=st.sampled_from(WAYS), rows=ROWS, reads_late=st.booleans())
 def test_they_are_told_as_those_of_one_key(way, rows, reads_late):
     window, updates = way

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import initialize, rule
 
 import weir
+from tests.effort import cases
 from tests.weir.model_tests import model_test
 from tests.weir.operators.windows.window_machine import (
     AGGREGATES,
@@ -278,6 +279,6 @@ class LateSessionMachine(EarlySessionMachine):
         super().check(batches, expected)
 
 
-TestLateSessions = model_test(LateSessionMachine, max_examples=18, steps=15)
-TestSessions = model_test(SessionMachine, max_examples=18, steps=15)
-TestEarlySessions = model_test(EarlySessionMachine, max_examples=18, steps=15)
+TestLateSessions = model_test(LateSessionMachine, max_examples=cases(18), steps=15)
+TestSessions = model_test(SessionMachine, max_examples=cases(18), steps=15)
+TestEarlySessions = model_test(EarlySessionMachine, max_examples=cases(18), steps=15)

@@ -6,6 +6,7 @@ import pytest
 
 import weir
 from benchmarks.time_law_jobs import Pieces
+from tests.effort import cases
 
 SCHEMA = {"k": int, "at": int, "v": weir.Nullable(int), "t": weir.Nullable(str)}
 WINDOWS = {
@@ -15,7 +16,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(2)))
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_texts_are_as_numbers(kind, seed):
     rng = random.Random(seed)

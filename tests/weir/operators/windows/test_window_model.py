@@ -4,6 +4,7 @@ import hypothesis.strategies as st
 from hypothesis.stateful import initialize, rule
 
 import weir
+from tests.effort import cases
 from tests.weir.model_tests import model_test
 from tests.weir.operators.windows.window_machine import (
     AGGREGATES,
@@ -101,6 +102,6 @@ class LatenessMachine(WindowMachine):
         return [self.result_of(*window, of) for window, of in found.items()]
 
 
-TestLateness = model_test(LatenessMachine, max_examples=18, steps=15)
-TestWindows = model_test(WindowMachine, max_examples=18, steps=15)
-TestLongWindows = model_test(LongWindowMachine, max_examples=18, steps=15)
+TestLateness = model_test(LatenessMachine, max_examples=cases(18), steps=15)
+TestWindows = model_test(WindowMachine, max_examples=cases(18), steps=15)
+TestLongWindows = model_test(LongWindowMachine, max_examples=cases(18), steps=15)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import cases
 from tests.weir.state.conftest import SMALL_SETTINGS
 from tests.weir.state.state_peer import serving
 from weir.clock import SystemClock
@@ -52,7 +53,7 @@ class Outcome:
             assert self._changed.wait_for(lambda: len(self.groups) + len(self.errors) >= count, 60)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(2)))
 @pytest.mark.parametrize(
     ("groups", "chunk_bytes", "piece_entries"), [(4, 512, 500), (4, 512, 3), (16, 8_000, 3)]
 )

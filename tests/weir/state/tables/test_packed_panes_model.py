@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.effort import cases
 from tests.weir.model_tests import model_test
 from weir import keys as weir_keys
 from weir.state import layout
@@ -150,4 +151,4 @@ class PackedPanesMachine(RuleBasedStateMachine):
         assert found == self.expected()
 
 
-TestPackedPanes = model_test(PackedPanesMachine, max_examples=30, steps=20)
+TestPackedPanes = model_test(PackedPanesMachine, max_examples=cases(15), steps=20)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import cases
 from weir import keys as weir_keys
 from weir.errors import StateMismatchError
 from weir.state import layout
@@ -166,7 +167,7 @@ def check_packed(keys, groups, cells, presence, known=pane_packing.NO_KEYS):
     return pane
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.data(), st.integers(1, 9), st.booleans(), st.sampled_from([3, 4_096]))
 def test_what_is_packed_comes_out_as_it_was(data, cell_count, integers, row_entries):
     of_one_form = st.lists(INTEGER_KEYS if integers else KEYS, min_size=1, unique=True)
@@ -308,7 +309,7 @@ def test_readers_of_a_store_find_the_keys_of_other_panes_and_leave_out_what_is_o
     assert list(scan_entries(backend.scan, first, last)) == within
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=cases(20), deadline=None)
 @given(st.data())
 def test_damaged_bytes_are_an_error_or_other_entries(data):
     known = known_of(packed(10, [(0, b"key %d" % number, [0, 0], 3) for number in range(9)]))
