@@ -33,8 +33,7 @@ class ChangelogWindowOperator(ProcessWindowOperator):
         for part in self._blocks(windows):
             owners = self._owners(part)
             loaded = rows_of_windows(self._kept, [list(each.values()) for each in owners])
-            for end_ms, each in zip(part.ends_ms.tolist(), owners, strict=True):
-                self._forget(each, end_ms)
+            self._forget(owners, part.ends_ms)
             if loaded is not None:
                 yield from self._folded(part, *loaded)
 

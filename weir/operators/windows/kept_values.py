@@ -21,36 +21,38 @@ class KeptValues:
 
     def __init__(self, tables: OperatorTables, name: str) -> None:
         self._table: ValueTable = tables.values(name, _owner_of)
+        self._prefixes: dict[int, bytes] = {}
 
-    def owner(self, group: int, end_ms: int, key: bytes) -> bytes:
-        """What the keys of a pane's values begin with."""
-        return owner_of_pane(self._table.key_prefix(group), end_ms, key)
+    def owners(self, groups: Sequence[int], ends_ms: Sequence[int], keys: Sequence[bytes]) -> list[bytes]:
+        """What the keys of values begin with, for each of some panes of keys."""
+        prefixes = self._prefixes
+        for group in set(groups).difference(prefixes):
+            prefixes[group] = self._table.key_prefix(group)
+        times = {end_ms: time_bytes(end_ms) for end_ms in set(ends_ms)}
+        return [
+            b"".join((prefixes[group], times[end_ms], len(key).to_bytes(4, "big"), key))
+            for group, end_ms, key in zip(groups, ends_ms, keys, strict=True)
+        ]
 
     def put(self, values: Sequence[tuple[bytes, int, bytes]]) -> None:
-        """Write values, each with its owner and number."""
-        self._table.write_stored(
-            [(owner + number.to_bytes(_NUMBER_BYTES, "big"), value) for owner, number, value in values], ()
-        )
+        """Write values, each with its owner and number; an owner that gets number 0 has nothing else."""
+        new, others = list[tuple[bytes, bytes]](), list[tuple[bytes, bytes]]()
+        for owner, number, value in values:
+            (others if number else new).append((owner + number.to_bytes(_NUMBER_BYTES, "big"), value))
+        self._table.write_new(new)
+        self._table.write_stored(others, ())
 
     def first(self, owners: Sequence[bytes]) -> list[bytes | None]:
         """The values with number 0."""
         return self._table.get_stored([owner + bytes(_NUMBER_BYTES) for owner in owners])
 
-    def of(self, owner: bytes) -> list[bytes]:
-        """All values of an owner, by number."""
-        return [
-            value
-            for key, value in self._table.scan_stored(owner + bytes(_NUMBER_BYTES), stop_of_pane(owner))
-            if _owner_of(key) == owner
-        ]
+    def of(self, owners: Sequence[bytes]) -> list[list[bytes]]:
+        """All values of each owner, by number."""
+        return self._table.values_of_owners(owners, bytes(_NUMBER_BYTES))
 
-    def of_many(self, owners: Sequence[bytes]) -> list[list[bytes]]:
-        """:meth:`of` of each."""
-        return [self.of(owner) for owner in owners]
-
-    def clear(self, owner: bytes) -> None:
-        """Forget the values of an owner."""
-        self._table.clear_owner(owner)
+    def clear(self, owners: Sequence[bytes]) -> None:
+        """Forget the values of owners."""
+        self._table.clear_owners(owners)
 
 
 def owner_of_pane(prefix: bytes, end_ms: int, key: bytes) -> bytes:

@@ -88,10 +88,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
             self._folds.take(slots, Cells(table.cells, table.presence), piece, parts)
             self._note_changed(start, stop, slots)
         groups = weir_keys.key_groups(hashes[firsts], self._max_parallelism).tolist()
-        owners = [
-            self._kept.owner(group, end_ms, key)
-            for group, end_ms, key in zip(groups, ends_ms[firsts].tolist(), keys.to_list(firsts), strict=True)
-        ]
+        owners = self._kept.owners(groups, ends_ms[firsts].tolist(), keys.to_list(firsts))
         ordered = batch.take(pa.array(np.argsort(group_of, kind="stable")))
         stops = np.cumsum(np.bincount(group_of, minlength=len(firsts))).tolist()
         self._users.take(owners, before[firsts].tolist(), ordered, stops)
@@ -113,7 +110,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
             self._with_owners(windows), windows.times_ms.tolist(), strict=True
         ):
             result = self._users.result(key.to_pylist()[0], bounds, list(owners.values()))
-            self._forget(owners, bounds.end_ms)
+            self._forget([owners], np.array([bounds.end_ms]))
             if result is not None and result.num_rows:
                 found.append(self._leaving(key, bounds, time_ms, result))
                 rows += result.num_rows
@@ -127,8 +124,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         for part in self._blocks(windows):
             owners = self._owners(part)
             made = self._users.results([list(each.values()) for each in owners])
-            for end_ms, each in zip(part.ends_ms.tolist(), owners, strict=True):
-                self._forget(each, end_ms)
+            self._forget(owners, part.ends_ms)
             if made is None:
                 continue
             numbers, rows = made
@@ -151,18 +147,27 @@ class ProcessWindowOperator(WindowAggregateOperator):
         column = weir_keys.key_bytes(pa.RecordBatch.from_arrays(windows.keys, names), names)
         groups = weir_keys.key_groups(weir_keys.hash_keys(column), self._max_parallelism).tolist()
         keys = column.to_list(np.arange(len(groups)))
-        bounds = zip(windows.starts_ms.tolist(), windows.ends_ms.tolist(), strict=True)
-        owner = self._kept.owner
-        return [
-            {end_ms: owner(group, end_ms, key) for end_ms in self._pane_ends(*bound)}
-            for group, key, bound in zip(groups, keys, bounds, strict=True)
-        ]
+        panes = list(map(self._pane_ends, windows.starts_ms.tolist(), windows.ends_ms.tolist()))
+        whose = np.repeat(np.arange(len(panes)), list(map(len, panes))).tolist()
+        owners = iter(
+            self._kept.owners(
+                [groups[number] for number in whose],
+                [end_ms for ends in panes for end_ms in ends],
+                [keys[number] for number in whose],
+            )
+        )
+        # The owners of a window are taken as long as it has panes.
+        return [dict(zip(ends, owners, strict=False)) for ends in panes]
 
-    def _forget(self, owners: dict[int, bytes], end_ms: int) -> None:
-        """Forget what is kept of those panes of a window that no window after it has."""
-        for pane_ms, owner in owners.items():
-            if self._is_last(pane_ms, end_ms):
-                self._kept.clear(owner)
+    def _forget(self, owners: Iterable[dict[int, bytes]], ends_ms: np.ndarray) -> None:
+        """Forget what is kept of those panes of windows that no window after them has."""
+        gone = [
+            owner
+            for end_ms, panes in zip(ends_ms.tolist(), owners, strict=True)
+            for pane_ms, owner in panes.items()
+            if self._is_last(pane_ms, end_ms)
+        ]
+        self._kept.clear(gone)
 
     def _with_owners(
         self, windows: ToldWindows
@@ -192,8 +197,8 @@ class ProcessWindowOperator(WindowAggregateOperator):
         whole = pa.Table.from_batches(found).combine_chunks().to_batches(max_chunksize=self._batch_size)
         return tuple(whole)
 
-    def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
-        return list(window_pane_ends(self._panes.pane_ms, start_ms, end_ms))
+    def _pane_ends(self, start_ms: int, end_ms: int) -> range:
+        return window_pane_ends(self._panes.pane_ms, start_ms, end_ms)
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         """Whether no window after this one has the pane."""
@@ -206,8 +211,8 @@ class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
     # Values are numbered by the count of rows: those of a session that went on to the next pane are kept.
     _lasting_cells = 1
 
-    def _pane_ends(self, start_ms: int, end_ms: int) -> list[int]:
-        return list(session_pane_ends(self._gap_ms, start_ms, end_ms))
+    def _pane_ends(self, start_ms: int, end_ms: int) -> range:
+        return session_pane_ends(self._gap_ms, start_ms, end_ms)
 
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         return True
@@ -223,8 +228,7 @@ class LateSessionProcessOperator(LateSessionOperator, SessionProcessOperator):
         """See :class:`LateSessionOperator`."""
         if self._is_silent:
             for _, _, owners in self._with_owners(windows):
-                for owner in owners.values():
-                    self._kept.clear(owner)
+                self._kept.clear(list(owners.values()))
         yield from super()._made(windows)
 
 
@@ -244,8 +248,7 @@ class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         dead = self._dying(until_ms)
         yield from super()._fire(until_ms)
-        for owner in dead:
-            self._kept.clear(owner)
+        self._kept.clear(dead)
 
     def _dying(self, until_ms: int) -> list[bytes]:
         """Owners of the panes that are needed no more when windows have fired up to a time, and were before."""
@@ -257,10 +260,10 @@ class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
             return []
         stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else self._dead_until(until_ms)
         return [
-            self._kept.owner(group, end_ms, key)
+            owner
             for entries in table.entries(self._dead_until(fired_ms), stop_ms)
-            for group, end_ms, key in zip(
-                entries.groups.tolist(), entries.ends_ms.tolist(), entries.keys.to_list(), strict=True
+            for owner in self._kept.owners(
+                entries.groups.tolist(), entries.ends_ms.tolist(), entries.keys.to_list()
             )
         ]
 

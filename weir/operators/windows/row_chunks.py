@@ -50,10 +50,11 @@ def chunks_of_rows(batch: pa.RecordBatch, stops: Sequence[int]) -> Iterator[byte
     head, codec = _head_of(batch.schema), RowCodec(batch.schema.types)
     rows, offsets = codec.encode(batch.columns, batch.num_rows)
     data, lengths = rows.data, np.diff(offsets).astype("<u4").view(np.uint8).data
+    places = offsets.tolist()
     for start, stop in pairwise([0, *stops]):
         count = (stop - start).to_bytes(_LENGTH_BYTES, "little")
         own = lengths[_LENGTH_BYTES * start : _LENGTH_BYTES * stop]
-        yield b"".join((head, count, own, data[offsets[start] : offsets[stop]]))
+        yield b"".join((head, count, own, data[places[start] : places[stop]]))
 
 
 def rows_of_chunk(data: bytes) -> pa.RecordBatch:

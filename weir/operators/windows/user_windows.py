@@ -117,7 +117,7 @@ class RowsWindows(UserWindows):
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
-        rows, _ = rows_of_chunks([data for chunks in self._kept.of_many(owners) for data in chunks])
+        rows, _ = rows_of_chunks([data for chunks in self._kept.of(owners) for data in chunks])
         if rows.num_rows > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
         frame = frame_of(rows.select(user_columns(rows.schema)))
@@ -209,7 +209,7 @@ def rows_of_windows(
 
     None: there are none.
     """
-    found = kept.of_many([owner for owners in windows for owner in owners])
+    found = kept.of([owner for owners in windows for owner in owners])
     chunks = [data for of_owner in found for data in of_owner]
     if not chunks:
         return None

@@ -30,17 +30,30 @@ _ABSENT: Any = object()
 class Bucket:
     """Entries that are evicted, scanned and cleared together."""
 
-    __slots__ = ("died", "entries", "group", "known", "size_bytes", "unwritten")
+    __slots__ = (
+        "born",
+        "died",
+        "entries",
+        "group",
+        "is_stored",
+        "is_whole",
+        "known",
+        "size_bytes",
+        "unwritten",
+    )
 
-    def __init__(self, group: Group, *, is_ordered: bool) -> None:
+    def __init__(self, group: Group, born: int, *, is_ordered: bool) -> None:
         self.group = group
         #: None stands for a key that is known to be absent. Of plain tables in the order of use, the last used last.
         self.entries: Any = OrderedDict() if is_ordered else {}
         #: Keys that the store has not as they were at the latest barrier, or now.
         self.unwritten: set[bytes] = set()
         self.size_bytes = 0
-        #: When it was set aside, see ``Buckets.time``; None: it counts.
+        #: When it was made, and when it was set aside, see ``Buckets.time``; None: it counts.
+        self.born = born
         self.died: int | None = None
+        #: Whether the store has nothing that is not cached; and whether it has something, but for captures.
+        self.is_whole = self.is_stored = False
         #: Of an owner: where the store has no keys but those that are here.
         self.known: KnownRange | None = None
 
@@ -122,7 +135,7 @@ class Buckets:
         owner = self.owner_of(key) if self.owner_of else b""
         bucket = group.buckets.get(owner)
         if bucket is None:
-            bucket = group.buckets[owner] = Bucket(group, is_ordered=self.owner_of is None)
+            bucket = group.buckets[owner] = Bucket(group, self.time, is_ordered=self.owner_of is None)
             if self.owner_of is None:
                 group.entries = bucket.entries
         elif self.owner_of is not None:
@@ -212,6 +225,40 @@ class Buckets:
             self.size_bytes += size_bytes
             self._touch(bucket.group, part, is_change=False)
 
+    def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes, Bucket | None]]:
+        """Cache values, each the first one of an owner of which the store has nothing.
+
+        Returns:
+            They again, and where they are; None: something of the owner is cached, and the value is not.
+        """
+        assert self.owner_of is not None
+        groups, owner_of, time = self.groups, self.owner_of, self.time
+        for key, value in puts:
+            group = groups.get(key[:2]) or self.group(key[:2])
+            owner = owner_of(key)
+            if owner in group.buckets:
+                yield key, value, None
+                continue
+            bucket = group.buckets[owner] = Bucket(group, time, is_ordered=False)
+            bucket.is_whole = True
+            bucket.entries[key] = value
+            bucket.unwritten.add(key)
+            bucket.size_bytes = len(key) + len(value) + ENTRY_OVERHEAD_BYTES
+            self.size_bytes += bucket.size_bytes
+            if group.touched is not None:
+                self._touch(group, (key,), is_change=True)
+            yield key, value, bucket
+
+    def values_of(self, owner: bytes) -> list[bytes] | None:
+        """All values of an owner, in the order of their keys; None: the store may have others."""
+        group = self.groups.get(owner[:2])
+        bucket = None if group is None else group.buckets.get(owner)
+        if bucket is None or not bucket.is_whole:
+            return None
+        entries = bucket.entries
+        ordered = entries if len(entries) == 1 else sorted(entries)
+        return [value for key in ordered if (value := entries[key]) is not None]
+
     def _touch(self, group: Group, keys: Iterable[bytes], *, is_change: bool) -> None:
         if group.touched is not None:
             group.touched.update(dict.fromkeys(keys, is_change))
@@ -227,6 +274,7 @@ class Buckets:
 
     def drop(self, bucket: Bucket, key: bytes) -> None:
         """Forget a value that is written; a copy of its group that lacks a change of it is void."""
+        bucket.is_whole = False
         if bucket.known is not None:
             self.know(bucket, None)
         size_bytes = entry_bytes(key, bucket.entries.pop(key))
@@ -243,21 +291,27 @@ class Buckets:
             del bucket.group.buckets[owner]
             bucket.group.entries = {}
 
-    def set_aside(self, prefix: bytes, owner: bytes | None = None) -> None:
-        """Forget one bucket, or a key group with all of its buckets; takes no longer for many entries."""
-        group = self.groups.get(prefix)
+    def set_aside(self, prefix: bytes) -> None:
+        """Forget a key group with all of its buckets; takes no longer for many entries."""
+        group = self.groups.pop(prefix, None)
+        for bucket in () if group is None else group.buckets.values():
+            self._set_aside(bucket)
+
+    def set_owner_aside(self, owner: bytes) -> Bucket | None:
+        """Forget the bucket of an owner and return it, if there is one; takes no longer for many entries."""
+        group = self.groups.get(owner[:2])
         if group is None:
-            return
-        if owner is None:
-            del self.groups[prefix]
-            buckets: Iterable[Bucket] = group.buckets.values()
-        else:
-            group.touched = None
-            buckets = filter(None, [group.buckets.pop(owner, None)])
-        for bucket in buckets:
-            bucket.died = self.time
-            self.size_bytes -= bucket.size_bytes
-            self._aside.append(bucket.entries)
+            return None
+        group.touched = None
+        bucket = group.buckets.pop(owner, None)
+        if bucket is not None:
+            self._set_aside(bucket)
+        return bucket
+
+    def _set_aside(self, bucket: Bucket) -> None:
+        bucket.died = self.time
+        self.size_bytes -= bucket.size_bytes
+        self._aside.append(bucket.entries)
 
     def sweep(self) -> None:
         """Give some of what was set aside back to the system."""
@@ -276,7 +330,7 @@ class Buckets:
         prefix, group = next(iter(self.groups.items()))
         self.groups.move_to_end(prefix)
         if not group.buckets:
-            return Bucket(group, is_ordered=False), b"", []
+            return Bucket(group, self.time, is_ordered=False), b"", []
         owner, bucket = next(iter(group.buckets.items()))
         count = min(max(len(bucket.entries) // _EVICTED_SHARE, _EVICTED_MIN), _EVICTED_MAX)
         return bucket, owner, list(islice(bucket.entries, count))

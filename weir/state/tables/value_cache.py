@@ -109,13 +109,40 @@ class WriteBackCache(StateBackend):
             self._deletes += len(deletes)
         self._shrink()
 
-    def clear_owner(self, owner: bytes) -> None:
-        """Delete all entries of an owner, however many they are: rows do not wait longer for many."""
+    def write_new(self, puts: Sequence[tuple[bytes, bytes]]) -> None:
+        """Apply puts of owners that have nothing yet: they are read, and cleared, without a look at the backend."""
         self._begin()
         with self._lock:
-            self._buckets.set_aside(owner[:2], owner)
-            self._writes.note_clear(owner)
-            self._deletes += 1
+            self._writes.store_new(puts)
+            self._puts += len(puts)
+        self._shrink()
+
+    def clear_owner(self, owner: bytes) -> None:
+        """Delete all entries of an owner, however many they are: rows do not wait longer for many."""
+        self.clear_owners((owner,))
+
+    def clear_owners(self, owners: Sequence[bytes]) -> None:
+        """:meth:`clear_owner` of each."""
+        self._begin()
+        with self._lock:
+            for owner in owners:
+                self._writes.clear(owner)
+            self._deletes += len(owners)
+
+    def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
+        """All values of each owner, in the order of their keys; ``first``: what the first key of one ends with."""
+        self._begin()
+        with self._lock:
+            found = list(map(self._buckets.values_of, owners))
+        return [
+            [value for _, value in self._scan_owner(owner, first)] if values is None else values
+            for owner, values in zip(owners, found, strict=True)
+        ]
+
+    def _scan_owner(self, owner: bytes, first: bytes) -> Iterator[tuple[bytes, bytes]]:
+        owner_of = self._owner_of
+        assert owner_of is not None
+        return (pair for pair in self.scan(owner + first, owner + b"\xff") if owner_of(pair[0]) == owner)
 
     def scan(
         self, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False

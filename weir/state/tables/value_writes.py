@@ -100,6 +100,15 @@ class ValueWrites:
             self.note_change(bucket, key)
             buckets.store(bucket, key, value)
 
+    def store_new(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
+        """As :meth:`store`, of owners of which neither the store nor the cache has anything."""
+        dirty = self._dirty
+        for key, value, bucket in self._buckets.store_new(puts):
+            if bucket is None:
+                self.store(((key, value),))
+            else:
+                dirty[key] = bucket
+
     def _store_by_group(self, puts: Iterable[tuple[bytes, bytes]]) -> None:
         """As :meth:`store`, of many changes in a table without owners: those of a key group are stored together."""
         groups: defaultdict[bytes, list[tuple[bytes, bytes]]] = defaultdict(list)
@@ -114,10 +123,16 @@ class ValueWrites:
             self._dirty.update(dict.fromkeys(values, bucket))
             self._buckets.store_group(bucket, values)
 
-    def note_clear(self, owner: bytes) -> None:
-        """The store's entries of an owner are to be deleted; with the lock."""
-        # After others: what was written of it before is deleted with the rest.
-        self._cleared[owner] = None
+    def clear(self, owner: bytes) -> None:
+        """Forget an owner; what the store has of it is to be deleted. With the lock."""
+        bucket = self._buckets.set_owner_aside(owner)
+        if bucket is None or not bucket.is_whole or bucket.is_stored or bucket.born < self._buckets.time:
+            # After others: what was written of it before is deleted with the rest.
+            self._cleared[owner] = None
+        elif len(bucket.unwritten) <= _GROUP_MIN:
+            # Of many others it is found out one by one that they do not count.
+            for key in bucket.unwritten:
+                self._dirty.pop(key, None)
 
     def forget(self, bucket: Bucket, key: bytes) -> None:
         """A key need not be written any more; with the lock."""
@@ -193,7 +208,7 @@ class ValueWrites:
             count += 1
             bucket = self._dirty.get(key)
             if bucket is not None and bucket.died is not None:
-                del self._dirty[key]
+                self._dirty.pop(key, None)
             elif bucket is not None:
                 value = bucket.entries[key]
                 chunk.append((key, value))
@@ -205,7 +220,9 @@ class ValueWrites:
             self._write_chunk(chunk)
             dirty = self._dirty
             for key, _ in chunk:
-                dirty.pop(key).unwritten.discard(key)
+                bucket = dirty.pop(key)
+                bucket.unwritten.discard(key)
+                bucket.is_stored = True
         return count, size_bytes
 
     def _write_chunk(self, entries: _Entries) -> None:

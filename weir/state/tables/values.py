@@ -59,6 +59,17 @@ class ValueTable(StateTable):
         """Write pairs and delete others, by state keys."""
         self._cache.write(puts, deletes)
 
+    def write_new(self, puts: Sequence[tuple[bytes, bytes]]) -> None:
+        """Write pairs, by state keys, of owners (what ``owner_of`` returns) that have nothing yet."""
+        self._cache.write_new(puts)
+
+    def values_of_owners(self, owners: Sequence[bytes], first: bytes) -> list[list[bytes]]:
+        """All values of each of these owners, in the order of their keys.
+
+        ``first``: what the first key that an owner may have ends with.
+        """
+        return self._cache.values_of_owners(owners, first)
+
     def scan_stored(
         self, start: bytes, stop: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
@@ -103,6 +114,10 @@ class ValueTable(StateTable):
     def clear_owner(self, owner: bytes) -> None:
         """Delete all entries of an owner (what ``owner_of`` returns); as quick for a million as for one."""
         self._cache.clear_owner(owner)
+
+    def clear_owners(self, owners: Sequence[bytes]) -> None:
+        """:meth:`clear_owner` of each."""
+        self._cache.clear_owners(owners)
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write the changes of these key groups; they stay cached."""

@@ -162,9 +162,9 @@ def test_rows_of_windows_stay_for_the_allowed_lateness_and_no_longer(monkeypatch
         kept.update(owner for owner, _, _ in values)
         put(self, values)
 
-    def noted_clear(self, owner):
-        kept.discard(owner)
-        clear(self, owner)
+    def noted_clear(self, owners):
+        kept.difference_update(owners)
+        clear(self, owners)
 
     monkeypatch.setattr(KeptValues, "put", noted_put)
     monkeypatch.setattr(KeptValues, "clear", noted_clear)
@@ -192,16 +192,16 @@ def test_values_of_a_pane_lie_under_the_bytes_of_the_golden_form():
     backend = MemoryBackend()
     tables = StateTables(backend, 1 << 20, 4)
     kept = KeptValues(tables.of("step", {"rows": 5}), "rows")
-    owner = kept.owner(3, 20, b"ab")
-    kept.put([(owner, 0, b"first"), (owner, 2, b"second"), (kept.owner(3, 20, b"abc"), 0, b"other")])
-    assert kept.of(owner) == [b"first", b"second"]
+    owner, other = kept.owners([3, 3], [20, 20], [b"ab", b"abc"])
+    kept.put([(owner, 0, b"first"), (owner, 2, b"second"), (other, 0, b"other")])
+    assert kept.of([other, owner]) == [[b"other"], [b"first", b"second"]]
     tables.flush()
     assert [(key.hex(), value) for key, value in backend.scan()] == [
         ("0003000500" + "8000000000000014" + "00000002" + "6162" + "0000000000000000", b"first"),
         ("0003000500" + "8000000000000014" + "00000002" + "6162" + "0000000000000002", b"second"),
         ("0003000500" + "8000000000000014" + "00000003" + "616263" + "0000000000000000", b"other"),
     ]
-    kept.clear(owner)
+    kept.clear([owner])
     tables.flush()
     assert [value for _, value in backend.scan()] == [b"other"]
 

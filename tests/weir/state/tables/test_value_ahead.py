@@ -45,6 +45,17 @@ class World:
         for key in deletes:
             self.model.pop(key, None)
 
+    def write_new(self) -> None:
+        there = set(map(owner_of, self.model))
+        puts = [(owner + bytes([1, 0]), b"new") for owner in OWNERS if owner not in there]
+        self.cache.write_new(puts)
+        self.model.update(puts)
+
+    def values(self) -> None:
+        owners = self.chance.sample(OWNERS, 3)
+        wanted = [[v for k, v in sorted(self.model.items()) if owner_of(k) == owner] for owner in owners]
+        assert self.cache.values_of_owners(owners, b"\x01") == wanted
+
     def clear(self) -> None:
         owner = self.chance.choice(OWNERS)
         self.cache.clear_owner(owner)
@@ -83,7 +94,7 @@ class World:
         capture = self.cache.capture()
         if capture is not None:
             for _ in range(self.chance.randrange(3)):
-                self.chance.choice([self.write, self.get, self.clear, self.read_ahead])()
+                self.chance.choice([self.write, self.write_new, self.get, self.clear, self.read_ahead])()
             if self.chance.random() < 0.7:
                 capture.write()
             else:
@@ -111,7 +122,8 @@ class World:
 def test_reads_are_those_of_a_dict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(seed, monkeypatch)
     often = [world.write, world.write, world.get, world.scan, world.scan, world.scan, world.read_ahead]
-    seldom = [world.clear, world.flush, world.capture, world.sweep, world.give_away]
+    often += [world.write_new, world.values]
+    seldom = [world.clear, world.clear, world.flush, world.capture, world.sweep, world.give_away]
     for _ in range(60):
         world.chance.choice(often + often + seldom)()
     world.cache.flush()
