@@ -45,5 +45,4 @@ def test_texts_cost_a_few_times_as_much_as_integers(kind):
     """The bar is 5 times; more is allowed here, as other programs share the processor."""
     window = WINDOWS[kind]
     ratios = [took(window, "t") / took(window, "v") for _ in range(4)]
-    print(kind, ratios)
     assert statistics.median(ratios[1:]) < 8, ratios
