@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pat
 
 from weir.operators.kafka.registry import HEADER_BYTES, Registry, UnknownSchemaError, schema_id_of
+from weir.utf8 import has_texts
 
 #: A column that is asked for, and the keys that lead to its values.
 Column = tuple[pa.Field, tuple[str, ...]]
@@ -146,11 +148,25 @@ def column_of(values: Sequence[object], field: pa.Field, bad: dict[int, str]) ->
                 pa.scalar(value, type=field.type)
                 kept.append(value)
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
-                bad.setdefault(
-                    number, f"field {field.name}: a value of type {type(value).__name__} is no {field.type}"
-                )
+                path = _path_of_wrong_text(value, field.type, field.name)
+                reason = f"field {field.name}: a value of type {type(value).__name__} is no {field.type}"
+                bad.setdefault(number, reason if path is None else f"field {path} is not UTF-8")
                 kept.append(None)
         return pa.array(kept, type=field.type)
+
+
+def _path_of_wrong_text(value: object, dtype: pa.DataType, path: str) -> str | None:
+    """Where in a value a text is not UTF-8: the parser of proto2 gives its bytes. None: nowhere."""
+    found: list[str | None] = []
+    if pat.is_struct(dtype) and isinstance(value, Mapping):
+        found = [
+            _path_of_wrong_text(value.get(field.name), field.type, f"{path}.{field.name}") for field in dtype
+        ]
+    elif (pat.is_list(dtype) or pat.is_large_list(dtype)) and isinstance(value, list):
+        found = [_path_of_wrong_text(item, dtype.value_type, path) for item in value]
+    elif has_texts(dtype) and isinstance(value, bytes):
+        return path
+    return next(filter(None, found), None)
 
 
 def at(row: object, keys: Sequence[str]) -> object:

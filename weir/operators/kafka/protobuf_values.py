@@ -166,7 +166,7 @@ class ProtobufDecoder(SchemaDecoder):
                 bad.setdefault(number, f"not a Protobuf message of its schema: {error}")
                 messages.append(None)
         return [
-            column_of([None if m is None else m[1][place](m[0]) for m in messages], field, bad)
+            column_of(_values(messages, place, field, bad), field, bad)
             for place, (field, _) in enumerate(self._columns)
         ]
 
@@ -197,6 +197,24 @@ class ProtobufDecoder(SchemaDecoder):
         wrong = misfit(message, self._columns)
         if wrong is not None:
             raise MisfitError(wrong)
+
+
+def _values(
+    messages: Sequence[tuple[Message, list[Read]] | None], place: int, field: pa.Field, bad: dict[int, str]
+) -> list[object]:
+    """What each message has of one column; what cannot be read is noted in ``bad``, and null."""
+    try:
+        return [None if m is None else m[1][place](m[0]) for m in messages]
+    except UnicodeDecodeError:
+        # In a map of proto2, whose texts the parser takes as they are.
+        found: list[object] = []
+        for number, message in enumerate(messages):
+            try:
+                found.append(None if message is None else message[1][place](message[0]))
+            except UnicodeDecodeError:
+                bad.setdefault(number, f"field {field.name} is not UTF-8")
+                found.append(None)
+        return found
 
 
 def _numbers(body: bytes) -> tuple[int, list[int]]:
