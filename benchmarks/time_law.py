@@ -9,7 +9,9 @@ from benchmarks.law import (
     chain_steps,
     join_steps,
     keyed_steps,
+    session_steps,
     table_join_steps,
+    trigger_steps,
     ttl_steps,
     window_steps,
 )
@@ -24,6 +26,8 @@ CUTS = (1, None, 1_000_000)
 ROWS = 100
 LAW = (
     *window_steps.STEPS,
+    *session_steps.STEPS,
+    *trigger_steps.STEPS,
     *join_steps.SURE,
     *table_join_steps.SURE,
     *keyed_steps.SURE,

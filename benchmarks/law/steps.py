@@ -104,12 +104,13 @@ def _comparable(compare: Compare, results: Iterable[Result], keys: int) -> Any:
     if compare == "last":
         return {key: {(r[keys], r[keys + 1]): r for r in found} for key, found in by_key.items()}
     if compare == "sessions":
-        return {key: _last_sessions(found) for key, found in by_key.items()}
+        return {key: _last_sessions(found, keys) for key, found in by_key.items()}
     return dict(by_key)
 
 
-def _last_sessions(results: list[Result]) -> list[Result]:
+def _last_sessions(results: list[Result], keys: int) -> list[Result]:
     kept: list[Result] = []
     for result in results:
-        kept = [r for r in kept if not (result[1] <= r[1] and r[2] <= result[2])] + [result]
+        start, end = result[keys : keys + 2]
+        kept = [r for r in kept if not (start <= r[keys] and r[keys + 1] <= end)] + [result]
     return sorted(kept)

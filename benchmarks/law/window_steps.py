@@ -142,7 +142,9 @@ def build(window: Any, *, pre_aggregate: bool | None = None, **settings: Any) ->
     )
 
 
-def _build_late(window: Any, **settings: Any) -> Build:
+def build_late(window: Any, **settings: Any) -> Build:
+    """The late rows of such a step."""
+
     def made(streams: list[Any], parallelism: int) -> Any:
         windows = streams[0].key_by("k").window(window, **settings)
         counted = windows.aggregate("counted", n=weir.count(), parallelism=parallelism)
@@ -152,13 +154,16 @@ def _build_late(window: Any, **settings: Any) -> Build:
     return made
 
 
-def _build_all(window: Any, **settings: Any) -> Build:
+def build_all(window: Any, **settings: Any) -> Build:
+    """As :func:`build`, over all keys."""
     return lambda streams, parallelism: (
         streams[0].window_all(window, **settings).aggregate("out", n=weir.count(), total=weir.sum("v"))
     )
 
 
-def _build_process(window: Any, **settings: Any) -> Build:
+def build_process(window: Any, **settings: Any) -> Build:
+    """A window step of which code of an author tells the rows."""
+
     def listed(key: Any, window: Any, rows: Any) -> pl.DataFrame:
         return pl.DataFrame({"v": [" ".join(map(str, rows["v"]))]})
 
@@ -182,7 +187,8 @@ def _top(streams: list[list[Seen]]) -> list[Result]:
     return [max(results, key=lambda r: (r[4], r[3], -r[0])) for results in by_window.values()]
 
 
-_TEXTS = {
+#: Aggregates that go by the order of rows.
+TEXTS = {
     "first": weir.first("v"),
     "last": weir.last("v"),
     "high": weir.max("v"),
@@ -192,10 +198,11 @@ _TEXTS = {
 
 def _build_others(streams: list[Any], parallelism: int) -> Any:
     windows = streams[0].key_by("k").window(weir.sliding(SIZE_MS, SLIDE_MS), allowed_lateness=LATENESS_MS)
-    return windows.aggregate("out", **_TEXTS, parallelism=parallelism)
+    return windows.aggregate("out", **TEXTS, parallelism=parallelism)
 
 
-def _others(rows: list[Seen]) -> tuple[Any, ...]:
+def others(rows: list[Seen]) -> tuple[Any, ...]:
+    """What :data:`TEXTS` come to."""
     in_order = sorted(rows, key=lambda row: row.at)
     values = sorted((row.v for row in rows), reverse=True)
     return in_order[0].v, in_order[-1].v, values[0], values[:2]
@@ -217,24 +224,22 @@ def _plain() -> Iterator[Step]:
         yield Step(f"{name}, added up before", build(window, pre_aggregate=True), model(assign=assign))
         lately = model(assign=assign, lateness_ms=LATENESS_MS)
         yield Step(f"{name}, late rows", build(window, **late), lately, several="last")
-        yield Step(f"late rows of {name}", _build_late(window), _late(assign=assign))
+        yield Step(f"late rows of {name}", build_late(window), _late(assign=assign))
         lately = _late(assign=assign, lateness_ms=LATENESS_MS)
-        yield Step(f"rows of {name} beyond lateness", _build_late(window, **late), lately)
+        yield Step(f"rows of {name} beyond lateness", build_late(window, **late), lately)
         early: dict[str, Any] = {"early": weir.every(f"{EARLY_MS}ms", time="event")}
         told = model(assign=assign, early_ms=EARLY_MS)
         yield Step(f"{name}, early", build(window, **early), told, several="last")
         told = model(assign=assign, early_ms=EARLY_MS, lateness_ms=LATENESS_MS)
         yield Step(f"{name}, early and late", build(window, **early, **late), told, several="last")
-        yield Step(
-            f"{name} of all rows", _build_all(window), model(assign=assign, key=lambda row: ()), keys=0
-        )
+        yield Step(f"{name} of all rows", build_all(window), model(assign=assign, key=lambda row: ()), keys=0)
         told = model(assign=assign, key=lambda row: (), lateness_ms=LATENESS_MS)
-        yield Step(f"{name} of all rows, late rows", _build_all(window, **late), told, several="last", keys=0)
+        yield Step(f"{name} of all rows, late rows", build_all(window, **late), told, several="last", keys=0)
         yield Step(
-            f"all rows of {name}", _build_process(window), model(assign=assign, value=listed), own_keys=True
+            f"all rows of {name}", build_process(window), model(assign=assign, value=listed), own_keys=True
         )
         told = model(assign=assign, value=listed, lateness_ms=LATENESS_MS)
-        process = _build_process(window, **late)
+        process = build_process(window, **late)
         yield Step(f"all rows of {name}, late rows", process, told, several="last", own_keys=True)
 
 
@@ -254,7 +259,7 @@ def _updated() -> Iterator[Step]:
         told = model(assign=tumbling, early_ms=EARLY_MS, key=lambda row: (), **more)
         yield Step(
             f"early of all rows, {results}",
-            _build_all(window, **early, **more),
+            build_all(window, **early, **more),
             told,
             several=several,
             keys=0,
@@ -282,7 +287,7 @@ def _updated() -> Iterator[Step]:
     yield Step(
         "other aggregates",
         _build_others,
-        model(assign=sliding, lateness_ms=LATENESS_MS, value=_others),
+        model(assign=sliding, lateness_ms=LATENESS_MS, value=others),
         several="last",
         own_keys=True,
     )
