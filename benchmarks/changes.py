@@ -35,7 +35,9 @@ def random_change(chosen: random.Random) -> tuple[str, Change]:
         windows = [
             {name: change.after[name] for name in ("window", "more") if name in change.after}
             for change in listed
-            if not change.refused and "window" in change.before
+            if not change.refused
+            and "window" in change.before
+            and "results" not in change.before.get("more", {})
         ]
         window: Settings = chosen.choice(windows) if windows else {}
         made = Change("random aggregates", {**window, **before}, {**window, **after}, drops=True)

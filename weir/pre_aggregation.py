@@ -50,7 +50,10 @@ def with_parts(nodes: Sequence[Node]) -> list[Node]:
         if item.exchange is not Exchange.HASH or not is_chained:
             found.append(node)
             continue
-        part = WindowPartSpec(spec.key_columns, spec.window, spec.aggregates, spec.input_schema, ROWS_MIN)
+        part = WindowPartSpec(
+            *(spec.key_columns, spec.window, spec.aggregates, spec.input_schema, ROWS_MIN),
+            own_cells_at=spec.own_cells_at,
+        )
         schema = part.output_schema(name, (producer.schema,))
         found.append(Node(name, part, (Input(item.producer),), producer.parallelism, schema))
         taking = replace(spec, takes_parts=True)

@@ -12,6 +12,7 @@ from weir.errors import CheckpointError
 from weir.graph import LogicalGraph, Node
 from weir.protocol.aggregate_layout import (
     DROPPED,
+    OWN_CELLS,
     FittedLayout,
     Layout,
     StoredAggregate,
@@ -21,6 +22,7 @@ from weir.protocol.aggregate_layout import (
 from weir.protocol.manifest import Manifest
 from weir.specs.aggregate_functions import (
     AnyAggregate,
+    aggregate_parts,
     stored_cells,
     stored_function,
     stored_number,
@@ -28,7 +30,6 @@ from weir.specs.aggregate_functions import (
 from weir.specs.canonical import canonical_expression
 from weir.specs.keyed import Aggregate, KeyedAggregateSpec
 from weir.specs.window_parts import WindowPartSpec
-from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 #: Of an aggregate that was dropped.
@@ -47,7 +48,10 @@ def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
             schema = spec.input_schema
         else:
             continue
-        found[node.name] = tuple(_stored(each, schema) for each in spec.aggregates)
+        layout = [_stored(each, schema) for each in spec.aggregates]
+        if isinstance(spec, WindowAggregateSpec) and spec.own_cells_at is not None:
+            layout.insert(spec.own_cells_at, OWN_CELLS)
+        found[node.name] = tuple(layout)
     return found
 
 
@@ -83,7 +87,10 @@ def fitted_layouts(
         if not stored:
             continue
         spec = graph.node(step).spec
-        fitted = fit_layout(step, stored, now, allow_dropped=allow_dropped, can_add=_can_add(spec))
+        fitted = fit_layout(
+            step, stored, now, allow_dropped=allow_dropped, has_own_cells=_has_own_cells(spec)
+        )
+        _check_first_part(step, spec, stored, fitted)
         _check_shared(step, stored, fitted)
         found[step] = fitted
     return found
@@ -113,11 +120,25 @@ def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
     return found
 
 
-def _can_add(spec: object) -> bool:
-    """Whether the last cells of a step are those of its aggregates."""
+def _check_first_part(step: str, spec: object, stored: Layout, fitted: FittedLayout) -> None:
+    """Of sessions: entries that are over are told by their time, unless aggregates keep more than cells."""
+    if not isinstance(spec, WindowAggregateSpec) or spec.window.kind != "session":
+        return
+    parts = {part.members[0] for part in aggregate_parts(spec.aggregates)}
+    names = {spec.aggregates[number].output for number in parts}
+    if names and names <= set(fitted.added):
+        raise CheckpointError(
+            f"step {step!r}: {' and '.join(sorted(names))} keep more than a number, and no aggregate of these sessions "
+            f"did in the checkpoint ({', '.join(map(str, stored))}); leave them out, or give the step another name if "
+            "it may begin with empty state"
+        )
+
+
+def _has_own_cells(spec: object) -> bool:
+    """Whether a step has cells besides those of its aggregates."""
     if not isinstance(spec, WindowAggregateSpec):
-        return True
-    return spec.window.kind not in ("session", "global") and spec.updates == WindowUpdates()
+        return False
+    return spec.window.kind in ("session", "global") or spec.updates.keeps_told
 
 
 def _codecs(manifest: Manifest, step: str) -> list[list[list[str | None]]]:
@@ -144,8 +165,10 @@ def with_layouts(graph: LogicalGraph, layouts: Mapping[str, Layout]) -> LogicalG
         producer = nodes[node.inputs[0].producer]
         if isinstance(producer.spec, WindowPartSpec):
             # Of windows over all keys: its rows are accumulators.
-            aggregates = nodes[step].spec.aggregates  # type: ignore[attr-defined]
-            nodes[producer.name] = replace(producer, spec=replace(producer.spec, aggregates=aggregates))
+            spec = nodes[step].spec
+            assert isinstance(spec, WindowAggregateSpec)
+            part = replace(producer.spec, aggregates=spec.aggregates, own_cells_at=spec.own_cells_at)
+            nodes[producer.name] = replace(producer, spec=part)
     return replace(
         graph, nodes=tuple(nodes[node.name] for node in graph.nodes), written=graph.written or graph
     )
@@ -165,10 +188,12 @@ def _laid_out(node: Node, layout: Layout) -> Node:
         )
         return replace(node, spec=replace(spec, aggregates=kept, shown=shown))
     by_name = {each.output: each for each in spec.aggregates}
+    own_cells_at = layout.index(OWN_CELLS) if OWN_CELLS in layout else None
     laid = tuple(
         WindowAggregate(DROPPED, _NOTHING, parameters=(float(each.cells),))
         if each.output == DROPPED
         else by_name[each.output]
         for each in layout
+        if each != OWN_CELLS
     )
-    return replace(node, spec=replace(spec, aggregates=laid, shown=shown))
+    return replace(node, spec=replace(spec, aggregates=laid, shown=shown, own_cells_at=own_cells_at))

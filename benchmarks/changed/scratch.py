@@ -103,6 +103,9 @@ def windows_of(window: Any, rows: Sequence[Row]) -> dict[tuple[int, int], list[R
         if held:
             found[held[0]["at"], held[-1]["at"] + window.size_ms] = held
         return found
+    if window.kind == "global":
+        # From the first row to the last one.
+        return {(rows[0]["at"], rows[-1]["at"] + 1): list(rows)} if rows else {}
     for row in rows:
         at, size, step = row["at"], window.size_ms, window.step_ms
         if window.kind == "cumulative":
@@ -120,17 +123,42 @@ def windows_of(window: Any, rows: Sequence[Row]) -> dict[tuple[int, int], list[R
 
 def _windowed(run: Run) -> list[Row]:
     told, window = [], run.new["window"]
+    results = run.new["more"].get("results", "accumulating")
+    tells_early = "early" in run.new["more"]
     for key, (old, new) in run.by_key().items():
-        if window.kind == "global":
-            continue
+        shown = dict(zip(run.new["key"], key, strict=True))
         for (start, end), rows in windows_of(window, [*old, *new]).items():
             # A session takes rows at its very end.
-            if end > run.cut_ms or (window.kind == "session" and end == run.cut_ms):
-                olds = [row for row in rows if run.is_old(row)]
-                values = _aggregated(run, olds, [row for row in rows if not run.is_old(row)])
-                bounds = {"window_start": start, "window_end": end}
-                told.append({**dict(zip(run.new["key"], key, strict=True)), **bounds, **values})
+            if end < run.cut_ms or (end == run.cut_ms and window.kind != "session"):
+                continue
+            olds = [row for row in rows if run.is_old(row)]
+            news = [row for row in rows if not run.is_old(row)]
+            if tells_early and not news and results != "accumulating":
+                # All of it was told before the change.
+                continue
+            whole = {**shown, "window_start": start, "window_end": end}
+            if results == "changelog":
+                told += _changes(run, shown, olds)
+                kind = "update_after" if olds else "insert"
+                told.append({**whole, **_aggregated(run, olds, news), "_change": kind})
+            else:
+                told.append({**whole, **_aggregated(run, [] if results == "discarding" else olds, news)})
     return told
+
+
+def _changes(run: Run, key: Row, old: Sequence[Row]) -> list[Row]:
+    """What was told of parts of a window, as it goes."""
+    parts = sorted(windows_of(run.new["window"], old).items())
+    return [
+        {
+            **key,
+            "window_start": start,
+            "window_end": end,
+            **_aggregated(run, rows, []),
+            "_change": "update_before" if number == len(parts) - 1 else "delete",
+        }
+        for number, ((start, end), rows) in enumerate(parts)
+    ]
 
 
 def _milliseconds(within: tuple[str, str]) -> tuple[int, int]:

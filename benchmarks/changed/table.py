@@ -128,7 +128,7 @@ def _windows() -> list[Change]:
             f"{what}, {kind} windows",
             {"window": window, "aggregates": before},
             {"window": window, "aggregates": after, "parallelism": 2},
-            "cannot take more" if (what, kind) == ("added", "session") else "",
+            "keep more than a number" if (what, kind) == ("added", "session") else "",
         )
         for what, (before, after) in (("added", _ADDED), ("order", _ORDER))
         for kind, window in _WINDOWS.items()
@@ -153,12 +153,43 @@ def _windows() -> list[Change]:
             "",
             True,
         ),
-        Change(
-            "added with lateness",
-            {**late, "aggregates": _ADDED[0]},
-            {**late, "aggregates": _ADDED[1]},
-            "cannot take more",
-        ),
+        Change("added with lateness", {**late, "aggregates": _ADDED[0]}, {**late, "aggregates": _ADDED[1]}),
+        *_with_own_cells(),
+    ]
+
+
+def _with_own_cells() -> list[Change]:
+    """Of windows that have cells besides those of their aggregates."""
+    session, tumbling = _WINDOWS["session"], _WINDOWS["tumbling"]
+    late: Settings = {"allowed_lateness": "10ms"}
+    early: Settings = {"early": weir.every("10ms", time="event")}
+    changes: Settings = {**early, "results": "changelog"}
+    discards: Settings = {**early, "results": "discarding"}
+    kinds: Mapping[str, Settings] = {
+        "sessions": {"window": session, "more": {}},
+        "late sessions": {"window": session, "more": late},
+        "early sessions": {"window": session, "more": early},
+        "changes of sessions": {"window": session, "more": {**changes, **late}},
+        "discarding sessions": {"window": session, "more": discards},
+        "early windows": {"window": tumbling, "more": early},
+        "changes of windows": {"window": tumbling, "more": changes},
+        "discarding windows": {"window": tumbling, "more": discards},
+        "global windows": {"window": weir.global_window(), "more": changes},
+    }
+    before, after = {"n": N, "bad": BAD}, {"t": TOTAL, "bad": BAD, "m": MEAN, "n": N}
+    fewer = {"m": MEAN, "bad": BAD}
+    return [
+        change
+        for kind, settings in kinds.items()
+        for change in (
+            Change(f"added, {kind}", {**settings, "aggregates": before}, {**settings, "aggregates": after}),
+            Change(
+                f"removed and added, {kind}",
+                {**settings, "aggregates": before},
+                {**settings, "aggregates": fewer},
+                drops=True,
+            ),
+        )
     ]
 
 

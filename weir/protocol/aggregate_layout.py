@@ -1,8 +1,9 @@
 """In which order a step keeps its aggregates, and what becomes of that order when the job changes. Pure.
 
 Cells of aggregates lie side by side in the state, and never change their places: an aggregate that is added comes last,
-one that is dropped leaves its cells unused. So a job that tells the same aggregates in another order finds each by its
-name, and entries that were written before one was added only lack their last cells.
+one that is dropped leaves its cells unused. Cells that a step has besides, such as the first and last time of a
+session, stay where they are, too: ``OWN_CELLS``. So a job that tells the same aggregates in another order finds each by
+its name, and entries that were written before one was added only lack their last cells.
 
 This is a persisted form, in the manifests of checkpoints: ``{"output", "function", "column", "number", "condition",
 "cells"}`` for each aggregate, in the order of their cells.
@@ -49,6 +50,9 @@ class StoredAggregate:
         return f"{name}={self.function}({column}{of_type}){where}"
 
 
+#: Stands where the cells lie that a step has besides its aggregates, if some of these come after.
+OWN_CELLS = StoredAggregate(DROPPED, "own cells", None, None, "", 0)
+
 Layout = tuple[StoredAggregate, ...]
 
 
@@ -68,7 +72,7 @@ class FittedLayout:
 
 
 def fit_layout(
-    step: str, stored: Layout, now: Layout, *, allow_dropped: bool, can_add: bool = True
+    step: str, stored: Layout, now: Layout, *, allow_dropped: bool, has_own_cells: bool = False
 ) -> FittedLayout:
     """Fit the aggregates of a job to the state that a checkpoint has of them.
 
@@ -77,10 +81,10 @@ def fit_layout(
         stored: in the checkpoint.
         now: as the job has them.
         allow_dropped: aggregates that the job has no more may go.
-        can_add: the state of the step can take more aggregates.
+        has_own_cells: the step has cells besides, after those of its aggregates.
 
     Raises:
-        CheckpointError: an aggregate has another form, is gone without leave, or cannot be added; with both forms.
+        CheckpointError: an aggregate has another form, or is gone without leave; with both forms.
     """
     by_name = {each.output: each for each in now}
     known = {each.output for each in stored}
@@ -106,12 +110,8 @@ def fit_layout(
             "names, or let their state go with --allow-dropped-state"
         )
     added = [each for each in now if each.output not in known]
-    if added and not can_add:
-        raise CheckpointError(
-            f"step {step!r}: the job has aggregates that the checkpoint has not: {', '.join(map(str, added))}; "
-            "sessions, and windows that tell results before their end, cannot take more into the state that they have: "
-            "take them out, or give the step another name if it may begin with empty state"
-        )
+    if added and has_own_cells and OWN_CELLS not in kept:
+        kept.append(OWN_CELLS)
     layout = (*kept, *added)
     return FittedLayout(layout, tuple(each.output for each in added), tuple(dropped))
 

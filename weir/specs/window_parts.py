@@ -37,6 +37,9 @@ class WindowPartSpec(OperatorSpec):
     #: Of windows over all keys: every row leaves as it came, with all of its columns, which ``input_schema`` then has.
     passes_rows: bool = field(default=False, metadata={"came_later": True})
 
+    #: See :class:`WindowAggregateSpec`.
+    own_cells_at: int | None = field(default=None, metadata={"derived": True})
+
     @property
     def result_keys(self) -> tuple[str, ...]:
         """Key columns of its output."""

@@ -97,6 +97,9 @@ class WindowAggregateSpec(KeyedSpec):
     #: Names of the aggregates' columns, in order; (): as the aggregates are.
     shown: tuple[str, ...] = field(default=(), metadata={"derived": True})
 
+    #: So many aggregates come before the cells that the step has besides; None: all. Those that came later come after.
+    own_cells_at: int | None = field(default=None, metadata={"derived": True})
+
     @property
     def results(self) -> tuple[WindowAggregate, ...]:
         """The aggregates that have columns, in the order of these."""

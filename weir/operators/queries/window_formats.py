@@ -137,7 +137,9 @@ class SessionFormat(PaneFormat):
 
     def _made_folds(self) -> Folds:
         spec = self._spec
-        return session_folds(spec.aggregates, spec.input_schema) if self._told is None else self._told.folds
+        if self._told is not None:
+            return self._told.folds
+        return session_folds(spec.aggregates, spec.input_schema, spec.own_cells_at)
 
     @property
     def _gap_ms(self) -> int:

@@ -110,7 +110,7 @@ class ClosingSessions:
 
     def __init__(self, table: WindowTable, folds: Folds, gap_ms: int) -> None:
         self._table, self._folds, self._gap_ms = table, folds, gap_ms
-        self._first, self._last = folds.cell_count - 2, folds.cell_count - 1
+        self._first, self._last = folds.time_cells
         self._ownership = -1
         #: By end: the pane in which sessions close, and the next one when it is listed ahead.
         self._panes: dict[int, _Pane] = {}

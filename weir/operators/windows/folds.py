@@ -187,18 +187,32 @@ def _class_of(aggregate: WindowAggregate, dtype: pa.DataType | None) -> type[Fol
 class Folds:
     """All aggregates of a step, side by side in the order given."""
 
-    def __init__(self, aggregates: Sequence[WindowAggregate], schema: pa.Schema) -> None:
-        """``schema`` has the columns that are aggregated."""
-        self.folds: list[Fold] = []
+    def __init__(
+        self, aggregates: Sequence[WindowAggregate], schema: pa.Schema, order: Sequence[int] | None = None
+    ) -> None:
+        """Lay them out.
+
+        Args:
+            aggregates: in the order of results.
+            schema: has the columns that are aggregated.
+            order: their numbers in the order of their cells; None: as they are given.
+        """
+        made: dict[int, Fold] = {}
         self.cell_count = 0
-        for aggregate in aggregates:
+        for number in range(len(aggregates)) if order is None else order:
+            aggregate = aggregates[number]
             dtype = None if aggregate.column is None else schema.field(aggregate.column).type
-            fold = _class_of(aggregate, dtype)(aggregate, dtype, self.cell_count)
-            self.folds.append(fold)
-            self.cell_count += fold.width
+            made[number] = _class_of(aggregate, dtype)(aggregate, dtype, self.cell_count)
+            self.cell_count += made[number].width
+        self.folds: list[Fold] = [made[number] for number in range(len(aggregates))]
         self._conditions = Conditions(aggregates)
         #: What aggregates keep besides cells.
         self.parts = make_parts(aggregates, [fold.cell for fold in self.folds])
+
+    @property
+    def time_cells(self) -> tuple[int, int]:
+        """Of sessions, whose last two are the first and the last time of an entry: their cells."""
+        return self.folds[-2].cell, self.folds[-1].cell
 
     def masks(self, batch: pa.RecordBatch) -> list[np.ndarray]:
         """For each aggregate which rows count: uint8, or of length 0."""

@@ -54,7 +54,7 @@ class LateSessionOperator(EarlySessionOperator):
         """See :class:`WindowAggregateOperator`."""
         super().open(context)
         self._entries = SessionEntries(
-            self.table, self._folds.cell_count, self._gap_ms, goes_by_time=self._goes_by_time
+            self.table, self._folds.time_cells, self._gap_ms, goes_by_time=self._goes_by_time
         )
         #: What may be complete, and what is about to be put together with others.
         self._completing, self._joining = (
@@ -133,7 +133,7 @@ class LateSessionOperator(EarlySessionOperator):
         if fired_ms == NEVER_MS:
             # No key group is owned.
             return
-        last, due = self._folds.cell_count - 1, []
+        last, due = self._folds.time_cells[1], list[WindowEntries]()
 
         def may_be_due(cells: np.ndarray, groups: np.ndarray) -> np.ndarray:
             return self._are_due(cells[:, last], groups, until_ms)
@@ -164,7 +164,7 @@ class LateSessionOperator(EarlySessionOperator):
         """
         table = self.table
         table.look()
-        fired_ms, last = table.fired_ms(), self._folds.cell_count - 1
+        fired_ms, last = table.fired_ms(), self._folds.time_cells[1]
         if fired_ms == NEVER_MS:
             return
         moving = []

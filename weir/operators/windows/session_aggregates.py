@@ -38,9 +38,17 @@ _TIMES = (
 )
 
 
-def session_folds(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> Folds:
-    """Accumulators of sessions: those of the aggregates over columns of ``schema``, first and last event time."""
-    return Folds((*aggregates, *_TIMES), schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64())))
+def session_folds(
+    aggregates: tuple[WindowAggregate, ...], schema: pa.Schema, own_cells_at: int | None
+) -> Folds:
+    """Accumulators of sessions: those of the aggregates over columns of ``schema``, first and last event time.
+
+    ``own_cells_at``: so many of the aggregates come before the times; None: all.
+    """
+    count = len(aggregates)
+    at = count if own_cells_at is None else own_cells_at
+    order = [*range(at), count, count + 1, *range(at, count)]
+    return Folds((*aggregates, *_TIMES), schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64())), order)
 
 
 class SessionAggregateOperator(WindowAggregateOperator):
@@ -89,7 +97,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         return WATERMARK_MIN_MS if is_new else min(self._due_ms + self._lateness_ms, NEVER_MS)
 
     def _make_folds(self) -> Folds:
-        return session_folds(self._spec.aggregates, self._spec.input_schema)
+        spec = self._spec
+        return session_folds(spec.aggregates, spec.input_schema, spec.own_cells_at)
 
     # --- rows come in ---
 
@@ -127,7 +136,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         first, last = np.searchsorted(self._may_be_over, (start, stop)).tolist()
         if first == last:
             return
-        table, cell = self.table, self._folds.cell_count - 1
+        table, cell = self.table, self._folds.time_cells[1]
         slots = slots[self._may_be_over[first:last] - start]
         over = table.cells[slots, cell] < self._their_places_ms[first:last] - self._gap_ms
         # A session is over whose rows lie in the pane; a row that is not late begins another one.
@@ -175,7 +184,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         table.advance(until_ms)
         for complete in closed:
             columns = weir_keys.decode_keys(complete.keys, self._key_types)
-            times_ms = complete.cells.integers[:, self._folds.cell_count - 2 :].copy()
+            times_ms = complete.cells.integers[:, self._folds.time_cells]
             ends_ms = times_ms[:, 1] + self._gap_ms
             starts_ms = times_ms[:, 0].copy()
             yield from self._made(ToldWindows(columns, starts_ms, ends_ms, *complete.cells, ends_ms))
@@ -275,9 +284,9 @@ class Sessions:
             gap_ms: between sessions.
             by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
         """
-        first, last = folds.cell_count - 2, folds.cell_count - 1
+        first, last = folds.time_cells
         self._folds = folds
-        chosen = np.flatnonzero(live_entries(entries, places_ms, gap_ms, by_time))
+        chosen = np.flatnonzero(live_entries(entries, last, places_ms, gap_ms, by_time))
         self.entries = entries
         keys = weir_keys.select_keys(entries.keys, chosen)
         _, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(keys), keys)

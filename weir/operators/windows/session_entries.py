@@ -10,12 +10,21 @@ from weir.state.tables.window_table import WindowTable
 
 
 class SessionEntries:
-    """Finds them in the table of one operator, whose last two cells are the first and last time of an entry."""
+    """Finds them in the table of one operator."""
 
-    def __init__(self, table: WindowTable, cell_count: int, gap_ms: int, *, goes_by_time: bool) -> None:
-        """``goes_by_time``: an entry whose last row is more than a gap before its group's place is over."""
+    def __init__(
+        self, table: WindowTable, time_cells: tuple[int, int], gap_ms: int, *, goes_by_time: bool
+    ) -> None:
+        """Of one operator.
+
+        Args:
+            table: has the entries.
+            time_cells: of the first and the last time of an entry.
+            gap_ms: between sessions.
+            goes_by_time: an entry whose last row is more than a gap before its group's place is over.
+        """
         self._table, self._gap_ms, self._goes_by_time = table, gap_ms, goes_by_time
-        self._first, self._last = cell_count - 2, cell_count - 1
+        self._first, self._last = time_cells
 
     def by_time(self, groups: np.ndarray) -> np.ndarray | None:
         """Of entries of these groups, which may be over by their time alone; bool. None: none."""
@@ -24,7 +33,7 @@ class SessionEntries:
     def live(self, entries: WindowEntries) -> np.ndarray:
         """Which entries are neither empty nor over; bool."""
         places_ms = self._table.places_ms[entries.groups]
-        return live_entries(entries, places_ms, self._gap_ms, self.by_time(entries.groups))
+        return live_entries(entries, self._last, places_ms, self._gap_ms, self.by_time(entries.groups))
 
     def without_following(self, entries: WindowEntries) -> WindowEntries:
         """Those entries whose session does not go on in the next pane."""
@@ -100,17 +109,17 @@ class SessionEntries:
 
 
 def live_entries(
-    entries: WindowEntries, places_ms: np.ndarray, gap_ms: int, by_time: np.ndarray | None
+    entries: WindowEntries, last: int, places_ms: np.ndarray, gap_ms: int, by_time: np.ndarray | None
 ) -> np.ndarray:
     """Which entries are neither emptied, nor over, nor of panes that a former owner has dropped; bool.
 
     Args:
-        entries: of sessions, whose last cell is their last time.
+        entries: of sessions.
+        last: the cell of their last time.
         places_ms: of the entries' groups.
         gap_ms: between sessions.
         by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
     """
-    last = entries.cells.shape[1] - 1
     live: np.ndarray = entries.presence[:, last // 8] & (1 << last % 8) != 0
     open_ms = np.maximum(places_ms, -(2**62)) - gap_ms
     has_none = places_ms == NOTHING_MS

@@ -57,12 +57,13 @@ class ToldCells:
                 for a in (*shown, *times)
             ]
         schema = spec.input_schema.append(pa.field(EVENT_TIME_COLUMN, pa.int64()))
-        self.folds = Folds((*shown, *added, *copies, *times), schema)
+        order = _order(spec, len(shown), len(added), len(copies), len(times))
+        self.folds = Folds((*shown, *added, *copies, *times), schema, order)
         folds, count = self.folds.folds, len(shown)
         timed = folds[len(folds) - len(times) :]
         self._shown, self._copies = [*folds[:count], *timed], folds[count + len(added) :][: len(copies)]
-        #: Cells from here on are kept when results are discarded.
-        self._kept = self.folds.cell_count - len(times)
+        #: By cell, bool, as many as presence has bits: it is kept when results are discarded; it is a copy.
+        self._is_kept, self._is_copy = (_cells_of(some, self.folds) for some in (timed, self._copies))
         #: Cells.
         self.first = (timed[0] if timed else folds[count - 2]).cell
         self.last = (timed[1] if timed else folds[count - 1]).cell
@@ -84,9 +85,8 @@ class ToldCells:
         """All rows of these entries have been told; changes them."""
         integers, presence = cells
         if self._discards:
-            integers[:, : self._kept] = 0
-            kept = [number >= self._kept for number in range(8 * presence.shape[1])]
-            presence &= np.packbits(kept, bitorder="little")
+            integers[:, ~self._is_kept[: integers.shape[1]]] = 0
+            presence &= np.packbits(self._is_kept, bitorder="little")
             return
         integers[:, self.told] = integers[:, self.rows]
         if self.has_hits:
@@ -110,11 +110,8 @@ class ToldCells:
         """
         integers, presence = cells
         integers[:, self.told] = integers[:, self.rows]
-        first = self._copies[0].cell
-        stop = self._copies[-1].cell + self._copies[-1].width
-        integers[:, first:stop] = 0
-        others = [not first <= number < stop for number in range(8 * presence.shape[1])]
-        presence &= np.packbits(others, bitorder="little")
+        integers[:, self._is_copy[: integers.shape[1]]] = 0
+        presence &= np.packbits(~self._is_copy, bitorder="little")
         chosen = Cells(integers[showing], presence[showing])
         for shown, copy in zip(self._shown, self._copies, strict=True):
             _copy(sessions, chosen, shown, copy)
@@ -126,6 +123,33 @@ class ToldCells:
         for shown, copy in zip(self._shown, self._copies, strict=True):
             _copy(cells, found, copy, shown)
         return found
+
+
+def _order(
+    spec: WindowAggregateSpec | WindowPartSpec, shown: int, added: int, copies: int, times: int
+) -> list[int]:
+    """The order of the cells of so many shown ones, added ones, copies and times.
+
+    Aggregates that a job got later come last, each with its copy, so that the others stay where they are.
+    """
+    count = len(spec.aggregates)
+    at = count if spec.own_cells_at is None else spec.own_cells_at
+    first_copy = shown + added
+    order = [*range(at), *range(count, first_copy)]
+    if copies:
+        order += [*range(first_copy, first_copy + at), *range(first_copy + count, first_copy + copies)]
+    order += range(first_copy + copies, first_copy + copies + times)
+    for number in range(at, count):
+        order += [number, first_copy + number] if copies else [number]
+    return order
+
+
+def _cells_of(chosen: Sequence[Fold], folds: Folds) -> np.ndarray:
+    """By cell of all folds, and up to a whole byte of presence: it is one of these; bool."""
+    found = np.zeros(-(-folds.cell_count // 8) * 8, dtype=np.bool_)
+    for fold in chosen:
+        found[fold.cell : fold.cell + fold.width] = True
+    return found
 
 
 def _copy(source: Cells, target: Cells, whence: Fold, where: Fold) -> None:

@@ -9,7 +9,8 @@ The snapshot is::
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
 panes (``weir.state.tables.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
 whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell sessions
-twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``.
+twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of
+aggregates that came later have ``"own_cells_at"``: how many are before them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
     if spec.window.kind == "session" and spec.updates.lateness_ms:
         # Places are so much before the watermark.
         codec["allowed_lateness_ms"] = spec.updates.lateness_ms
+    if spec.own_cells_at is not None:
+        codec["own_cells_at"] = spec.own_cells_at
     if isinstance(spec, WindowProcessSpec):
         codec["kept"] = spec.kept_form
     if spec.window.kind == "global" or spec.updates.keeps_told:
@@ -70,6 +73,9 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
         for part in {**snapshot["codec"], **needed}:
             stored = snapshot["codec"].get(part)
             if part in _VERSIONS and (stored is None or 0 < stored <= needed.get(part, 0)):
+                continue
+            if part == "own_cells_at" and stored is None:
+                # All aggregates that there were came before them.
                 continue
             if part == "aggregates" and fits_aggregates(stored, needed[part]):
                 continue

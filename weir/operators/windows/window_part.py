@@ -109,5 +109,5 @@ def part_folds(spec: WindowPartSpec) -> Folds:
     if spec.updates != WindowUpdates():
         return ToldCells(spec).folds
     if spec.window.kind == "session":
-        return session_folds(spec.aggregates, spec.input_schema)
+        return session_folds(spec.aggregates, spec.input_schema, spec.own_cells_at)
     return Folds(spec.aggregates, spec.input_schema)
