@@ -159,6 +159,32 @@ def combined(
     return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms)), last_ms
 
 
+def alike(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """The batch in parts, in order: rows of one event time are late as of the same watermark in a part, or all not.
+
+    So :func:`carried` finds which of the rows that a step made of a part are late.
+    """
+    column = column_of(batch)
+    if column is None:
+        return [batch]
+    times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+    late = column > times_ms
+    if not late.any():
+        return [batch]
+    told_ms = np.where(late, column, WATERMARK_MIN_MS)
+    rows = np.flatnonzero(np.isin(times_ms, times_ms[late]))
+    known: dict[int, int] = {}
+    starts = [0]
+    for row, time_ms, at_ms in zip(
+        rows.tolist(), times_ms[rows].tolist(), told_ms[rows].tolist(), strict=True
+    ):
+        if known.setdefault(time_ms, at_ms) != at_ms:
+            starts.append(row)
+            known = {time_ms: at_ms}
+    stops = [*starts[1:], batch.num_rows]
+    return [batch.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True)]
+
+
 def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
     """The batch, as of whose rows the watermark is not above ``at_ms``; late ones stay late."""
     if column_of(batch) is None:
@@ -168,6 +194,8 @@ def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
 
 def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     """What a step made of rows that have the column, with it: each row has that of the rows of its event time.
+
+    These are late, or not, together: see :func:`alike`.
 
     A row with another time is as of the last row, and not late.
     """

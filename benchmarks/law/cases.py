@@ -103,17 +103,19 @@ def random_case(
     made: list[list[list[Row]]] = []
     for _ in range(streams):
         share, splits = count // streams // number, list[list[Row]]()
-        ahead_ms = 0
+        ahead_ms, unit_ms = 0, 1
         if streams > 1:
-            # A stream may have no rows, few, or be ahead.
+            # A stream may have no rows, few, or be ahead, and few times.
             share = share * rng.choice([0, 1, 2, 2, 2, 2, 2, 3]) // 2
             ahead_ms = rng.choice([0, 0, 0, 3_000])
+            unit_ms = 1 if in_time else rng.choice([1, 1, 1_000])
         for split in range(number):
             own = [k for k in range(keys) if not own_keys or k % number == split] or [keys + split]
             first_ms = _START_MS + ahead_ms + rng.choice([0, 0, 7_000]) * split
             splits.append([])
             for at in range(share):
                 time_ms = first_ms + at * step_ms * number + rng.randint(-jitter_ms, jitter_ms)
+                time_ms -= time_ms % unit_ms
                 time_ms += (split - time_ms) % number if own_times else 0
                 to_ms = time_ms + rng.choice([-1, 0, 1_000, 4_000])
                 row = {"k": rng.choice(own), "at": time_ms, "v": split * share + at, "to": to_ms}

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 
 import weir
 from benchmarks.law.cases import Seen
@@ -17,6 +18,7 @@ from benchmarks.law.join_steps import (
     BOUNDS,
     HOWS,
     NONE,
+    Bounds,
     Streams,
     build_late,
     joined,
@@ -192,8 +194,60 @@ def _with_timers(step: Step) -> Step:
     return replace(step, name=f"{step.name}, with timers", build=made)
 
 
-def _doubled(row: dict[str, Any]) -> list[dict[str, Any]]:
+def _some(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [] if row["v"] % 3 == 0 else [row]
+
+
+def _some_of(batch: pa.RecordBatch) -> pl.DataFrame:
+    frame = pl.DataFrame(pl.from_arrow(batch))
+    return frame.filter(pl.col("v") % 3 != 0)
+
+
+async def _same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+async def _odd(key: int) -> dict[str, Any] | None:
+    return {"odd": key} if key % 2 else None
+
+
+def _of_functions(within: Bounds) -> Iterator[Step]:
+    """Which rows are late is known after functions, too."""
+
+    def model(keep: Callable[[Seen], bool], keep_right: Callable[[Seen], bool]) -> Any:
+        full = joined(within, "full")
+        return lambda streams: full(
+            [
+                [row for row in rows if kept(row)]
+                for rows, kept in zip(streams, (keep, keep_right), strict=True)
+            ]
+        )
+
+    def join(left: Any, right: Any, parallelism: int) -> Any:
+        return left.key_by("k").join(
+            "out", right.key_by("k"), how="full", parallelism=parallelism, **within.settings
+        )
+
+    yield Step(
+        "full join of rows of functions",
+        lambda streams, parallelism: join(
+            streams[0].flat_map("some", _some), streams[1].map_batches("some_of", _some_of), parallelism
+        ),
+        model(lambda row: row.v % 3 > 0, lambda row: row.v % 3 > 0),
+        one="rows",
+        streams=2,
+    )
+    yield Step(
+        "full join of rows of requests",
+        lambda streams, parallelism: join(
+            streams[0].map_async("same", _same),
+            streams[1].lookup("odd", _odd, "k", {"odd": int}, how="inner").drop("less", "odd"),
+            parallelism,
+        ),
+        model(lambda row: True, lambda row: row.k % 2 > 0),
+        one="rows",
+        streams=2,
+    )
 
 
 def _then(step: Step, then: str, join: Callable[[list[Any], int], Any]) -> Step:
@@ -222,14 +276,7 @@ def _chains() -> Iterator[Step]:
         ),
     )
 
-    def some(streams: Streams) -> list[Result]:
-        return joined(within, "full")([[row for row in rows if row.v % 3] for rows in streams])
-
-    def of_some(streams: list[Any], parallelism: int) -> Any:
-        left, right = (s.flat_map(f"some{number}", _doubled).key_by("k") for number, s in enumerate(streams))
-        return left.join("out", right, how="full", parallelism=parallelism, **within.settings)
-
-    yield Step("full join of rows of a function", of_some, some, one="rows", streams=2)
+    yield from _of_functions(within)
 
     def of_windows(streams: Streams) -> list[Result]:
         counts = [

@@ -123,6 +123,9 @@ class Operator(ABC):
     #: A step whose inputs are not alike, such as a join, gets the rows of one input at a time in ``process_input``; any
     #: other gets those of all inputs in ``process``.
     tells_inputs_apart: ClassVar[bool] = False
+    #: What it makes of rows has their event times, and only these say of which rows it was made: of the rows of one
+    #: time it gets late ones and others in batches of their own.
+    knows_rows_by_time: bool = False
 
     def open(self, context: OperatorContext) -> None:
         """Called once before the first batch; may block and read files."""

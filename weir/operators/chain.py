@@ -223,6 +223,12 @@ class OperatorChain(Generic[OutputT]):
 
     def _process(self, batch: pa.RecordBatch, start: int, input_index: int) -> None:
         operator, context = self._operators[start]
+        if self._has_row_watermarks and operator.knows_rows_by_time:
+            parts = row_watermarks.alike(batch)
+            if len(parts) > 1:
+                for part in parts:
+                    self._process(part, start, input_index)
+                return
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
         if operator is self._last_filter and isolation is None and self._send_picked(batch):

@@ -13,6 +13,8 @@ from weir.records import as_authors_see
 class UserStep(Operator):
     """Base of what runs objects of a job's author; rows that make them raise can be put aside."""
 
+    knows_rows_by_time = True
+
 
 class UserOperator(UserStep):
     """Hands every call on to a user's operator, batches without ``_key_hash``; both time columns stay.

@@ -17,6 +17,7 @@ from weir.operators.joins.kept_rows import LATE_VERSIONS, KeptRows, version_layo
 from weir.operators.joins.new_rows import NewRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.specs import JoinSpec
 from weir.state.tables.opened import OperatorTables
 
 #: Left rows wait until they are complete.
@@ -34,6 +35,11 @@ class AsOfJoinOperator(JoinOperator):
     key the latest version below the watermark stays, and those above it. A right row that is late counts for left rows
     from the watermark of its split, as of it, on: no input has come to these before, whichever is ahead.
     """
+
+    def __init__(self, spec: JoinSpec) -> None:
+        super().__init__(spec)
+        # Nothing leaves because of rows.
+        self.knows_rows_by_time = False
 
     def _open_rows(self, tables: OperatorTables) -> KeptRows:
         return KeptRows(tables.values("rows"), tables.timers("_expiry"), version_layout(), _LEFT)

@@ -69,6 +69,8 @@ class JoinOperator(InTimeOperator):
     def __init__(self, spec: JoinSpec) -> None:
         self._spec = spec
         self._told = _TOLD[spec.how]
+        # Of one within bounds nothing is made of late rows.
+        self.knows_rows_by_time = not spec.is_bounded
         #: A left row leaves with its first match.
         self._is_once = spec.how in ("semi", "anti")
         self._watermark_ms = WATERMARK_MIN_MS
@@ -143,8 +145,13 @@ class JoinOperator(InTimeOperator):
             if not in_time.all():
                 late = batch.filter(pa.array(~in_time))
                 self.late_rows += late.num_rows
-                yield SideRows(self._spec.late_outputs[input_index], as_authors_see(late))
+                shown = row_watermarks.carried(late, as_authors_see(late))
+                yield SideRows(self._spec.late_outputs[input_index], shown)
                 batch = batch.filter(pa.array(in_time))
+        for out in self._in_time_joined(input_index, batch):
+            yield row_watermarks.carried(batch, out)
+
+    def _in_time_joined(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
         if has_key is not None:
             if self._told >> input_index & 1:

@@ -7,8 +7,10 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.python_rows import rows_batch
@@ -45,18 +47,21 @@ class LookupOperator(Operator):
         Raises:
             UserFunctionError: the function raised, took too long, or returned another row than declared.
         """
+        watermarks_ms = row_watermarks.column_of(batch)
         batch = as_authors_see(batch)
         keys = list(zip(*(batch.column(name).to_pylist() for name in self._spec.on), strict=True))
         positions: dict[_Key, int] = {}
         rows = [positions.setdefault(key, len(positions)) for key in keys]
         found = self._find(list(positions))
         if self._spec.how == "inner":
-            has_any = [found[row] is not None for row in rows]
-            if not all(has_any):
-                batch = batch.filter(pa.array(has_any, pa.bool_()))
+            has_any = np.array([found[row] is not None for row in rows])
+            if not has_any.all():
+                batch = batch.filter(pa.array(has_any))
+                watermarks_ms = None if watermarks_ms is None else watermarks_ms[has_any]
                 rows = [row for row, is_there in zip(rows, has_any, strict=True) if is_there]
         if batch.num_rows:
-            yield self._joined(batch, found, rows)
+            joined = self._joined(batch, found, rows)
+            yield (joined if watermarks_ms is None else row_watermarks.with_column(joined, watermarks_ms))
 
     def _joined(self, batch: pa.RecordBatch, found: Sequence[_Found], rows: list[int]) -> pa.RecordBatch:
         schema = self._spec.schema

@@ -7,13 +7,21 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from weir import threads
+from weir import row_watermarks, threads
 from weir.errors import UserFunctionError
 from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
 from weir.operators.stateless.functions import RowFunctionOperator, SetRowAside
-from weir.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column, user_columns
+from weir.records import (
+    BATCH_BYTES_MAX,
+    EVENT_TIME_COLUMN,
+    INGEST_TIME_COLUMN,
+    WATERMARK_MIN_MS,
+    int64_column,
+    user_columns,
+)
 from weir.specs import FlatMapSpec
 from weir.specs.async_map import MapAsyncSpec
 
@@ -26,14 +34,32 @@ _LOOK_S = 0.5
 class Request:
     """One row for which the function is called."""
 
-    __slots__ = ("batch", "error", "event_time_ms", "index", "ingest_time_us", "is_done", "result", "row")
+    __slots__ = (
+        "batch",
+        "error",
+        "event_time_ms",
+        "index",
+        "ingest_time_us",
+        "is_done",
+        "result",
+        "row",
+        "watermark_ms",
+    )
 
     def __init__(
-        self, row: dict[str, Any], batch: pa.RecordBatch, index: int, event_time_ms: int, ingest_time_us: int
+        self,
+        row: dict[str, Any],
+        batch: pa.RecordBatch,
+        index: int,
+        event_time_ms: int,
+        ingest_time_us: int,
+        watermark_ms: int | None,
     ) -> None:
         self.row = row
         self.event_time_ms = event_time_ms
         self.ingest_time_us = ingest_time_us
+        #: As of the row; None: its batch does not say.
+        self.watermark_ms = watermark_ms
         #: Where the row comes from.
         self.batch = batch
         self.index = index
@@ -244,7 +270,13 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
             pa.array([request.event_time_ms for request in requests], pa.int64()),
             pa.array([request.ingest_time_us for request in requests], pa.int64()),
         ]
-        return self._build([request.result for request in requests], times)
+        made = self._build([request.result for request in requests], times)
+        # Of a batch that does not say it no row is late.
+        known = [request.watermark_ms for request in requests]
+        if all(at is None for at in known):
+            return made
+        column = np.array([WATERMARK_MIN_MS if at is None else at for at in known], dtype=np.int64)
+        return row_watermarks.with_column(made, column)
 
     def _check(self, request: Request) -> None:
         """Raise what a call raised; the error has the row."""
@@ -267,5 +299,7 @@ def _requests(batch: pa.RecordBatch) -> list[Request]:
     rows = batch.select(user_columns(batch.schema)).to_pylist()
     event_ms = int64_column(batch, EVENT_TIME_COLUMN).tolist()
     ingest_us = int64_column(batch, INGEST_TIME_COLUMN).tolist()
-    times = zip(rows, event_ms, ingest_us, strict=True)
-    return [Request(row, batch, index, event, ingest) for index, (row, event, ingest) in enumerate(times)]
+    column = row_watermarks.column_of(batch)
+    watermarks_ms = [None] * len(rows) if column is None else column.tolist()
+    times = zip(rows, event_ms, ingest_us, watermarks_ms, strict=True)
+    return [Request(row, batch, index, *known) for index, (row, *known) in enumerate(times)]

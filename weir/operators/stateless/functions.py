@@ -19,6 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir import row_watermarks
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
 from weir.python_rows import rows_batch
@@ -119,6 +120,8 @@ class FunctionOperator(Operator):
 
 class MapBatchesOperator(FunctionOperator):
     """Calls the function with the batch; the result has the declared columns in any order."""
+
+    knows_rows_by_time = True
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Zero or one batch; none if the function returns no rows."""
@@ -319,12 +322,16 @@ class RowFunctionOperator(FunctionOperator):
         self, batch: pa.RecordBatch, rows: Sequence[dict[str, Any]], origins: Sequence[int]
     ) -> pa.RecordBatch:
         times = [batch.column(name) for name in _TIME_COLUMNS]
+        watermarks_ms = row_watermarks.column_of(batch)
         if isinstance(origins, range):
+            chosen: Any = slice(origins.start, origins.stop)
             times = [column.slice(origins.start, len(origins)) for column in times]
         else:
-            indices = pa.array(np.array(origins, dtype=np.int64))
-            times = [column.take(indices) for column in times]
+            chosen = np.array(origins, dtype=np.int64)
+            times = [column.take(pa.array(chosen)) for column in times]
         made = self._build(rows, times)
+        if watermarks_ms is not None:
+            made = row_watermarks.with_column(made, watermarks_ms[chosen])
         size_bytes = max(1, rough_bytes(made)[0])
         self._rows_max = max(1, min(self._batch_size, made.num_rows * BATCH_BYTES_MAX // size_bytes))
         return made

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.aggregator import WindowBounds
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
@@ -65,11 +66,12 @@ class ProcessWindowOperator(WindowAggregateOperator):
         hashes = row_hashes(batch, keys)
         ends_ms = np.empty(batch.num_rows, dtype=np.int64)
         late = self._find_ends(self._times(batch), hashes, ends_ms)
-        batch = self._as_given(batch)
+        given, batch = batch, self._as_given(batch)
         if late:
             self.late_rows += late
             rows = np.flatnonzero(ends_ms != NOTHING_MS)
-            yield SideRows("late", batch.filter(pa.array(ends_ms == NOTHING_MS)))
+            told = pa.array(ends_ms == NOTHING_MS)
+            yield SideRows("late", row_watermarks.carried(given.filter(told), batch.filter(told)))
             batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         if self._rolling is not None:

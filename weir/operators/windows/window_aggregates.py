@@ -182,7 +182,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         if late:
             self.late_rows += late
             rows = np.flatnonzero(ends_ms != NOTHING_MS)
-            yield SideRows("late", self._as_given(batch.filter(pa.array(ends_ms == NOTHING_MS))))
+            told = batch.filter(pa.array(ends_ms == NOTHING_MS))
+            yield SideRows("late", row_watermarks.carried(told, self._as_given(told)))
             batch, keys = batch.take(pa.array(rows)), weir_keys.select_keys(keys, rows)
             hashes, ends_ms = hashes[rows], ends_ms[rows]
         if self._rolling is not None:
