@@ -49,6 +49,8 @@ class ChangelogAggregateOperator(Operator):
     that the key's last row went. Nulls are skipped; an aggregate without values is null, a count is 0.
     """
 
+    knows_rows_by_time = True
+
     def __init__(self, spec: ChangelogAggregateSpec) -> None:
         self._spec = spec
         self._set_sums([False] * len(spec.aggregates))

@@ -148,6 +148,8 @@ def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
 class TopOperator(Operator):
     """See the module; the state of a key are its rows, one value of ``weir.state.handles.stored_rows``."""
 
+    knows_rows_by_time = True
+
     def __init__(self, spec: TopSpec) -> None:
         self._spec = spec
         self._table: ValueTable | None = None
