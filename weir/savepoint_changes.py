@@ -15,7 +15,7 @@ from weir.operators.base import ChecksRestored, Json, OperatorContext
 from weir.operators.registry import create_operator
 from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
-from weir.savepoint_fit import fitted_to, with_names_of
+from weir.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.specs.windows import LATE_STATE
 from weir.stored_aggregates import fitted_layouts
 
@@ -100,6 +100,8 @@ def _change(
     if not kept and not had_state:
         return StepChange(step, Verdict.EMPTY, "the checkpoint has no such step")
     notes = [f"was called {graph.renamed[step]}"] if graph.renamed.get(step) else []
+    columns = renamed_keys(graph).get(step, {})
+    notes += [f"key column {now} was called {then}" for now, then in columns.items()]
     alone = _only(graph, step, manifest)
     try:
         fitted = fitted_layouts(graph, alone, allow_dropped=allow_dropped).get(step)

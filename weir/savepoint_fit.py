@@ -7,7 +7,8 @@ from dataclasses import replace
 from weir.graph import Exchange, LogicalGraph, physical_graph
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
-from weir.specs.keyed import KeyedProcessSpec
+from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
+from weir.step_names import RenamedColumn
 from weir.stored_aggregates import fitted_layouts, with_layouts
 
 
@@ -54,7 +55,21 @@ def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
     Raises:
         CheckpointError: two steps say that they were the same one.
     """
-    return renamed(manifest, graph.renamed, _renamed_states(graph))
+    return renamed(manifest, graph.renamed, _renamed_states(graph), renamed_keys(graph))
+
+
+def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
+    """By step: names of key columns then by names now, of those that say what they were called."""
+    found = {
+        node.name: {
+            str(column): column.renamed_from
+            for column in node.spec.key_columns
+            if isinstance(column, RenamedColumn)
+        }
+        for node in graph.nodes
+        if isinstance(node.spec, KeyedSpec)
+    }
+    return {step: columns for step, columns in found.items() if columns}
 
 
 def _renamed_states(graph: LogicalGraph) -> dict[str, str]:

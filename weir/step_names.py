@@ -1,8 +1,11 @@
-"""What a step was called before, where a job says so: ``renamed_from=``."""
+"""What steps and key columns were called before, where a job says so: ``renamed_from=``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import overload
+
+from weir.errors import GraphError
 
 
 class RenamedStep(str):
@@ -24,3 +27,38 @@ def renamed_step(name: str | None, renamed_from: str | None) -> str | None:
     step = RenamedStep(name)
     step.renamed_from = renamed_from
     return step
+
+
+class RenamedColumn(str):
+    """A key column that had another name in the checkpoint from which the job starts."""
+
+    __slots__ = ("renamed_from",)
+    #: Its name then.
+    renamed_from: str
+
+
+def renamed_columns(columns: tuple[str, ...], renamed_from: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Key columns, with what they were called before.
+
+    Raises:
+        GraphError: it tells of a column that is none of them, or is no dict of names.
+    """
+    if not renamed_from:
+        return columns
+    if not isinstance(renamed_from, Mapping) or not all(
+        isinstance(old, str) for old in renamed_from.values()
+    ):
+        raise GraphError(
+            f"renamed_from is {renamed_from!r}; it is a dict from names now to names then: {{'user': 'k'}}"
+        )
+    unknown = [name for name in renamed_from if name not in columns]
+    if unknown:
+        raise GraphError(
+            f"renamed_from tells of {unknown[0]!r}, which is no key column; those are {', '.join(columns)}"
+        )
+    found: list[str] = []
+    for name in columns:
+        column = RenamedColumn(name)
+        column.renamed_from = renamed_from.get(name, name)
+        found.append(column if name in renamed_from else name)
+    return tuple(found)

@@ -27,7 +27,7 @@ from weir.specs import (
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
-from weir.step_names import renamed_step
+from weir.step_names import renamed_columns, renamed_step
 from weir.stream_frame import after_step, checked_callable, type_name
 from weir.watermarks import WatermarkStrategy, checked_strategy
 
@@ -249,7 +249,9 @@ class Stream(FunctionSteps):
 
     # --- exchanges ---
 
-    def key_by(self, *columns: str, own_stage: bool = False) -> KeyedStream:
+    def key_by(
+        self, *columns: str, own_stage: bool = False, renamed_from: Mapping[str, str] | None = None
+    ) -> KeyedStream:
         """Bring all rows of a key to one subtask of the next step, in order (HASH).
 
         Rows that are there already, since an earlier ``key_by`` had the same columns, are not sent again: the next step
@@ -258,12 +260,18 @@ class Stream(FunctionSteps):
         Args:
             columns: the key.
             own_stage: the next step begins a stage in any case, for instance to be scaled alone.
+            renamed_from: what key columns were called in the checkpoint that the job starts from, such as
+                ``{"user": "k"}``: the state of the steps that go by this key goes on.
+
+        Raises:
+            GraphError: a column is absent or cannot be a key, or ``renamed_from`` tells of another one.
         """
         # The module needs this one.
         from weir.keyed_streams import KeyedStream
 
         with after_step("key_by", self.node.name):
             check_key_columns(self.node.name, columns, self.schema)
+            columns = renamed_columns(columns, renamed_from)
         exchange = replace(self._exchange(Exchange.HASH, columns), stage_boundary=bool(own_stage))
         return KeyedStream(self.flow, self.node, exchange, columns)
 

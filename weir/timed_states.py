@@ -58,13 +58,20 @@ class Session(NamedTuple):
 class RetainedState(State):
     """Base of states that keep entries for a time."""
 
-    def __init__(self, dtype: object, *, retention: str | dt.timedelta) -> None:
-        """``dtype`` is of one value; ``retention`` as of ``weir.Ttl``.
+    def __init__(
+        self, dtype: object, *, retention: str | dt.timedelta, renamed_from: str | None = None
+    ) -> None:
+        """Declare it.
+
+        Args:
+            dtype: of one value.
+            retention: as of ``weir.Ttl``.
+            renamed_from: what the state was called in the checkpoint that the job starts from: its entries go on.
 
         Raises:
             GraphError: state cannot have this type, or the retention is no duration.
         """
-        super().__init__(Ttl(retention))
+        super().__init__(Ttl(retention), renamed_from)
         self.type = value_type(dtype)
 
     @property
@@ -104,6 +111,7 @@ class WindowState(RetainedState):
         retention: str | dt.timedelta,
         size: str | dt.timedelta | None = None,
         duplicates: bool = False,
+        renamed_from: str | None = None,
     ) -> None:
         """Declare it.
 
@@ -112,12 +120,13 @@ class WindowState(RetainedState):
             retention: how long values stay after their window's start, as of ``weir.Ttl``.
             size: how long the windows are, if they are all alike; only compared with the retention.
             duplicates: keep every value that is put for a start, not only the last one.
+            renamed_from: as of :class:`VersionedState`.
 
         Raises:
             GraphError: state cannot have this type, the retention or the size is no duration, or windows are longer
                 than the retention: their values would be gone while rows of them still come.
         """
-        super().__init__(dtype, retention=retention)
+        super().__init__(dtype, retention=retention, renamed_from=renamed_from)
         self.duplicates = duplicates
         if size is None:
             return

@@ -56,6 +56,15 @@ def _taken(handle: Any, state: Any, row: Row) -> str:
     if isinstance(state, weir.MapState):
         handle[row["word"]] = handle.get(row["word"], 0) + 1
         return str(sorted(handle.items()))
+    if isinstance(state, weir.VersionedState):
+        handle.put((handle.get() or 0) + 1, row["at"])
+        return str(handle.get())
+    if isinstance(state, weir.WindowState):
+        handle.put(1, row["at"])
+        return str(len(list(handle.fetch(0, row["at"]))))
+    if isinstance(state, weir.SessionState):
+        handle.put(1, row["at"], row["at"])
+        return str(len(list(handle.find(0, row["at"]))))
     before = handle.value
     if dataclasses.is_dataclass(before):
         handle.value = dataclasses.replace(before, n=before.n + 1)  # type: ignore[call-overload]
@@ -92,6 +101,9 @@ class Held:
             self.counts[row["word"]] = (self.counts.get(row["word"], (0, 0))[0] + 1, at)
             return str(sorted((word, n) for word, (n, _) in self.counts.items()))
         self.written_ms = at
+        if isinstance(state, weir.VersionedState | weir.WindowState | weir.SessionState):
+            self.value = (self.value or 0) + 1
+            return str(self.value)
         default = state.default
         if dataclasses.is_dataclass(default):
             self.value = (self.value or 0) + 1

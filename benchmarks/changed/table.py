@@ -69,6 +69,8 @@ def _common(kind: str) -> list[Change]:
         Change("key in another order", pair, {"key": ("word", "k")}, BY),
         Change("key widened", is_32, is_64, typed),
         Change("key narrowed", is_64, is_32, typed),
+        Change("key renamed", {}, {**user, "keys_from": {"user": "k"}}),
+        Change("a key of two renamed", pair, {**pair, **user, "keys_from": {"user": "k"}}),
         Change("key renamed without a word", {}, user, BY),
         Change("step added", {}, {"beside": ("count",)}),
         Change("step removed", {"beside": ("count",)}, {}, "--allow-dropped-state"),
@@ -251,6 +253,14 @@ def _states() -> list[Change]:
         change("renamed without a word", {"total": total}, {"sum_": total}, "total"),
         change("map renamed", {"words": words}, {"texts": weir.MapState(str, int, renamed_from="words")}),
         change("list renamed", {"rows": rows}, {"list_": weir.ListState(int, renamed_from="rows")}),
+        *(
+            change(
+                f"{made.kind} renamed",
+                {"kept": made(int, retention="1h")},
+                {"held": made(int, retention="1h", renamed_from="kept")},
+            )
+            for made in (weir.VersionedState, weir.WindowState, weir.SessionState)
+        ),
         change("widened", {"total": number(pl.Int32)}, {"total": total}, ""),
         change("narrowed", {"total": total}, {"total": number(pl.Int32)}, "int64"),
         change("other type", {"total": total}, {"total": number(float, 0.0)}, "int64"),

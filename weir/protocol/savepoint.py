@@ -63,13 +63,19 @@ def fit_savepoint(
     )
 
 
-def renamed(manifest: Manifest, steps: Mapping[str, str], states: Mapping[str, str]) -> Manifest:
-    """The manifest with the names that steps and their states have now.
+def renamed(
+    manifest: Manifest,
+    steps: Mapping[str, str],
+    states: Mapping[str, str],
+    keys: Mapping[str, Mapping[str, str]] | None = None,
+) -> Manifest:
+    """The manifest with the names that steps, their states and their key columns have now.
 
     Args:
         manifest: of a savepoint.
         steps: names then by names now; those that it has not are left out, and so are names that it has already.
         states: ``step/state`` then by ``step/state`` now, both with the step's name now.
+        keys: by step now: names of key columns then by names now.
 
     Raises:
         CheckpointError: two names now stand for one then.
@@ -100,7 +106,9 @@ def renamed(manifest: Manifest, steps: Mapping[str, str], states: Mapping[str, s
         replace(
             part,
             operators={
-                step(name): _renamed_states(value, step(name), moved)
+                step(name): _renamed_keys(
+                    _renamed_states(value, step(name), moved), (keys or {}).get(step(name), {})
+                )
                 for name, value in part.operators.items()
             },
         )
@@ -132,6 +140,22 @@ def _renamed_states(value: Json, step: str, moved: Mapping[str, str]) -> Json:
     if isinstance(times, dict) and isinstance(times.get("since_ms"), dict):
         found["times"] = {**times, "since_ms": {now(name): at for name, at in times["since_ms"].items()}}
     return found
+
+
+def _renamed_keys(value: Json, columns: Mapping[str, str]) -> Json:
+    """What a keyed step told, with other names of its key columns: alone, or with their forms."""
+    codec = value.get("codec") if isinstance(value, dict) else None
+    if not columns or not isinstance(codec, dict) or not isinstance(codec.get("keys"), list):
+        return value
+    names = [each if isinstance(each, str) else each[0] for each in codec["keys"]]
+    now_of = {then: now for now, then in columns.items() if now not in names}
+
+    def now(each: Json) -> Json:
+        return now_of.get(each, each) if isinstance(each, str) else [now_of.get(each[0], each[0]), *each[1:]]
+
+    # Rows that are kept as they came have their key columns, too.
+    told = {part: [now(each) for each in codec[part]] for part in ("keys", "columns") if part in codec}
+    return {**value, "codec": {**codec, **told}}
 
 
 def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_dropped: bool) -> None:
