@@ -70,6 +70,7 @@ class ElementHandle(Handle):
             block, index = self._current()
             if self._prefixes is None:
                 prefixes = block.element_prefixes(self._table)
+                self._ahead.begin(prefixes)
                 stored = self._table.get_stored([prefix + _META for prefix in prefixes])
                 self._changes = [None] * len(prefixes)
                 self._changed_metas = set()

@@ -21,9 +21,29 @@ class KeysAhead:
         self._table = table
         self._is_slow = table.reads_owners
         self._count = _KEYS
-        #: Positions in the block that are used, and those that were read last.
+        #: Whether rows of the last block used what half of its keys have, or more.
+        self._is_wanted = False
+        #: Keys of the block; positions in it that are used, and those that were read last.
+        self._keys = 0
         self._used: set[int] = set()
         self._read = range(0)
+
+    def begin(self, owners: Sequence[bytes]) -> None:
+        """A block begins: read now what is needed anyway, with the entries that say how much a key has.
+
+        Args:
+            owners: as for :meth:`use`.
+
+        Raises:
+            StateError: the store cannot be read.
+        """
+        self._keys = len(owners)
+        if self._is_slow and self._is_wanted:
+            unknown = [at for at, owner in enumerate(owners) if not self._table.is_known(owner)]
+            if unknown:
+                first = unknown[0]
+                count = self._table.read_ahead(owners[first : first + self._count])
+                self._read = range(first, first + count)
 
     def use(self, at: int, owners: Sequence[bytes]) -> None:
         """What the key at a position has is needed now, in this block.
@@ -47,10 +67,11 @@ class KeysAhead:
 
     def end(self) -> None:
         """The block is over: positions mean others."""
-        if self._used:
+        if self._is_slow and self._keys:
+            self._is_wanted = 2 * len(self._used) >= self._keys
             self._adapt()
             self._used = set()
-        self._read = range(0)
+        self._keys, self._read = 0, range(0)
 
     def _adapt(self) -> None:
         if self._read:

@@ -69,6 +69,7 @@ class RetainedHandle(Handle):
 
     def _begin(self, block: Keys) -> None:
         self._prefixes = block.element_prefixes(self._table)
+        self._ahead.begin(self._prefixes)
         self._groups = block.groups.tolist()
         self._changes = [{} for _ in self._prefixes]
         self._table.begin(block.hashes, self._groups)
