@@ -149,6 +149,8 @@ class Applying:
                 timeout_s,
             )
             self._finishing -= 1
+            # What comes later has time again; who else waits says so again.
+            self._is_urgent = self._finishing > 0
             if self._failure is not None:
                 raise self._failure
             if not done:
