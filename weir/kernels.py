@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import numba
 import numba.types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.sigutils import normalize_signature
 
 from weir.clock import SystemClock
 from weir.kernel_cache import KernelCache
@@ -30,6 +31,7 @@ _TOLD_EVERY_S = 1.0
 #: Untyped, for the option ``_nrt``.
 _njit: Any = numba.njit
 _types: Any = numba.types
+_normalized: Any = normalize_signature
 
 
 def _tell(name: str, seconds: float | None) -> None:
@@ -139,6 +141,9 @@ def _entry_point(dispatcher: Any, args: Sequence[Any]) -> Any:
 
 def _from_disk(dispatcher: Any, cache: KernelCache, signature: Any) -> bool:
     """As the dispatcher does it before it compiles."""
+    if tuple(_normalized(signature)[0]) in dispatcher.overloads:
+        # Twice it would be ambiguous which one to call.
+        return True
     dispatcher._compilation_chain_init_hook()
     result = cache.load_overload(signature, dispatcher.targetctx)
     if result is None:
