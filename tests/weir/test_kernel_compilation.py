@@ -1,5 +1,6 @@
 """Compiled kernels are as new as all their sources, shared between checkouts, and compiled when they are called."""
 
+import importlib
 import os
 import shutil
 import subprocess
@@ -10,10 +11,11 @@ import pytest
 
 import weir
 from tests.weir.test_kernel_workers import ROOT
-from weir import kernel_compilation
+from weir import kernel_compilation, kernels_ahead
 from weir.graph import physical_graph
-from weir.kernel_cache import DIGESTS_MAX, directory_of
+from weir.kernel_cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernel_sources import digest_of
+from weir.kernels import kernel_names
 
 PART = (
     "from weir.kernels import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
@@ -145,3 +147,55 @@ def test_a_call_takes_the_signatures_that_were_declared():
     assert double.signatures == []
     assert (double(1.5), double(2)) == (3.0, 4)
     assert len(double.signatures) == 2
+
+
+HALF_KEPT = """
+from weir.kernels import kernel
+
+
+@kernel("int64(int64)", "float64(float64)")
+def double(value):
+    return value * 2
+"""
+
+
+def test_a_kernel_of_which_the_disk_has_one_signature_is_called_with_both(tmp_path, monkeypatch):
+    """Another process is about to write the other one, or was killed before."""
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    (tmp_path / "half_kept.py").write_text(HALF_KEPT)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    saved = []
+
+    def save_the_first(self, sig, data):
+        saved.append(sig)
+        if len(saved) == 1:
+            save(self, sig, data)
+
+    save = KernelCache.save_overload
+    monkeypatch.setattr(KernelCache, "save_overload", save_the_first)
+    for _ in range(2):
+        monkeypatch.delitem(sys.modules, "half_kept", raising=False)
+        double = importlib.import_module("half_kept").double
+        assert [double(1), double(1.5), double(2), double(2.5)] == [2, 3.0, 4, 5.0]
+    # The first one was taken from the disk.
+    assert len(saved) == 3
+
+
+def test_usual_kernels_that_the_disk_lacks_are_compiled_by_another_process(tmp_path, monkeypatch):
+    for name in kernels_ahead.USUAL:
+        importlib.import_module(name.rpartition(".")[0])
+    assert set(kernels_ahead.USUAL) <= set(kernel_names())
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
+    brief = "weir.key_kernels.groups_of_hashes"
+    monkeypatch.setattr(kernels_ahead, "USUAL", (brief,))
+    monkeypatch.setattr(kernels_ahead, "_KERNELS_MIN", 1)
+    monkeypatch.setattr(kernels_ahead, "_processes", [])
+    monkeypatch.setattr(kernels_ahead, "is_loaded_or_kept", lambda name: True)
+    assert kernels_ahead.compile_usual_beside() == 0
+    monkeypatch.setattr(kernels_ahead, "is_loaded_or_kept", lambda name: False)
+    assert kernels_ahead.compile_usual_beside() == 1
+    # One is at it.
+    assert kernels_ahead.compile_usual_beside() == 0
+    assert kernels_ahead._processes[0].wait() == 0
+    assert list((tmp_path / "kept").glob("weir.key_kernels-*/*groups_of_hashes*.nbi"))

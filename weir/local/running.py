@@ -15,6 +15,7 @@ from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
 from weir.errors import GraphError, InputError
 from weir.graph import LogicalGraph, physical_graph
+from weir.kernels_ahead import compile_usual_beside
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
@@ -22,6 +23,7 @@ from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
+from weir.operators.registry import preload_operators
 from weir.operators.step_errors import StepError
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
@@ -152,6 +154,8 @@ def _deployment(
         dead_letters=dead_letters,
         readers={},
     )
+    preload_operators(parts.graph)
+    compile_usual_beside()
     routing = initial_routing(parts.graph)
     return Deployment(parts, routing, store, 1, clock.now_us(), no_state, keeps_positions=False)
 
