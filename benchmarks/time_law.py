@@ -8,6 +8,7 @@ from benchmarks.command_line import Report
 from benchmarks.law import (
     chain_steps,
     join_steps,
+    kept_steps,
     keyed_steps,
     session_steps,
     table_join_steps,
@@ -28,6 +29,7 @@ LAW = (
     *window_steps.STEPS,
     *session_steps.STEPS,
     *trigger_steps.STEPS,
+    *kept_steps.STEPS,
     *join_steps.SURE,
     *table_join_steps.SURE,
     *keyed_steps.SURE,

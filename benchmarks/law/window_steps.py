@@ -184,7 +184,7 @@ def _top(streams: list[list[Seen]]) -> list[Result]:
     by_window: dict[Any, list[Result]] = defaultdict(list)
     for result in Windows(tumbling).run(streams[0]):
         by_window[result[1:3]].append(result)
-    return [max(results, key=lambda r: (r[4], r[3], -r[0])) for results in by_window.values()]
+    return [max(results, key=lambda r: (r[4], -r[0])) for results in by_window.values()]
 
 
 #: Aggregates that go by the order of rows.

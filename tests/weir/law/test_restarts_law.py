@@ -2,10 +2,11 @@
 
 import pytest
 
-from benchmarks.law import session_steps, trigger_steps, window_steps
+from benchmarks.law import kept_steps, session_steps, trigger_steps, window_steps
 from benchmarks.law.steps import case_of, difference
 
-STEPS = {step.name: step for step in (*window_steps.STEPS, *session_steps.STEPS, *trigger_steps.STEPS)}
+ALL = (*window_steps.STEPS, *session_steps.STEPS, *trigger_steps.STEPS, *kept_steps.STEPS)
+STEPS = {step.name: step for step in ALL}
 #: One split, and several; more than a third of the rows are late, and there is a restart or a savepoint in between.
 ONE, SEVERAL = 66, 149
 #: Whose windows may be over as of one split, and not as of another.

@@ -9,14 +9,13 @@ block of rows (``weir.operators.keyed.held_rows``) as they came, without the wat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 import pyarrow as pa
 
 from weir.operators.keyed.held_rows import block_of, read_block
 from weir.row_watermarks import without_column
 from weir.state.tables.opened import OperatorTables
+from weir.state.tables.pane_table import PaneTable
 from weir.state.tables.time_first import time_bytes, time_of
 from weir.state.tables.values import ValueTable
 from weir.state.tables.window_entries import NEVER_MS
@@ -35,13 +34,13 @@ class WaitingRows:
         #: The lowest of all.
         self.first_ms = NEVER_MS
 
-    def look(self, ownership: int, groups: Iterable[int]) -> None:
-        """Find out what has come, if key groups have; ``groups`` are those that are owned now."""
-        if ownership == self._ownership:
+    def look(self, windows: PaneTable) -> None:
+        """Find out what has come, if key groups have; ``windows`` is the table of the same step."""
+        if windows.ownership == self._ownership:
             return
-        self._ownership = ownership
+        self._ownership = windows.ownership
         self._firsts_ms.clear()
-        for group in groups:
+        for group in windows.owned_groups:
             self._find_first(group, self._table.key_prefix(group))
         self.first_ms = min(self._firsts_ms.values(), default=NEVER_MS)
 

@@ -298,7 +298,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         some = batch.take(pa.array(rows))
         hashes = row_hashes(some, weir_keys.key_bytes(some, self._spec.key_columns))
         groups = weir_keys.key_groups(hashes, len(self.table.places_ms))
-        self._look_for_waiting(self._waiting)
+        self._waiting.look(self.table)
         self._waiting.put(some, late_ms[rows], groups)
         return batch.filter(pa.array(~waits))
 
@@ -310,9 +310,6 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         last_ms -= (last_ms - panes.offset_ms) % panes.grid_ms
         minds: np.ndarray = (ends_ms + self._lateness_ms <= late_ms) & (late_ms < last_ms + self._lateness_ms)
         return minds
-
-    def _look_for_waiting(self, waiting: WaitingRows) -> None:
-        waiting.look(self.table.ownership, self.table.owned_groups)
 
     def _released(self, waiting: WaitingRows) -> Iterator[pa.RecordBatch | SideRows]:
         """Rows that have waited for a watermark are processed, each by itself."""
@@ -333,7 +330,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """Fire the windows that are complete, unless they go by the clock; rows that wait come in between."""
         waiting = self._waiting
         if waiting is not None:
-            self._look_for_waiting(waiting)
+            waiting.look(self.table)
             if waiting.first_ms <= time_ms:
                 return self._passed_waiting(waiting, time_ms)
         return self._passed(time_ms)
@@ -367,7 +364,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """The input has ended, so all windows are complete, and no row waits any more."""
         waiting = self._waiting
         if waiting is not None:
-            self._look_for_waiting(waiting)
+            waiting.look(self.table)
             while waiting.first_ms != NEVER_MS:
                 yield from self._passed(waiting.first_ms)
                 yield from self._released(waiting)

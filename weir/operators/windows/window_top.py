@@ -16,7 +16,7 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
-from weir.records import UNNAMED_COLUMN, int64_column, user_columns, with_times
+from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END, WindowTopPartSpec, WindowTopSpec
 from weir.states import ValueState
@@ -92,20 +92,23 @@ class WindowTop(KeyedProcess):
             rows = np.flatnonzero((ends == end_ms) & (starts == start_ms))
             values.append(chunk_of_rows(kept.take(pa.array(rows))))
         self.rows.put(distinct, values)
+        due_ms = np.array([window[WINDOW_END] for window in bounds], np.int64)
+        # Sessions leave when the watermark is above their end, which is their event time.
+        due_ms += int64_column(batch, EVENT_TIME_COLUMN)[keys.first_rows] == due_ms
         # Authors' timers are between the years 1 and 9999, rows need not be.
-        context.timers.register_ends(np.array([window[WINDOW_END] for window in bounds], np.int64), distinct)
+        context.timers.register_ends(due_ms, distinct)
 
     def on_timers(self, batch: pa.RecordBatch, context: KeyContext) -> Iterator[pa.RecordBatch]:
         """Tell the rows of windows that are complete."""
         keys = context.keys(batch)
-        for data in self.rows.get(keys).to_list():
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN) - 1
+        for data, time_ms in zip(self.rows.get(keys).to_list(), times_ms.tolist(), strict=True):
             if data is not None:
                 found = rows_of_chunk(data)
                 by = [(self._by, "descending")]
                 ordered = found.take(pc.sort_indices(found, sort_keys=by))
-                yield with_times(
-                    ordered.cast(self._schema), int64_column(ordered, WINDOW_END) - 1, self._clock.now_us()
-                )
+                ends_ms = np.full(ordered.num_rows, time_ms, dtype=np.int64)
+                yield with_times(ordered.cast(self._schema), ends_ms, self._clock.now_us())
         self.rows.put(keys, [None] * batch.num_rows)
 
 
