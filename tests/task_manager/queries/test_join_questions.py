@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -9,6 +10,7 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.state_copies import copy_part
 from tests.task_manager.queries.test_window_questions import Stored, table_of
+from weir import row_watermarks
 from weir.graph import physical_graph
 from weir.operators.base import OperatorContext
 from weir.operators.queries import joined_rows
@@ -248,6 +250,16 @@ def test_versions_that_end():
     told = {"left": [row("a", 2, 9)], "right": [row("b", 1, 1), {"time": 5, "value": None}]}
     assert job.one(job.live(), "x") == told
     assert table_of(job.page(job.live())).to_pylist() == [{"key": "x", "value": told}]
+
+
+def test_versions_that_came_late():
+    job = Job(as_of)
+    batch = with_times(
+        pa.record_batch({"k": ["x"], "b": [1], "b_text": ["text 1"]}), pa.array([4]), pa.array([0])
+    )
+    list(job.operator.process_input(1, row_watermarks.with_column(batch, np.array([9]))))
+    told = {"left": [], "right": [row("b", 1, 4)]}
+    assert job.one(job.live(), "x") == job.one(job.stored(), "x") == told
 
 
 def test_bounds(monkeypatch):

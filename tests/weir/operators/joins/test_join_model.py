@@ -230,6 +230,19 @@ def test_of_versions_only_the_latest_stays():
     assert b"v18" not in entry
 
 
+def test_states_of_before_there_were_late_versions_are_read():
+    job = TwoSubtasks(method="join_as_of", how="left")
+    job.take(1, [(1, "v5", 5)])
+    job.take(0, [(1, 1, 0, 0, 7)])
+    job.restart()
+    for operator, written in zip(job.operators, job.restored.values(), strict=True):
+        operator.close()
+        assert written["codec"]["values"] == 2
+        written["codec"]["values"] = 1
+    job.open()
+    assert job.finish() == [(1, 1, 0, 0, "v5", 7)]
+
+
 def test_late_rows_are_dropped_and_counted():
     job = TwoSubtasks(how="left", within=("-10ms", "0ms"))
     job.take(0, [(1, 1, 0, 0, 20)])
