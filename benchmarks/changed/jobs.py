@@ -31,6 +31,10 @@ COMMON: Settings = {
     "source_from": None,
     "beside": (),
     "own_stage": False,
+    # A condition right before the step, in its stage.
+    "within_stage": "",
+    # A step before the others that reads the same source.
+    "ahead": False,
 }
 #: By kind of step.
 DEFAULTS: Mapping[str, Settings] = {
@@ -62,7 +66,9 @@ def build(kind: str, settings: Settings) -> weir.Dataflow:
         calls = {name: call(*each) for name, each in settings["aggregates"].items()}
         made = on.aggregate(step, **more, **calls)
     elif kind == "join":
-        other = _keyed(_source(flow, "others", {**settings, "source_from": None}, "_others"), settings)
+        other = _keyed(
+            _source(flow, "others", {**settings, "source_from": None}, "_others"), settings, "_others"
+        )
         left, right = (other, keyed) if settings["swapped"] else (keyed, other)
         made = left.join(step, right, within=settings["within"], how=settings["how"], **more)
     elif kind == "top":
@@ -93,6 +99,8 @@ def _schema(settings: Settings) -> dict[str, Any]:
 def _source(flow: weir.Dataflow, name: str, settings: Settings, suffix: str = "") -> Any:
     file = weir.JsonLines("/absent", schema=_schema(settings), event_time="at")
     rows: Any = flow.source(name, file, renamed_from=settings["source_from"])
+    if settings["ahead"] and not suffix:
+        rows.key_by("word").filter("ahead", CONDITIONS["bad"][0]).sink("ahead_out", weir.Collect())
     if settings["where"]:
         rows = rows.filter(f"where{suffix}", CONDITIONS[settings["where"]][0])
     if settings["names"]:
@@ -100,9 +108,12 @@ def _source(flow: weir.Dataflow, name: str, settings: Settings, suffix: str = ""
     return rows
 
 
-def _keyed(rows: Any, settings: Settings) -> Any:
+def _keyed(rows: Any, settings: Settings, suffix: str = "") -> Any:
     names = settings["names"]
     more = {"renamed_from": settings["keys_from"]} if settings["keys_from"] else {}
-    return rows.key_by(
+    keyed = rows.key_by(
         *(names.get(name, name) for name in settings["key"]), own_stage=settings["own_stage"], **more
     )
+    if settings["within_stage"]:
+        keyed = keyed.filter(f"within_stage{suffix}", CONDITIONS[settings["within_stage"]][0])
+    return keyed

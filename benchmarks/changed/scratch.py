@@ -38,7 +38,11 @@ class Run:
     def taken(self, source: str = SOURCES[0]) -> tuple[list[Row], list[Row]]:
         """Rows that pass the conditions before the step, before and after the change."""
         found = (
-            [row for row in rows[source] if CONDITIONS[settings["where"]][1](row)]
+            [
+                row
+                for row in rows[source]
+                if all(CONDITIONS[settings[name]][1](row) for name in ("where", "within_stage"))
+            ]
             for rows, settings in ((self.before, self.old), (self.after, self.new))
         )
         before, after = found

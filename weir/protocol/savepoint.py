@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
 from weir.protocol.input_times import is_times_key, step_of, times_key
-from weir.protocol.manifest import Json, Manifest
+from weir.protocol.manifest import Json, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable, initial_table
 
 
@@ -57,9 +57,40 @@ def fit_savepoint(
             routing[index] = _table(index, stage.parallelism, manifest)
     return replace(
         manifest,
+        parts=_with_times(manifest, stages),
         fingerprint=fingerprint,
         stages={index: tuple(range(stage.parallelism)) for index, stage in stages.items()},
         routing=routing,
+    )
+
+
+def _with_times(manifest: Manifest, stages: Mapping[int, StageNow]) -> tuple[SubtaskPart, ...]:
+    """The parts, with the times of stages that begin with another step than before under its name, too."""
+    told = {name for part in manifest.parts for name in part.operators if is_times_key(name)}
+    first_then = {name: names[0] for names in manifest.operator_names.values() for name in names}
+    copies: dict[str, list[str]] = {}
+    for stage in stages.values():
+        now = times_key(stage.steps[0])
+        then = (times_key(first_then[step]) for step in stage.steps if step in first_then)
+        known = next((name for name in then if name in told), None)
+        if now not in told and known is not None:
+            copies.setdefault(known, []).append(now)
+    if not copies:
+        return manifest.parts
+    return tuple(
+        replace(
+            part,
+            operators={
+                **part.operators,
+                **{
+                    now: part.operators[then]
+                    for then, names in copies.items()
+                    if then in part.operators
+                    for now in names
+                },
+            },
+        )
+        for part in manifest.parts
     )
 
 
