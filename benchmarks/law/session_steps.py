@@ -21,8 +21,8 @@ class Shown:
 
     #: Columns, without the kind of change.
     result: Result
-    #: The session may become one with others that have results when the watermark is above this.
-    until_ms: int
+    #: The pane, as long as the gap, that was the last one of the session.
+    pane: int
 
 
 @dataclass
@@ -106,16 +106,17 @@ class Sessions:
                 yield from self._tell(key, session)
         over_ms = self._mark - self.lateness_ms
         for key, session in self._all():
-            if session.end_ms >= over_ms and len(session.shown) > 1:
-                joined = any(s.until_ms < over_ms and self._goes_on(session, s) for s in session.shown)
-                if joined:
-                    yield from self._tell(key, session)
+            is_open = session.end_ms >= over_ms and len(session.shown) > 1
+            if is_open and any(self._moves_on(session, shown, over_ms) for shown in session.shown):
+                yield from self._tell(key, session)
         for key, sessions in list(self._open.items()):
             self._open[key] = [session for session in sessions if session.end_ms >= over_ms]
 
     @staticmethod
-    def _goes_on(session: Session, shown: Shown) -> bool:
-        return any(row.at + GAP_MS > shown.until_ms for row in session.rows)
+    def _moves_on(session: Session, shown: Shown, over_ms: int) -> bool:
+        """Whether the rows of a pane are about to be put together with those of the next one."""
+        end_ms = max(row.at for row in session.rows if row.at // GAP_MS == shown.pane) + GAP_MS
+        return end_ms < over_ms and any(row.at + GAP_MS > end_ms for row in session.rows)
 
     def _all(self) -> list[tuple[Any, Session]]:
         return [(key, session) for key, sessions in list(self._open.items()) for session in sessions]
@@ -141,9 +142,7 @@ class Sessions:
             yield (*shown, "update_before", shown[-3])
         yield (*result, "update_after" if before else "insert", session.end_ms)
         # One is told of the last pane, which is as long as the gap.
-        pane = session.last_ms // GAP_MS
-        last_ms = max(row.at for row in session.rows if row.at // GAP_MS == pane)
-        session.shown = [Shown(result, last_ms + GAP_MS)]
+        session.shown = [Shown(result, session.last_ms // GAP_MS)]
 
 
 def _in_order(rows: list[Seen]) -> list[Seen]:
