@@ -142,6 +142,7 @@ def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:
             name: number for name, number in manifest.state_ids.items() if name.partition("/")[0] == step
         },
         layouts={name: layout for name, layout in manifest.layouts.items() if name == step},
+        origins={name: inputs for name, inputs in manifest.origins.items() if name == step},
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.input_origins import check_origins
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
@@ -29,6 +30,7 @@ def fitted_to(
         CheckpointError: they do not fit; the message says what, and the mend.
     """
     manifest = with_names_of(graph, manifest)
+    check_origins(graph, manifest)
     layouts = {
         step: fitted.layout
         for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()

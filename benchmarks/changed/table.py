@@ -210,6 +210,7 @@ def _joins() -> list[Change]:
         Change("left join, branch before it", left, {**left, "ahead": True}),
         Change("left join, branch before it dropped", {**left, "ahead": True}, left),
         Change("left join, condition before it", left, {**left, "where": "bad"}),
+        Change("sides change places", {}, {"swapped": True}, "changed places"),
         Change("inner to left", {}, left, "_recent"),
         Change("left to inner", left, {}, "how"),
         Change("longer", {}, {"within": ("-30ms", "30ms")}, "bounds"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control_plane.job.running_job import RunningJob
+from weir.input_origins import origins_of
 from weir.protocol.checkpoint_model import Commit
 from weir.protocol.event_counts import covered
 from weir.protocol.manifest import Manifest
@@ -26,6 +27,7 @@ def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:
         operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
         state_ids=job.state_ids,
         layouts=layouts_of(graph.logical),
+        origins=origins_of(graph.logical),
         is_savepoint=bool(action.path),
         events=covered(
             job.events_before,

@@ -12,6 +12,7 @@ from typing import Literal
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
 from weir.graph import physical_graph
+from weir.input_origins import origins_of
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing
 from weir.local.raising import told
@@ -229,6 +230,7 @@ class Generations:
             operator_names={stage.index: tuple(n.name for n in stage.nodes) for stage in graph.stages},
             state_ids=self._parts.state_ids,
             layouts=layouts_of(graph.logical),
+            origins=origins_of(graph.logical),
             events=covered(
                 self._events_before,
                 parts,

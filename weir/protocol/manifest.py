@@ -24,6 +24,10 @@ _READ_VERSIONS = (1, 2)
 Json = Any
 
 
+#: Of each input of a step: names of the sources whose rows come there.
+Origins = tuple[tuple[str, ...], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class FileRef:
     """A file in the checkpoint store; it never changes once it is there."""
@@ -109,6 +113,8 @@ class Manifest:
     state_ids: Mapping[str, int] = field(default_factory=dict)
     #: By step: the aggregates that its state has, in their order there. Older versions wrote none.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    #: By step with several inputs. Older versions wrote none.
+    origins: Mapping[str, Origins] = field(default_factory=dict)
     is_savepoint: bool = False
     #: What this checkpoint covers, and what the one covered from which its deployment began.
     events: EventCounts = NO_EVENTS
@@ -251,6 +257,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
         "state_ids": dict(manifest.state_ids),
         "layouts": layouts_to_json(manifest.layouts),
+        **({"origins": dict(manifest.origins)} if manifest.origins else {}),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
         "events_before": _counts_to_json(manifest.events_before),
@@ -289,6 +296,10 @@ def manifest_from_json(value: Json) -> Manifest:
             operator_names={int(stage): tuple(names) for stage, names in value["operator_names"].items()},
             state_ids=dict(value["state_ids"]),
             layouts=layouts_from_json(value.get("layouts")),
+            origins={
+                step: tuple(tuple(names) for names in inputs)
+                for step, inputs in value.get("origins", {}).items()
+            },
             is_savepoint=value["is_savepoint"],
             events=_counts_from_json(value.get("events")),
             events_before=_counts_from_json(value.get("events_before")),

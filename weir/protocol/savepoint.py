@@ -149,6 +149,10 @@ def renamed(
         manifest,
         parts=parts,
         state_ids=state_ids,
+        origins={
+            step(name): tuple(tuple(sorted(map(step, names))) for names in inputs)
+            for name, inputs in manifest.origins.items()
+        },
         layouts={step(name): layout for name, layout in manifest.layouts.items()},
         operator_names={index: tuple(map(step, names)) for index, names in manifest.operator_names.items()},
     )
