@@ -152,11 +152,17 @@ class JobRuntime:
             running.subtask.begin(job_start_us)
 
     def trigger_checkpoint(
-        self, checkpoint_id: int, sources: Sequence[SubtaskId], *, holds: bool = False
+        self,
+        checkpoint_id: int,
+        sources: Sequence[SubtaskId],
+        others: Sequence[SubtaskId] = (),
+        *,
+        holds: bool = False,
     ) -> list[SubtaskId]:
         """Let sources here send a barrier; returns those that have ended, whose last parts count.
 
-        ``holds``: they read nothing after it; see ``SourceSubtask.checkpoint``.
+        ``others`` make a barrier of their own if all before them have ended.
+        ``holds``: sources read nothing after it; see ``SourceSubtask.checkpoint``.
         """
         running: dict[SubtaskId, SourceSubtask] = {}
         for subtask in sources:
@@ -170,6 +176,10 @@ class JobRuntime:
             begin = partial(source.checkpoint, checkpoint_id, holds=holds)
             if source.mailbox.post(begin, wakes=not source.waits_for_turn) is None:
                 ended.append(subtask)
+        for subtask in others:
+            found = self._running.get(subtask)
+            if found is not None and isinstance(found.subtask, TaskSubtask):
+                found.subtask.mailbox.post(partial(found.subtask.want_checkpoint, checkpoint_id))
         return ended
 
     def end_checkpoint(

@@ -43,22 +43,24 @@ class CheckpointCalls:
         by_task_manager: Mapping[str, Sequence[SubtaskId]],
         declined: Callable[[SubtaskId, str], None],
     ) -> None:
-        """Let sources send a barrier; ``declined`` is called with a source that could not be told, and the cause."""
+        """Let sources send a barrier; ``declined`` is called with a subtask that could not be told, and the cause."""
+        others = frozenset(action.others)
 
-        async def tell(name: str, sources: Sequence[SubtaskId]) -> None:
+        async def tell(name: str, subtasks: Sequence[SubtaskId]) -> None:
             request = control_pb2.TriggerCheckpointRequest(
                 handshake=handshake_to_proto(identity),
                 checkpoint_id=action.checkpoint_id,
-                subtasks=[subtask_to_proto(source) for source in sources],
+                subtasks=[subtask_to_proto(subtask) for subtask in subtasks if subtask not in others],
                 holds=action.holds,
+                others=[subtask_to_proto(subtask) for subtask in subtasks if subtask in others],
             )
             try:
                 # Sources that have ended need no answer: their last parts are on their way.
                 await self._task_managers.client(name).trigger_checkpoint(request)
             except WeirError as error:
-                declined(sources[0], f"the sources could not be told: {error}")
+                declined(subtasks[0], f"task manager {name} could not be told: {error}")
 
-        await asyncio.gather(*(tell(name, sources) for name, sources in by_task_manager.items()))
+        await asyncio.gather(*(tell(name, subtasks) for name, subtasks in by_task_manager.items()))
 
     async def tell_end(
         self, action: model.NotifyEnd, ended: Mapping[str, Sequence[SubtaskId]]

@@ -295,7 +295,8 @@ class Checkpointer:
                     self._tell_job(job_machine.FailRequested(cause, kind))
 
     async def _trigger(self, action: model.Trigger) -> None:
-        by_task_manager = self._task_managers.by_task_manager(action.sources, self._job.machine.placement)
+        told = (*action.sources, *action.others)
+        by_task_manager = self._task_managers.by_task_manager(told, self._job.machine.placement)
         identity = self._job.identity
         # Another control plane that takes over must use other numbers.
         is_saved = await self._record.saved() or self._record.has_begun
@@ -303,7 +304,7 @@ class Checkpointer:
             # It was given up meanwhile, and everybody has been told.
             return
         if not is_saved:
-            first = min(action.sources)
+            first = told[0]
             self.handle(model.PartDeclined(identity.generation, action.checkpoint_id, first, NOT_ON_RECORD))
             return
 

@@ -12,10 +12,10 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from task_manager.exchange.deliveries import Delivery, RowsWanted, take_rows
+from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted, take_rows
 from weir import threads
 from weir.clock import Clock, SystemClock
-from weir.records import Barrier, Watermark
+from weir.records import Barrier, EndOfStream, Watermark
 from weir.types import ChannelId
 
 #: More elements than an inbox ever has.
@@ -67,6 +67,8 @@ class Inbox:
         #: Written by the consumer: it looks at a link that is lent to it, see :meth:`await_round`.
         self.borrows = False
         self._lender: Lender | None = None
+        #: Channels whose end has come, whether it was taken or not.
+        self.ended: set[ChannelId] = set()
         #: When each barrier that lies here came, monotonic seconds, oldest first.
         self.barriers_s: deque[float] = deque()
         #: Part of the consumer's time that goes into rows (0 to 1); written by the consumer, read with each release.
@@ -121,6 +123,10 @@ class Inbox:
         elif isinstance(delivery.element, Barrier):
             barriers.add(delivery.channel)
             self.barriers_s.append(self._clock.monotonic_s())
+        elif isinstance(delivery.element, EndOfStream):
+            self.ended.add(delivery.channel)
+        elif isinstance(delivery.element, ChannelOpened):
+            self.ended.discard(delivery.channel)
 
     def _is_wave_here(self) -> bool:
         watermarks, barriers = self._heard

@@ -202,6 +202,7 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         ended = self._slot.current(handshake_from_proto(request.handshake)).trigger_checkpoint(
             request.checkpoint_id,
             [subtask_from_proto(subtask) for subtask in request.subtasks],
+            [subtask_from_proto(subtask) for subtask in request.others],
             holds=request.holds,
         )
         return control_pb2.TriggerCheckpointReply(ended=[subtask_to_proto(subtask) for subtask in ended])

@@ -87,6 +87,8 @@ class TaskSubtask(Subtask):
         self._rows_raise = False
         #: The watermark stands still: an operator holds rows back.
         self._is_held = False
+        #: A checkpoint whose barrier may not come, because those before this one have ended; 0: none.
+        self._wanted_id = 0
 
     def own_groups(
         self,
@@ -143,6 +145,31 @@ class TaskSubtask(Subtask):
             if isinstance(channel, ChannelId)
         ]
 
+    def want_checkpoint(self, checkpoint_id: int) -> None:
+        """A checkpoint has begun, and a source has ended; runs in the subtask's thread.
+
+        Where the ends of all inputs lie behind rows, no barrier comes: it begins here, and the rows belong to it.
+        """
+        self._wanted_id = checkpoint_id
+
+    def _begin_wanted(self) -> None:
+        barriers, aligner, inbox = self._barriers, self._barriers.aligner, self.mailbox.inbox
+        checkpoint_id = self._wanted_id
+        if checkpoint_id <= max(aligner.checkpoint_id, aligner.ended_id):
+            # Its barrier came, or it is over.
+            self._wanted_id = 0
+            return
+        if not aligner.all_among(inbox.ended) or not barriers.pull(inbox):
+            return
+        self._wanted_id = 0
+        aligner.begin(checkpoint_id)
+        part = self._snapshot(checkpoint_id)
+        barriers.overtake(part)
+        if part is not None:
+            step = barriers.overtake_waiting(self._checkpoints)
+            # Their ends may have been noted by an earlier one.
+            self._after_barrier(aligner.look() if step is Step.GO_ON else step, Barrier(checkpoint_id))
+
     def end_checkpoint(self, checkpoint_id: int) -> None:
         """A checkpoint is over, maybe without success: nothing waits for it; runs in the subtask's thread."""
         self._barriers.give_up(checkpoint_id)
@@ -186,6 +213,8 @@ class TaskSubtask(Subtask):
         """What was put aside comes first, in order; else what arrives."""
         due_s = self._housekeeping()
         barriers = self._barriers
+        if self._wanted_id:
+            self._begin_wanted()
         # A small batch pays for each call.
         if (barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s) and self._is_barrier_late():
             self._overtake()

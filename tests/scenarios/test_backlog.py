@@ -20,6 +20,12 @@ def complete(cluster):
     return [item for item in reversed(cluster.http("GET", "/checkpoints")[1]) if item["state"] == "COMPLETE"]
 
 
+def delivered(output):
+    """The ids in the files of the sink."""
+    parts = sorted(output.glob("part-*.jsonl"))
+    return [json.loads(line)["id"] for part in parts for line in part.read_text().splitlines()]
+
+
 def test_checkpoints_are_made_whatever_a_row_takes(make_cluster, events, tmp_path):
     """Four jobs at the same time: they sleep."""
     clusters = []
@@ -58,10 +64,25 @@ def test_a_kill_does_not_throw_away_what_a_slow_step_has_done(make_cluster, even
     assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
     cluster.wait_ended()
     assert time.monotonic() - began_s < 30
-    ids = [
-        json.loads(line)["id"]
-        for part in sorted((tmp_path / "out").glob("part-*.jsonl"))
-        for line in part.read_text().splitlines()
-    ]
+    ids = delivered(tmp_path / "out")
     assert len(ids) >= 60
     assert sorted(ids) == list(range(len(ids)))
+
+
+def test_checkpoints_go_on_when_the_source_has_ended(make_cluster, write_events, tmp_path):
+    """Rows that wait for a slow step are in them: they are neither lost with a process nor all taken again."""
+    events = 700
+    settings = {"controlPlane.restart_attempts": 3, "controlPlane.lease_timeout_ms": 5000}
+    cluster = make_cluster(settings, task_managers=1)
+    path = write_events(tmp_path / "events.jsonl", events)
+    cluster.start_control_plane(
+        "flow_backlog", {"input": path, "output": tmp_path / "out", "s_per_row": 0.02}
+    )
+    cluster.start_task_manager("first")
+    cluster.wait_for(lambda status: status["totals"]["events_in"] == events, "the end of the source", 40)
+    at_end = len(complete(cluster))
+    cluster.wait_for(lambda _: len(complete(cluster)) >= at_end + 2, "checkpoints after it", 10)
+    cluster.processes["first"].popen.kill()
+    cluster.start_task_manager("second")
+    cluster.wait_ended()
+    assert sorted(delivered(tmp_path / "out")) == list(range(events))

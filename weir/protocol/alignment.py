@@ -7,7 +7,7 @@ are still missing are *recorded*: they are processed as ever and belong to the c
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from enum import Enum
 
 
@@ -62,7 +62,7 @@ class BarrierAligner:
             self._reset()
             self.checkpoint_id = checkpoint_id
         self._arrived.add(name)
-        step = self._look()
+        step = self.look()
         return Step.BEGIN if begins and step is Step.GO_ON else step
 
     def begin(self, checkpoint_id: int) -> None:
@@ -75,7 +75,15 @@ class BarrierAligner:
         """An input has ended: no barrier comes from it, and none is needed."""
         self._open.discard(name)
         self._arrived.discard(name)
-        return self._look()
+        return self.look()
+
+    def is_open(self, name: Hashable) -> bool:
+        """Whether the end of this input has not been noted."""
+        return name in self._open
+
+    def all_among(self, ended: Collection[Hashable]) -> bool:
+        """Whether every open input is one of these."""
+        return self._open.issubset(ended)
 
     def overtake(self) -> None:
         """The time-out is over and the snapshot is being taken: record what comes before the missing barriers."""
@@ -87,7 +95,8 @@ class BarrierAligner:
         if self.checkpoint_id <= self._ended_id:
             self._reset()
 
-    def _look(self) -> Step:
+    def look(self) -> Step:
+        """What follows from the inputs that are open."""
         if self.checkpoint_id == 0 or not self._open <= self._arrived:
             return Step.GO_ON
         step = Step.RECORDED if self.is_recording else Step.SNAPSHOT

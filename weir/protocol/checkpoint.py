@@ -67,8 +67,8 @@ class CheckpointMachine(CheckpointSteps):
             return CheckpointRefusal("the job has ended")
         if self._is_over or (self._is_running and not self._parties.live_sources()):
             return CheckpointRefusal(
-                "every source has reached its end: what is on its way is worked off without a checkpoint, then the "
-                "last one is made and the job ends; a failure until then starts again from the latest checkpoint"
+                "every source has reached its end: what is on its way is worked off, then the last checkpoint is made "
+                "and the job ends"
             )
         stop = self._stop_under_way
         if stop is not None and stop.redeploys_job:

@@ -212,7 +212,9 @@ class CheckpointLife:
 
     def _may_trigger(self) -> bool:
         is_ending = self._final_wanted or self._is_over or self._stop is not None
-        return not (is_ending or self._holders) and bool(self._parties.live_sources())
+        parties = self._parties
+        has_work = parties.live_sources() or parties.after_ended_sources()
+        return not (is_ending or self._holders) and bool(has_work)
 
     def _committing(self, checkpoint_id: int) -> Flight:
         flight = self._flight

@@ -300,6 +300,8 @@ class Trigger:
     sources: tuple[SubtaskId, ...]
     #: They read nothing after the barrier until the checkpoint is given up, another one begins or the job stops.
     holds: bool = False
+    #: Subtasks that make the barrier themselves where all before them have ended; none unless a source has ended.
+    others: tuple[SubtaskId, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -77,6 +77,11 @@ class CheckpointParties:
         """Sources that have not ended."""
         return {s for s in self._sources if s in self.placement and s not in self.last_parts}
 
+    def after_ended_sources(self) -> set[SubtaskId]:
+        """Subtasks that barriers may not reach: those that are no sources and have not ended, once a source has."""
+        has_ended = any(source in self.last_parts for source in self._sources)
+        return self.awaited() - self._sources if has_ended else set()
+
     def task_managers(self) -> set[str]:
         """Those that have, or had, a subtask; lost ones, too."""
         return set(self.placement.values())

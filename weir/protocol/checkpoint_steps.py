@@ -71,14 +71,17 @@ class CheckpointSteps(CheckpointLife):
     def _begin_if_due(self) -> list[CheckpointAction]:
         if self._flight is not None or not self._may_trigger():
             return []
-        if self._records.queue:
+        parties = self._parties
+        sources, others = parties.live_sources(), parties.after_ended_sources()
+        # Without a source what was asked for waits for the last parts.
+        if self._records.queue and sources:
             record = self._records.queue.popleft()
         elif self._settings.interval_ms and self._now_ms >= self._due_ms:
             record = self._records.new("", self._now_ms)
         else:
             return []
         self._begin(record)
-        return [Trigger(record.checkpoint_id, tuple(sorted(self._parties.live_sources())), record.holds)]
+        return [Trigger(record.checkpoint_id, tuple(sorted(sources)), record.holds, tuple(sorted(others)))]
 
     def _begin(self, record: CheckpointRecord, *, is_at_end: bool = False) -> None:
         record.state = CheckpointState.IN_PROGRESS

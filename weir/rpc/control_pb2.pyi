@@ -661,16 +661,18 @@ class PullStateReply(_message.Message):
     def __init__(self, groups_left: _Optional[int] = ...) -> None: ...
 
 class TriggerCheckpointRequest(_message.Message):
-    __slots__ = ("handshake", "checkpoint_id", "subtasks", "holds")
+    __slots__ = ("handshake", "checkpoint_id", "subtasks", "holds", "others")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBTASKS_FIELD_NUMBER: _ClassVar[int]
     HOLDS_FIELD_NUMBER: _ClassVar[int]
+    OTHERS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     checkpoint_id: int
     subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     holds: bool
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., holds: _Optional[bool] = ...) -> None: ...
+    others: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., checkpoint_id: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., holds: _Optional[bool] = ..., others: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ...) -> None: ...
 
 class TriggerCheckpointReply(_message.Message):
     __slots__ = ("ended",)

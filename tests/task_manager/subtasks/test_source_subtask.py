@@ -232,7 +232,7 @@ def test_a_source_that_was_idle_and_is_held_back_is_idle_again_after_it(source):
     source._reader.event_time_ms = 5_000
     wait_until(lambda: progress.is_held_back)
     assert not progress.is_idle, "it has rows"
-    wait_until(lambda: isinstance(told[-1], Watermark))
+    wait_until(lambda: bool(told) and isinstance(told[-1], Watermark))
     source.align({"g": 4_000})
     wait_until(lambda: progress.is_idle and isinstance(told[-1], Idle))
 

@@ -183,3 +183,49 @@ def test_a_barrier_that_is_missing_takes_the_rows_before_it_along_once():
     setup.run()
     assert setup.operator.calls.count("snapshot 7") == 1
     assert setup.parts.delivered[0] == (7, [list(range(16, 20)), [50], [51]])
+
+
+def _end(setup, *before):
+    """The rest of both inputs comes; the left one has these before its end."""
+    for element in (*before, EndOfStream()):
+        setup.inbox.put(Delivery(LEFT, element, setup.inbox.release))
+    setup.inbox.put(Delivery(RIGHT, rows(50), setup.inbox.release))
+    setup.inbox.put(Delivery(RIGHT, EndOfStream(), setup.inbox.release))
+
+
+def test_rows_before_the_ends_of_all_inputs_belong_to_each_checkpoint_that_is_wanted():
+    setup = Setup((LEFT, rows(*range(100))))
+
+    def first():
+        _end(setup)
+        setup.subtask.want_checkpoint(7)
+
+    later = [lambda: setup.subtask.want_checkpoint(8), lambda: setup.subtask.want_checkpoint(9)]
+    setup.operator.after_rows = [first, *later]
+    setup.run()
+    sent = [item for item in setup.sent if isinstance(item, list | Barrier)]
+    assert sent[:5] == [[*range(16)], Barrier(7), [*range(16, 80)], Barrier(8), [*range(80, 100)]]
+    assert sent[5:7] == [Barrier(9), [50]]
+    left = [[[*range(16, 100)], [50]], [[*range(80, 100)], [50]], [[50]]]
+    assert setup.parts.delivered[:3] == list(zip((7, 8, 9), left, strict=True))
+
+
+def test_a_checkpoint_that_is_wanted_waits_for_the_barrier_of_an_input_that_goes_on():
+    setup = Setup((LEFT, rows(1)), (LEFT, EndOfStream()), (RIGHT, rows(2)), (RIGHT, Barrier(7)))
+    setup.operator.after_rows = [lambda: setup.subtask.want_checkpoint(7)]
+    setup.run()
+    assert setup.operator.calls[:3] == [[1], [2], "snapshot 7"]
+    assert setup.parts.delivered == [(7, [])]
+
+
+def test_rows_behind_the_barrier_of_a_checkpoint_that_is_wanted_do_not_belong_to_it():
+    setup = Setup((LEFT, rows(*range(20))))
+
+    def late():
+        _end(setup, Barrier(7), rows(21))
+        setup.subtask.want_checkpoint(7)
+
+    setup.operator.after_rows = [late]
+    setup.run()
+    assert setup.parts.delivered[0] == (7, [[*range(16, 20)], [50]])
+    assert setup.operator.calls.count("snapshot 7") == 1

@@ -132,7 +132,7 @@ def test_the_last_part_of_a_subtask_counts_for_all_later_checkpoints(bench):
     bench = Bench(run=False)
     bench.tell(JobRuns(1, two, frozenset([SOURCE, SubtaskId(0, 1)])))
     bench.deliver(0, SOURCE, new_bytes=5)
-    assert bench.tell(Tick(), at=1000) == [Trigger(7, (SubtaskId(0, 1),))]
+    assert bench.tell(Tick(), at=1000) == [Trigger(7, (SubtaskId(0, 1),), others=(COUNT,))]
     [commit] = bench.deliver(7, SubtaskId(0, 1), COUNT)
     assert [part.subtask for part in commit.parts] == [SOURCE, SubtaskId(0, 1), COUNT]
     assert bench.machine.records[0].new_bytes == 25
@@ -159,11 +159,18 @@ def test_a_last_part_does_not_count_for_a_checkpoint_whose_barrier_was_passed_be
     assert in_flight.machine.in_flight is None, "the only source has ended"
 
 
-def test_no_checkpoint_begins_when_all_sources_have_ended(bench):
+def test_those_that_still_work_make_checkpoints_when_all_sources_have_ended(bench):
     bench.deliver(0, SOURCE)
-    assert bench.tell(Tick(), at=1000) == []
+    assert bench.tell(Tick(), at=1000) == [Trigger(7, (), others=(COUNT,))]
+    [commit] = bench.deliver(7, COUNT)
+    assert [part.finished for part in commit.parts] == [True, False]
+    bench.tell(Committed(7))
+    assert isinstance(bench.request(), CheckpointRefusal), (
+        "asked for, it is the last one, which comes by itself"
+    )
+    bench.deliver(0, COUNT)
+    assert bench.tell(Tick(), at=9000) == []
     assert bench.machine.next_due_ms is None
-    assert isinstance(bench.request(), CheckpointRefusal)
 
 
 # --- failures --------------------------------------------------------------------------------------------------
