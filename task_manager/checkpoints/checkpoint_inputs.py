@@ -107,9 +107,9 @@ class CheckpointInputs:
                 item.release()
                 continue
             elif isinstance(item.element, EndOfStream) and step is Step.GO_ON:
-                # Of one that an earlier checkpoint has noted rows may still wait behind it, of another input.
-                if self.aligner.is_open(item.channel):
-                    step = self.aligner.end(item.channel)
+                # Behind the end of one that an earlier checkpoint has noted, rows of others may wait.
+                is_news = self.aligner.is_open(item.channel)
+                step = self.aligner.end(item.channel) if is_news else step
             left.append(item)
         self._ready = left
         return step
