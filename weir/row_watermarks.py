@@ -12,7 +12,9 @@ Batches have the column where the job needs it (:class:`RowWatermarks`). See doc
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import IntEnum, IntFlag
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +32,8 @@ from weir.side_outputs import SideRows
 #: Added to the watermark of a late row's split where that is not the watermark of all. Times are below 2^61.
 _BEHIND = 1 << 62
 _HIGHEST_TIME = 1 << 61
+#: Of rows that leave because of one watermark.
+_ORDERED_BYTES = 64 << 20
 _FIELD = pa.field(WATERMARK_COLUMN, pa.int64(), nullable=False)
 
 
@@ -213,16 +217,73 @@ def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     return with_column(made, np.where(same, column[found], np.minimum(own_ms[-1], after)))
 
 
-def fired(made: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
-    """What left because a watermark came, with the column: as of the row before, and not late.
+def fired(made: pa.RecordBatch, until_ms: int) -> pa.RecordBatch:
+    """What left because a watermark came, with the column: each row as of its own time, and not late.
+
+    So it makes no difference over how many watermarks time has come there.
+
+    Args:
+        made: the rows.
+        until_ms: the watermark is not above this when they leave.
+    """
+    if not made.num_rows or column_of(made) is not None:
+        return made
+    return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), until_ms))
+
+
+def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.RecordBatch | SideRows:
+    """What timers made, with the column: each row as of the moment before its own time.
 
     Args:
         made: the rows.
         before_ms: the watermark as of the row before.
+        late: these timers were registered at or before that: so rows of such times are late.
     """
+    if isinstance(made, SideRows):
+        rows = rung(made.rows, before_ms, late=late)
+        assert isinstance(rows, pa.RecordBatch)
+        return SideRows(made.output, rows)
     if not made.num_rows or column_of(made) is not None:
         return made
-    return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), before_ms))
+    times_ms = int64_column(made, EVENT_TIME_COLUMN)
+    earlier_ms = np.full(len(times_ms), before_ms) if late else times_ms
+    return with_column(made, np.where(times_ms > before_ms, times_ms - 1, earlier_ms))
+
+
+def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
+    """As :func:`fired`, of all that an operator yields when a watermark comes, in the order of time.
+
+    So many bytes at a time are brought into order that no more need be in memory (``_ORDERED_BYTES``).
+    """
+    waiting, size_bytes = list[pa.RecordBatch](), 0
+    for made in outputs:
+        if not isinstance(made, pa.RecordBatch):
+            yield fired_out(made, until_ms) if isinstance(made, SideRows) else made
+        elif column_of(made) is not None:
+            # It knows its order itself.
+            yield from _ordered(waiting)
+            waiting, size_bytes = [], 0
+            yield made
+        elif made.num_rows:
+            waiting.append(fired(made, until_ms))
+            size_bytes += made.nbytes
+            if size_bytes >= _ORDERED_BYTES:
+                yield from _ordered(waiting)
+                waiting, size_bytes = [], 0
+    yield from _ordered(waiting)
+
+
+def _ordered(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    columns = [column for batch in batches if (column := column_of(batch)) is not None]
+    if not columns:
+        return []
+    column = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    if not (column[1:] < column[:-1]).any():
+        return batches
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    ordered = whole.take(pa.array(np.argsort(column, kind="stable")))
+    size = max(batch.num_rows for batch in batches)
+    return [ordered.slice(first, size) for first in range(0, ordered.num_rows, size)]
 
 
 def carried_out(given: pa.RecordBatch, made: pa.RecordBatch | SideRows) -> pa.RecordBatch | SideRows:
@@ -232,10 +293,10 @@ def carried_out(given: pa.RecordBatch, made: pa.RecordBatch | SideRows) -> pa.Re
     return carried(given, made)
 
 
-def fired_out(made: pa.RecordBatch | SideRows, before_ms: int) -> pa.RecordBatch | SideRows:
+def fired_out(made: pa.RecordBatch | SideRows, until_ms: int) -> pa.RecordBatch | SideRows:
     """As :func:`fired`, of what an operator yields."""
     return (
-        SideRows(made.output, fired(made.rows, before_ms))
+        SideRows(made.output, fired(made.rows, until_ms))
         if isinstance(made, SideRows)
-        else fired(made, before_ms)
+        else fired(made, until_ms)
     )

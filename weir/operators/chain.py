@@ -30,7 +30,7 @@ from weir.operators.base import (
 )
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
 from weir.operators.step_errors import as_kept, name_step, naming_step
-from weir.records import WATERMARK_MIN_MS
+from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.row_watermarks import RowWatermarks, TimeCuts
 from weir.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
@@ -216,10 +216,21 @@ class OperatorChain(Generic[OutputT]):
     def _tell_one(self, index: int, time_ms: int) -> None:
         """Tell one operator of the watermark, if it has risen."""
         if time_ms > self._told_ms[index]:
-            before_ms = max(self._told_ms[index], self._reached_ms[index])
             self._told_ms[index] = time_ms
             self._isolate_timers()
-            self._send_on(index, None, self._operators[index][0].on_watermark, time_ms, before_ms=before_ms)
+            self._send_in_order(index, self._operators[index][0].on_watermark, time_ms, time_ms)
+
+    def _send_in_order(self, index: int, call: Callable[..., Any], time_ms: int, *given: object) -> None:
+        """As :meth:`_send_on`, of what leaves because a watermark comes: each row as of its own time."""
+        if self._has_all and index not in self._assigners:
+
+            def in_order() -> Any:
+                made = call(*given)
+                return row_watermarks.fired_in_order(made, time_ms - 1) if made else made
+
+            self._send_on(index, None, in_order)
+        else:
+            self._send_on(index, None, call, *given)
 
     def _process(self, batch: pa.RecordBatch, start: int, input_index: int) -> None:
         operator, context = self._operators[start]
@@ -377,15 +388,11 @@ class OperatorChain(Generic[OutputT]):
         batch: pa.RecordBatch | None,
         call: Callable[..., Iterable[pa.RecordBatch]],
         *given: object,
-        before_ms: int | None = None,
     ) -> None:
         """What an operator yields goes through those after it; only what it raises itself gets its name.
 
-        ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that. ``before_ms``: what the
-        operator was told of before this call, if it is another watermark.
+        ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that.
         """
-        if before_ms is None:
-            before_ms = max(self._told_ms[index], self._reached_ms[index])
         outputs: Iterator[Any] | None = None
         while True:
             # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
@@ -407,20 +414,21 @@ class OperatorChain(Generic[OutputT]):
                 return
             self._check_cancelled()
             if self._has_row_watermarks:
-                out = self._in_time(index, batch, out, before_ms)
+                out = self._in_time(index, batch, out)
             if isinstance(out, SideRows):
                 self._emit_side(self._operators[index][1], out)
             elif out.num_rows:
                 self.process(out, index + 1)
 
     def _in_time(
-        self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows, before_ms: int
+        self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows
     ) -> pa.RecordBatch | SideRows:
         """What an operator yielded, with what the watermark is as of its rows, where the job needs that."""
         if index in self._assigners:
             return out
         if batch is not None:
             return row_watermarks.carried_out(batch, out)
+        before_ms = max(self._told_ms[index], self._reached_ms[index])
         return row_watermarks.fired_out(out, before_ms) if self._has_all else out
 
     def _emit_side(self, context: OperatorContext, out: SideRows) -> None:
@@ -506,7 +514,7 @@ class OperatorChain(Generic[OutputT]):
         """The input has ended: let operators emit what they hold, and flush."""
         self._isolate_timers()
         for index, (operator, _) in enumerate(self._operators):
-            self._send_on(index, None, operator.finish)
+            self._send_in_order(index, operator.finish, WATERMARK_MAX_MS)
         self.flush()
 
     @staticmethod

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
@@ -88,7 +89,7 @@ class DeduplicateOperator(InTimeOperator):
 
     @property
     def time_cuts(self) -> TimeCuts:
-        """See the base class: whether a late row finds what expired before it must not depend on batches."""
+        """See the base class: a late row does not find what others find."""
         return TimeCuts.NONE if self._state.ttl is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
     def due_ms(self) -> int:
@@ -118,7 +119,8 @@ class DeduplicateOperator(InTimeOperator):
             if self._spec.within_ms is None:
                 rows = keys.first_rows[seen_ms.is_null().to_numpy()]
             else:
-                rows = self._within(keys, times_ms, seen_ms, self._spec.within_ms)
+                late_ms = row_watermarks.late_ms(batch, times_ms)
+                rows = self._within(keys, times_ms, late_ms, seen_ms, self._spec.within_ms)
             if len(rows):
                 chosen = weir_keys.select_keys(column, rows)
                 handle.put(Keys(keys.hashes[rows], chosen, self._max_parallelism), times_ms[rows], last=True)
@@ -129,9 +131,19 @@ class DeduplicateOperator(InTimeOperator):
         elif len(rows):
             yield batch.take(pa.array(rows))
 
-    def _within(self, keys: Keys, times_ms: np.ndarray, seen_ms: pl.Series, within_ms: int) -> np.ndarray:
+    def _within(
+        self,
+        keys: Keys,
+        times_ms: np.ndarray,
+        late_ms: np.ndarray | None,
+        seen_ms: pl.Series,
+        within_ms: int,
+    ) -> np.ndarray:
         present = seen_ms.is_not_null().to_numpy().astype(np.uint8)
         last_ms = seen_ms.fill_null(0).to_numpy().astype(np.int64)
+        if late_ms is not None:
+            # A late row, which comes alone, does not find what its split has passed, wherever others are.
+            present &= late_ms[keys.first_rows] < last_ms + within_ms
         rows = np.empty(len(keys), dtype=np.int64)
         count = kernels.first_within(keys.inverse, times_ms, within_ms, last_ms, present, rows)
         return rows[:count]

@@ -94,10 +94,9 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         for batch in self._held.take():
             yield from self._let_go(row_watermarks.standing_still(batch, watermark_ms))
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
-        before_ms = max(self._watermark_ms, self._reached_ms)
         if told_ms != WATERMARK_MIN_MS:
             for made in super().on_watermark(told_ms):
-                yield row_watermarks.fired_out(made, before_ms) if self._minds_rows else made
+                yield row_watermarks.fired_out(made, told_ms - 1) if self._minds_rows else made
 
     def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""

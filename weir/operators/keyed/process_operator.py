@@ -186,10 +186,12 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             self._reached_ms = times.as_of_ms(first - 1)
             # Of rows that are taken together nobody knows which one registered a timer.
             self._context.reached_ms = times.as_of_ms(start) if self._form == "batches" else self._reached_ms
-            for due_ms in times.turns_ms(first):
+            # What was registered late is due as of the row before.
+            for row in (first - 1, min(first, len(times) - 1)):
+                due_ms = times.as_of_ms(row)
                 if self.due_ms() <= due_ms:
-                    for made in self.on_watermark(due_ms):
-                        yield row_watermarks.fired_out(made, times.as_of_ms(first - 1))
+                    for made in self._turn(due_ms, late=row < first):
+                        yield row_watermarks.fired_out(made, due_ms - 1)
             if first == len(times):
                 return
 
@@ -221,22 +223,36 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of timers that are due, then of the watermark."""
+        return self._turn(time_ms)
+
+    def _turn(self, time_ms: int, *, late: bool = False) -> Iterator[pa.RecordBatch]:
+        """As :meth:`on_watermark`; ``late``: only timers are due that were registered late."""
         if time_ms < self._watermark_ms:
             return
         self._watermark_ms = time_ms
         self._times.announce(time_ms)
-        if self._firer is not None:
-            yield from self._firer.on_watermark(time_ms, self.set_aside)
-        if self._context is not None and time_ms < WATERMARK_MAX_MS:
-            self._context.reached_ms = max(self._context.reached_ms, time_ms)
+        context = self._context
+        if self._firer is not None and context is not None:
+            yield from self._rung(self._firer.on_watermark(time_ms, self.set_aside), late=late)
+        if context is not None and time_ms < WATERMARK_MAX_MS:
+            context.reached_ms = max(context.reached_ms, time_ms)
         # Values expire after that: timers that were due before find them.
         self._times.advance(time_ms)
         yield from self._checked("on_watermark", self._user.on_watermark(time_ms))
 
+    def _rung(
+        self, outputs: Iterator[pa.RecordBatch | SideRows], *, late: bool = False
+    ) -> Iterator[pa.RecordBatch | SideRows]:
+        if not self._minds_rows:
+            return outputs
+        assert self._context is not None
+        before_ms = self._context.reached_ms
+        return (row_watermarks.rung(made, before_ms, late=late) for made in outputs)
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of all timers by event time, then of the end."""
-        if self._firer is not None:
-            yield from self._firer.finish(self.set_aside)
+        if self._firer is not None and self._context is not None:
+            yield from self._rung(self._firer.finish(self.set_aside))
         yield from self._checked("finish", self._user.finish())
 
     def _checked(self, method: str, made: object) -> Iterator[pa.RecordBatch]:

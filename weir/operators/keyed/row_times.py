@@ -54,13 +54,6 @@ class RowTimes:
         """The watermark as of a row."""
         return self._as_of[row]
 
-    def turns_ms(self, row: int) -> tuple[int, ...]:
-        """The watermarks at which timers may have become due between two rows: as of the one before, and of this one.
-
-        What was registered late is due as of the row before.
-        """
-        return tuple(self._as_of[row - 1 : row + 1])
-
     # --- one after the other ---
 
     def move(self, index: int) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.windows.closing_sessions import LARGE_SLOTS
@@ -21,6 +22,7 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_aggregates import SessionAggregateOperator, Sessions
 from weir.operators.windows.told import ToldCells
 from weir.operators.windows.told_windows import ToldWindows
+from weir.row_watermarks import TimeCuts
 from weir.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
@@ -82,7 +84,8 @@ class EarlySessionOperator(SessionAggregateOperator):
         before_ms = np.maximum(told_ms, self._watermark_ms)
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
             yield from super()._passed(moment_ms)
-            yield from self._tell_early(groups)
+            for made in self._tell_early(groups):
+                yield row_watermarks.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
         yield from super()._passed(time_ms)
 
     def _tell_early(self, groups: np.ndarray | None = None) -> Iterator[pa.RecordBatch]:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
+from weir import row_watermarks
 from weir.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
@@ -378,7 +379,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         before_ms = np.maximum(self.table.places_ms, self._watermark_ms)
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
             yield from super()._passed(moment_ms)
-            yield from self._tell_early(groups)
+            for made in self._tell_early(groups):
+                yield row_watermarks.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
         yield from super()._passed(time_ms)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
