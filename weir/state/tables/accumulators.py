@@ -78,7 +78,7 @@ def decode_values(values: Sequence[bytes], cell_count: int) -> tuple[np.ndarray,
     Raises:
         StateMismatchError: a value has another length or format version.
     """
-    _, rows = pack_values([padded(value, cell_count) for value in values], value_bytes(cell_count))
+    _, rows = pack_padded(values, cell_count)
     return decode_rows(rows, cell_count)
 
 
@@ -118,9 +118,24 @@ def pack_padded(values: Sequence[bytes | None], cell_count: int) -> tuple[np.nda
     Raises:
         StateMismatchError: a value has another length.
     """
-    return pack_values(
-        [None if value is None else padded(value, cell_count) for value in values], value_bytes(cell_count)
-    )
+    size = value_bytes(cell_count)
+    found = [value for value in values if value is not None]
+    lengths = np.fromiter(map(len, found), np.int64, len(found))
+    if (lengths == size).all():
+        return pack_values(values, size)
+    rows = np.zeros((len(found), size), dtype=np.uint8)
+    split = 1 + presence_bytes(cell_count)
+    for length in np.unique(lengths).tolist():
+        at = np.flatnonzero(lengths == length)
+        if len(padded(found[at[0]], cell_count)) != size:
+            # Refuses them.
+            return pack_values(values, size)
+        own = np.frombuffer(b"".join(found[row] for row in at.tolist()), np.uint8).reshape(len(at), length)
+        own_split = 1 + presence_bytes((length - 1) * 8 // 65)
+        rows[at, :own_split] = own[:, :own_split]
+        rows[at, split : split + length - own_split] = own[:, own_split:]
+    present = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return present, rows
 
 
 def pack_mixed(

@@ -16,6 +16,8 @@ from weir.state.packed import PackedKeys
 from weir.state.tables import accumulators
 from weir.state.tables.slot_table import SlotTable, packed_state_keys, positions_in_key_order
 
+#: Reads after which values of one number of cells are asked for again, at most.
+_MIXED_SPAN_MAX = 64
 _UNCHECKED, _ALL_CACHED, _MAY_BE_STORED = 0, 1, 2
 
 
@@ -46,8 +48,9 @@ class StoredCells:
         self._cell_count = cell_count
         self._value_bytes = accumulators.value_bytes(cell_count)
         self._other_cell_count = other_cell_count
-        #: Some stored values have the other number of cells.
-        self._is_mixed = False
+        #: Some stored values have another number of cells: so many reads do not ask for one number, and so many will
+        #: not after the next one that finds another.
+        self._mixed_reads, self._mixed_span = 0, 1
         self._group_status = np.zeros(max_parallelism, dtype=np.uint8)
 
     def has_none_of(self, new_slots: np.ndarray) -> bool:
@@ -105,19 +108,23 @@ class StoredCells:
 
     def _rows(self, keys: PackedKeys) -> tuple[np.ndarray, np.ndarray]:
         """See ``StateBackend.get_packed``."""
-        if not self._is_mixed:
+        if self._mixed_reads:
+            self._mixed_reads -= 1
+        else:
             try:
-                return self._backend.get_packed(keys, self._value_bytes)
+                packed = self._backend.get_packed(keys, self._value_bytes)
+                self._mixed_span = 1
+                return packed
             except StateError:
                 if self._cell_count == 1 and not self._other_cell_count:
                     raise
+            self._mixed_reads, self._mixed_span = self._mixed_span, min(2 * self._mixed_span, _MIXED_SPAN_MAX)
         # What fails for another reason fails again here.
         values = self._backend.get_many(keys.to_list())
         if self._other_cell_count:
             found = accumulators.pack_mixed(values, self._cell_count, self._other_cell_count)
         else:
             found = accumulators.pack_padded(values, self._cell_count)
-        self._is_mixed = True
         return found
 
     def check_groups(self, groups: np.ndarray) -> None:
