@@ -12,6 +12,7 @@ from benchmarks.changed.table import CHANGES, Change
 from benchmarks.changed.trying import Trials
 from benchmarks.command_line import Report
 from benchmarks.results import Bar, BenchmarkResult
+from weir.errors import GraphError
 
 BARS = (Bar("wrong", "at most", 0),)
 #: Cases that have their savepoints in one directory.
@@ -85,6 +86,10 @@ def run(report: Report, cases: int, first_seed: int) -> BenchmarkResult:
                 report(f"{seed}: {kind}: {change.name}", (seed - first_seed) / cases)
                 try:
                     outcome = trials.outcome(kind, change.before, change.after, drops=change.drops, seed=seed)
+                except GraphError:
+                    # These changes make no job together.
+                    refused += 1
+                    continue
                 except Exception as error:
                     wrong[f"{seed}: {kind}: {change.name}"] = f"{type(error).__name__}: {error}"
                     continue
