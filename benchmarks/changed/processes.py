@@ -65,10 +65,10 @@ def _taken(handle: Any, state: Any, row: Row) -> str:
     if isinstance(state, weir.SessionState):
         handle.put(1, row["at"], row["at"])
         return str(len(list(handle.find(0, row["at"]))))
-    before = handle.value
-    if dataclasses.is_dataclass(before):
-        handle.value = dataclasses.replace(before, n=before.n + 1)  # type: ignore[call-overload]
-        return str(dataclasses.astuple(handle.value))  # type: ignore[arg-type]
+    before: Any = handle.value
+    if hasattr(before, "n"):
+        handle.value = dataclasses.replace(before, n=before.n + 1)
+        return str(dataclasses.astuple(handle.value))
     handle.value = before + 1
     return str(handle.value)
 

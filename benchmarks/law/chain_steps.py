@@ -203,7 +203,12 @@ class RuledTimers(Ruled):
 
     def on_timer(self, key: Any, time_ms: int, context: Any) -> Iterator[dict[str, Any]]:
         """Tell it, and begin anew."""
-        yield {"k": key[0], "n": -self.n.value, "lately": len(self.lately), "factor": context.rules.get("factor", 1)}
+        yield {
+            "k": key[0],
+            "n": -self.n.value,
+            "lately": len(self.lately),
+            "factor": context.rules.get("factor", 1),
+        }
         self.n.clear()
         self.ends.clear()
 
