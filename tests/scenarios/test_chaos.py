@@ -9,8 +9,8 @@ pytestmark = pytest.mark.scenario
 
 @pytest.mark.parametrize("seed", [1])
 def test_nothing_is_lost_or_doubled_under_random_faults(tmp_path, environment, forks, seed):
-    settings = ChaosSettings(duration_s=30, every_s=3.5, seed=seed, rate=1000)
+    settings = ChaosSettings(duration_s=20, every_s=3.5, seed=seed, rate=1000)
     result = run_chaos(tmp_path / "run", settings, print, environment, forks.popen)
-    assert result.faults >= 6
+    assert result.faults >= 4
     assert result.generations > 1
     assert result.digest

@@ -23,7 +23,7 @@ KEYS = sorted({f"server-{number % SERVERS}" for number in range(EVENTS)})
 PATIENCE_S = 120
 SETTINGS = {
     "taskManager.operator_quota": 20,
-    "controlPlane.checkpoint_interval_ms": 300,
+    "controlPlane.checkpoint_interval_ms": 1_000,
     "controlPlane.checkpoint_pause_ms": 100,
     "controlPlane.lease_timeout_ms": 5000,
     "controlPlane.restart_attempts": 20,
