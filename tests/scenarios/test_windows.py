@@ -10,7 +10,7 @@ from weir.testing import folded
 
 pytestmark = pytest.mark.scenario
 
-EVENTS, RATE, SERVERS = 10_000, 500, 100
+EVENTS, RATE, SERVERS = 20_000, 1_000, 100
 KEYS = ["server", "window_start", "window_end"]
 AGGREGATES = (
     pl.len().alias("n").cast(pl.Int64),
@@ -30,7 +30,7 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
 ):
     events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
     parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_windows", parameters, stage=stage, parallelisms=(3, 2), rows=2_000)
+    run_disturbed("flow_windows", parameters, stage=stage, parallelisms=(3, 2), rows=4_000)
     rows = pl.read_ndjson(events)
     starts = pl.col("id") // SLIDE_MS * SLIDE_MS
     panes = [rows.with_columns(window_start=starts - back) for back in range(0, SIZE_MS, SLIDE_MS)]
@@ -66,7 +66,7 @@ def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_
 ):
     events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
     parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=500)
+    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=1_000)
     rows = pl.read_ndjson(events)
     of_all = rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS, server=pl.lit(0))
     for name in ("all", "rows"):
