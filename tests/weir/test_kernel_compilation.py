@@ -11,7 +11,7 @@ import pytest
 
 import weir
 from tests.weir.test_kernel_workers import ROOT
-from weir import kernel_compilation, kernels_ahead
+from weir import kernel_cache, kernel_compilation, kernels_ahead
 from weir.graph import physical_graph
 from weir.kernel_cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernel_sources import digest_of
@@ -161,7 +161,7 @@ def double(value):
 
 def test_a_kernel_of_which_the_disk_has_one_signature_is_called_with_both(tmp_path, monkeypatch):
     """Another process is about to write the other one, or was killed before."""
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(kernel_cache, "cache_directory", lambda: tmp_path / "kept")
     (tmp_path / "half_kept.py").write_text(HALF_KEPT)
     monkeypatch.syspath_prepend(str(tmp_path))
     saved = []

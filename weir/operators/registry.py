@@ -40,10 +40,13 @@ def create_reader(spec: SourceSpec) -> SourceReader:
 
 
 def preload_operators(graph: PhysicalGraph) -> None:
-    """Load the modules of every step of a job, so that a subtask that is added later starts at once."""
+    """Load the modules of every step of a job, so that a subtask that is added later starts at once.
+
+    Sinks that ``weir.run`` puts its own in place of have none.
+    """
     for stage in graph.stages:
         for node in stage.nodes:
-            if not node.is_source:
+            if not node.is_source and node.spec.runtime:
                 _load(node.spec)
 
 

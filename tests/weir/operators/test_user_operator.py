@@ -94,6 +94,6 @@ def test_what_leaves_it_is_checked():
 def test_the_exported_operator_shows_what_an_operator_is_about():
     public = [name for name in vars(weir.Operator) if not name.startswith("_")]
     assert public == [
-        *("tells_inputs_apart", "open", "process", "process_input"),
+        *("tells_inputs_apart", "knows_rows_by_time", "open", "process", "process_input"),
         *("on_watermark", "on_input_watermark", "flush", "snapshot", "commit", "drain", "finish", "close"),
     ]
