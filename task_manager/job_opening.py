@@ -30,7 +30,6 @@ from weir.config import Config, TaskManagerConfig
 from weir.errors import FailureKind, HandshakeError, JobCodeError
 from weir.graph import physical_graph
 from weir.job_loading import LoadedJob, load_deployed_job
-from weir.kernels_ahead import compile_usual_beside
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
 from weir.protocol.aggregate_layout import layouts_from_json
@@ -87,7 +86,6 @@ def open_job(
         physical_graph(graph), request.stages, request.locations, request.routing_tables
     )
     preload_operators(topology.graph)
-    compile_usual_beside()
     here = [subtask for subtask, place in topology.locations.items() if place == address]
     restore = (
         request.restore.checkpoint_uri,

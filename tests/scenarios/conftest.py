@@ -121,7 +121,7 @@ def run_disturbed(make_cluster, release):
         if end is not None:
             end(cluster)
             return cluster
-        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
+        status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job", 300)
         assert (status["state"], status["cause"]) == ("FINISHED", "")
         assert rows < status["totals"]["events_out"] * KEPT_BACK, "too few rows are kept back"
         return cluster

@@ -11,6 +11,7 @@ from weir.testing import folded
 pytestmark = pytest.mark.scenario
 
 EVENTS, RATE, SERVERS = 20_000, 1_000, 100
+LATE_EVENTS, LATE_RATE = 3_000, 150
 KEYS = ["server", "window_start", "window_end"]
 AGGREGATES = (
     pl.len().alias("n").cast(pl.Int64),
@@ -64,9 +65,10 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
 def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_and_a_loss(
     run_disturbed, tmp_path, stage
 ):
-    events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
-    parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=1_000)
+    # Six of seven rows are late, and each of them is told by itself.
+    events = write_events(tmp_path / "events.jsonl", LATE_EVENTS, SERVERS, 9)
+    parameters = {"input": events, "output": tmp_path / "out", "rate": LATE_RATE}
+    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=150)
     rows = pl.read_ndjson(events)
     of_all = rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS, server=pl.lit(0))
     for name in ("all", "rows"):

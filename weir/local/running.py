@@ -15,7 +15,6 @@ from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
 from weir.errors import GraphError, InputError
 from weir.graph import LogicalGraph, physical_graph
-from weir.kernels_ahead import compile_usual_beside
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
@@ -155,7 +154,6 @@ def _deployment(
         readers={},
     )
     preload_operators(parts.graph)
-    compile_usual_beside()
     routing = initial_routing(parts.graph)
     return Deployment(parts, routing, store, 1, clock.now_us(), no_state, keeps_positions=False)
 
