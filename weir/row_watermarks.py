@@ -253,35 +253,44 @@ def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.R
 def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
     """As :func:`fired`, of all that an operator yields when a watermark comes, in the order of time.
 
-    So many bytes at a time are brought into order that no more need be in memory (``_ORDERED_BYTES``).
+    Within a batch that has the column, a row never comes before one that it came after: it may be of a timer that the
+    other one registered late. So many bytes at a time are brought into order that no more need be in memory
+    (``_ORDERED_BYTES``).
     """
-    waiting, size_bytes = list[pa.RecordBatch](), 0
+    waiting, turns_ms, size_bytes = list[pa.RecordBatch](), list[np.ndarray](), 0
     for made in outputs:
         if not isinstance(made, pa.RecordBatch):
             yield fired_out(made, until_ms) if isinstance(made, SideRows) else made
-        elif column_of(made) is not None:
-            # It knows its order itself.
-            yield from _ordered(waiting)
-            waiting, size_bytes = [], 0
-            yield made
-        elif made.num_rows:
-            waiting.append(fired(made, until_ms))
-            size_bytes += made.nbytes
-            if size_bytes >= _ORDERED_BYTES:
-                yield from _ordered(waiting)
-                waiting, size_bytes = [], 0
-    yield from _ordered(waiting)
+            continue
+        knows_order = column_of(made) is not None
+        column = column_of(made := fired(made, until_ms))
+        if column is None:
+            # It has no rows.
+            continue
+        waiting.append(made)
+        turns_ms.append(np.maximum.accumulate(column) if knows_order else column)
+        size_bytes += made.nbytes
+        if size_bytes >= _ORDERED_BYTES:
+            yield from _ordered(waiting, turns_ms)
+            waiting, turns_ms, size_bytes = [], [], 0
+    yield from _ordered(waiting, turns_ms)
 
 
-def _ordered(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    columns = [column for batch in batches if (column := column_of(batch)) is not None]
-    if not columns:
+def in_order(made: pa.RecordBatch | SideRows) -> pa.RecordBatch | SideRows:
+    """Rows with the column, in its order."""
+    if isinstance(made, SideRows) or (column := column_of(made)) is None:
+        return made
+    return made if not (column[1:] < column[:-1]).any() else _ordered([made], [column])[0]
+
+
+def _ordered(batches: list[pa.RecordBatch], turns_ms: list[np.ndarray]) -> list[pa.RecordBatch]:
+    if not batches:
         return []
-    column = columns[0] if len(columns) == 1 else np.concatenate(columns)
-    if not (column[1:] < column[:-1]).any():
+    turn_ms = turns_ms[0] if len(turns_ms) == 1 else np.concatenate(turns_ms)
+    if not (turn_ms[1:] < turn_ms[:-1]).any():
         return batches
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
-    ordered = whole.take(pa.array(np.argsort(column, kind="stable")))
+    ordered = whole.take(pa.array(np.argsort(turn_ms, kind="stable")))
     size = max(batch.num_rows for batch in batches)
     return [ordered.slice(first, size) for first in range(0, ordered.num_rows, size)]
 

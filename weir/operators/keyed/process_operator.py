@@ -247,7 +247,9 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             return outputs
         assert self._context is not None
         before_ms = self._context.reached_ms
-        return (row_watermarks.rung(made, before_ms, late=late) for made in outputs)
+        rung = (row_watermarks.rung(made, before_ms, late=late) for made in outputs)
+        # What is made of many timers at once comes in any order.
+        return (row_watermarks.in_order(made) for made in rung) if self._form == "batches" else rung
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """What the user's operator makes of all timers by event time, then of the end."""
