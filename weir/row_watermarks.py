@@ -56,7 +56,7 @@ class TimeCuts(IntFlag):
     LATE = 1
     #: Any rows as of which something is due.
     DUE = 2
-    #: Each late row: each has an effect of its own.
+    #: Each late row of which a row of the same key comes before: each has an effect of its own.
     EACH_LATE = 4
 
 
@@ -215,6 +215,15 @@ def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     _, own_ms = as_of(given, column)
     same = before[found] == after
     return with_column(made, np.where(same, column[found], np.minimum(own_ms[-1], after)))
+
+
+def rows_before(keys: np.ndarray) -> np.ndarray:
+    """Of each row the number of the last one before it that has the same key; -1: there is none; int64."""
+    order = np.argsort(keys, kind="stable")
+    before = np.full(len(keys), -1)
+    same = keys[order][1:] == keys[order][:-1]
+    before[order[1:][same]] = order[:-1][same]
+    return before
 
 
 def fired(made: pa.RecordBatch, until_ms: int) -> pa.RecordBatch:

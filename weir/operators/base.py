@@ -243,6 +243,13 @@ class InTimeOperator(Operator):
     def due_ms(self) -> int:
         """The lowest watermark at which something happens that rows may tell; the lowest time: any may be."""
 
+    def late_keys(self, batch: pa.RecordBatch) -> np.ndarray | None:
+        """A hash of the key of each row (uint64, shape (rows,)), for ``TimeCuts.EACH_LATE``.
+
+        None, by default: all rows are of one key.
+        """
+        return None
+
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """Of each row the lowest watermark at which something happens because of it; int64, shape (rows,).
 

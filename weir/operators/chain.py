@@ -184,6 +184,10 @@ class OperatorChain(Generic[OutputT]):
         late, as_of_ms = row_watermarks.as_of(batch, column, self._reached_ms[start])
         rows, made_due_ms = len(late), operator.made_due_ms(batch)
         late_rows = late.nonzero()[0]
+        # The row before each late one from which it is to be apart.
+        befores = late_rows - 1
+        if cuts & TimeCuts.EACH_LATE and len(late_rows) and (keys := operator.late_keys(batch)) is not None:
+            befores = row_watermarks.rows_before(keys)[late_rows]
         minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
         first = 0
         while first < rows:
@@ -202,8 +206,8 @@ class OperatorChain(Generic[OutputT]):
                 # What is due fires before a row that may be put aside, and not with it.
                 stop = first + 1
             elif cuts & TimeCuts.EACH_LATE:
-                late_at = np.searchsorted(late_rows, first, side="right")
-                stop = min(stop, int(late_rows[late_at])) if late_at < len(late_rows) else stop
+                repeated = (late_rows > first) & (befores >= first)
+                stop = min(stop, int(late_rows[repeated.argmax()])) if repeated.any() else stop
             self._process(batch.slice(first, stop - first), start, input_index)
             self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
             first = stop

@@ -92,6 +92,10 @@ class DeduplicateOperator(InTimeOperator):
         """See the base class: a late row does not find what others find."""
         return TimeCuts.NONE if self._state.ttl is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
+    def late_keys(self, batch: pa.RecordBatch) -> np.ndarray:
+        """See the base class."""
+        return row_hashes(batch, weir_keys.key_bytes(batch, self._spec.key_columns))
+
     def due_ms(self) -> int:
         """See the base class: any watermark may let keys expire."""
         return WATERMARK_MIN_MS

@@ -86,10 +86,7 @@ class RowTimes:
         """
         times_ms = self._times_ms[self._first :]
         inverse = keys.inverse
-        order = np.argsort(inverse, kind="stable")
-        before = np.full(len(inverse), -1)
-        same = inverse[order][1:] == inverse[order][:-1]
-        before[order[1:][same]] = order[:-1][same]
+        before = row_watermarks.rows_before(inverse)
         later = before >= 0
         if self._firer is None:
             later &= times_ms != times_ms[before]

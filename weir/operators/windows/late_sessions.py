@@ -79,13 +79,14 @@ class LateSessionOperator(EarlySessionOperator):
                     yield from self._tell_again(entries)
 
     def _apart(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """A late row, which comes first, by itself where it may tell an open session that later ones belong to."""
+        """Late rows, each the first of its key, by themselves where one may tell an open session of later rows."""
         late_ms = row_watermarks.late_ms(batch) if self._is_changelog and batch.num_rows > 1 else None
-        if late_ms is None or late_ms[0] == WATERMARK_MIN_MS:
+        late = None if late_ms is None else late_ms != WATERMARK_MIN_MS
+        if late is None or not late.any() or late.all():
             yield batch
         else:
-            yield batch.slice(0, 1)
-            yield batch.slice(1)
+            yield batch.filter(pa.array(late))
+            yield batch.filter(pa.array(~late))
 
     def _find_ends(self, times_ms: np.ndarray, hashes: np.ndarray, ends_ms: np.ndarray) -> int:
         late = super()._find_ends(times_ms, hashes, ends_ms)

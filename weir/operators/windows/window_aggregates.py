@@ -157,6 +157,10 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     # --- rows come in ---
 
+    def late_keys(self, batch: pa.RecordBatch) -> np.ndarray:
+        """See the base class."""
+        return row_hashes(batch, weir_keys.key_bytes(batch, self._spec.key_columns))
+
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """Take rows into the panes of their keys; nothing but late rows leaves before a watermark.
 
