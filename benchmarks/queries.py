@@ -74,13 +74,11 @@ def run(options: QueryOptions, report: Callable[[str, float], None]) -> Benchmar
             directory = Path(name)
             top = 0.0 if options.rate else _top_throughput(options, source, directory / "top")
             rate = options.rate or top / 2
-            figures = at_a_rate_that_lasts(
-                rate,
-                lambda tried, directory=directory: _measure(  # type: ignore[misc]
-                    options, tried, source, directory / f"{tried:.0f}"
-                ),
-                report,
-            )
+
+            def measured(tried: float, directory: Path = directory) -> dict[str, Any]:
+                return _measure(options, tried, source, directory / f"{tried:.0f}")
+
+            figures = at_a_rate_that_lasts(rate, measured, report)
             if options.scan_keys and figures["judged"]:
                 report("scans", number / options.repeat)
                 scans = scan_figures(

@@ -104,9 +104,9 @@ class Held:
         if isinstance(state, weir.VersionedState | weir.WindowState | weir.SessionState):
             self.value = (self.value or 0) + 1
             return str(self.value)
-        default = state.default
-        if dataclasses.is_dataclass(default):
+        default: Any = state.default
+        if hasattr(default, "n"):
             self.value = (self.value or 0) + 1
-            return str(dataclasses.astuple(dataclasses.replace(default, n=self.value)))  # type: ignore
+            return str(dataclasses.astuple(dataclasses.replace(default, n=self.value)))
         self.value = (default if self.value is None else self.value) + 1
         return str(type(default)(self.value))

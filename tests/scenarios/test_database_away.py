@@ -74,7 +74,7 @@ def test_a_database_that_is_stopped_ends_the_job_if_so_set_and_a_later_start_goe
 ):
     """It does not answer at the first start, nor later in the middle of the job."""
     address = f"127.0.0.1:{cassandra_node.port}"
-    fails = {"taskManager.cassandra.when_away": "fail", "taskManager.cassandra.dml_timeout_ms": 1_000}
+    fails = {"taskManager.cassandra.when_away": "fail", "taskManager.cassandra.dml_timeout_ms": 2_000}
     cluster = make_cluster(settings=settings | fails, task_managers=1)
     begun = 0
 
@@ -97,6 +97,7 @@ def test_a_database_that_is_stopped_ends_the_job_if_so_set_and_a_later_start_goe
         control_plane, _ = start()
         ended(control_plane)
         cassandra_node.pause(signal.SIGCONT)
+        cassandra_node.wait_for_role()
         control_plane, _ = start()
         cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 2, "checkpoints", 150)
         cassandra_node.pause(signal.SIGSTOP)

@@ -11,11 +11,10 @@ import pytest
 
 import weir
 from tests.weir.test_kernel_workers import ROOT
-from weir import kernel_cache, kernel_compilation, kernels_ahead
+from weir import kernel_cache, kernel_compilation
 from weir.graph import physical_graph
 from weir.kernel_cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernel_sources import digest_of
-from weir.kernels import kernel_names
 
 PART = (
     "from weir.kernels import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
@@ -179,23 +178,3 @@ def test_a_kernel_of_which_the_disk_has_one_signature_is_called_with_both(tmp_pa
         assert [double(1), double(1.5), double(2), double(2.5)] == [2, 3.0, 4, 5.0]
     # The first one was taken from the disk.
     assert len(saved) == 3
-
-
-def test_usual_kernels_that_the_disk_lacks_are_compiled_by_another_process(tmp_path, monkeypatch):
-    for name in kernels_ahead.USUAL:
-        importlib.import_module(name.rpartition(".")[0])
-    assert set(kernels_ahead.USUAL) <= set(kernel_names())
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "kept"))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    brief = "weir.key_kernels.groups_of_hashes"
-    monkeypatch.setattr(kernels_ahead, "USUAL", (brief,))
-    monkeypatch.setattr(kernels_ahead, "_KERNELS_MIN", 1)
-    monkeypatch.setattr(kernels_ahead, "_processes", [])
-    monkeypatch.setattr(kernels_ahead, "is_loaded_or_kept", lambda name: True)
-    assert kernels_ahead.compile_usual_beside() == 0
-    monkeypatch.setattr(kernels_ahead, "is_loaded_or_kept", lambda name: False)
-    assert kernels_ahead.compile_usual_beside() == 1
-    # One is at it.
-    assert kernels_ahead.compile_usual_beside() == 0
-    assert kernels_ahead._processes[0].wait() == 0
-    assert list((tmp_path / "kept").glob("weir.key_kernels-*/*groups_of_hashes*.nbi"))

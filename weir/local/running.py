@@ -22,7 +22,6 @@ from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.base import NEVER_US
-from weir.operators.registry import preload_operators
 from weir.operators.step_errors import StepError
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
@@ -153,7 +152,6 @@ def _deployment(
         dead_letters=dead_letters,
         readers={},
     )
-    preload_operators(parts.graph)
     routing = initial_routing(parts.graph)
     return Deployment(parts, routing, store, 1, clock.now_us(), no_state, keeps_positions=False)
 

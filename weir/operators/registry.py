@@ -40,13 +40,10 @@ def create_reader(spec: SourceSpec) -> SourceReader:
 
 
 def preload_operators(graph: PhysicalGraph) -> None:
-    """Load the modules of every step of a job, so that a subtask that is added later starts at once.
-
-    Sinks that ``weir.run`` puts its own in place of have none.
-    """
+    """Load the modules of every step of a job, so that a subtask that is added later starts at once."""
     for stage in graph.stages:
         for node in stage.nodes:
-            if not node.is_source and node.spec.runtime:
+            if not node.is_source:
                 _load(node.spec)
 
 

@@ -146,7 +146,7 @@ class DeduplicateOperator(InTimeOperator):
         present = seen_ms.is_not_null().to_numpy().astype(np.uint8)
         last_ms = seen_ms.fill_null(0).to_numpy().astype(np.int64)
         if late_ms is not None:
-            # A late row, which comes alone, does not find what its split has passed, wherever others are.
+            # A late row, which is the first of its key, does not find what its split has passed, wherever others are.
             present &= late_ms[keys.first_rows] < last_ms + within_ms
         rows = np.empty(len(keys), dtype=np.int64)
         count = kernels.first_within(keys.inverse, times_ms, within_ms, last_ms, present, rows)
