@@ -17,12 +17,13 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.files import uri_below
 from weir.checkpoints.layout import SINKS
-from weir.checkpoints.rows import load_rows, rows_of_subtask
+from weir.checkpoints.rows import load_rows
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.protocol.manifest import Json, Manifest, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.records import InputRows
+from weir.restored_rows import rows_of_subtask
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
 from weir.state.images.image_publisher import ImagePublisher

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.keyed_process import KeyedHooks, takes
-from weir.specs.broadcast import HoldUntil
 
 if TYPE_CHECKING:
     from weir.operators.keyed.broadcast_context import BroadcastContext
 
 BroadcastForm = Literal["records", "batches"]
+#: When rows are not held back any more: when there is a rule, or a function of the rules says so.
+HoldUntil = Literal["first"] | Callable[[Mapping[str, Any]], bool]
 _FORMS = (
     "write `def on_broadcast(self, row, rules)`, and `def process(self, row, rules)` for each row or "
     "`def process_batch(self, batch, rules)` for batches; each may take `context` as well"

@@ -7,15 +7,11 @@ rows: the row before it, then the row after it. The table is the multiset of row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-
-if TYPE_CHECKING:
-    from weir.specs.base import OperatorSpec
 
 #: The column; a user column like any other, which sinks write.
 CHANGE_COLUMN = "_change"
@@ -50,16 +46,6 @@ def changelog_schema(step: str, fields: Sequence[pa.Field]) -> pa.Schema:
         if name == CHANGE_COLUMN or names.count(name) > 1:
             raise GraphError(f"step {step!r}: output column {name!r} exists already; choose another name")
     return pa.schema([*fields, CHANGE_FIELD])
-
-
-def check_takes_changes(step: str, spec: OperatorSpec, inputs: Sequence[pa.Schema]) -> None:
-    """Refuse a changelog as the input of a step that would take each change for a row of its own.
-
-    Raises:
-        GraphError: names the step and what to do.
-    """
-    if not spec.takes_changes:
-        refuse_changes(step, spec.kind, inputs)
 
 
 def refuse_changes(step: str, kind: str, inputs: Sequence[pa.Schema]) -> None:

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.graph import Edge
 from weir.keys import hash_keys, key_bytes, partition_hashes, partition_picked
 from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
@@ -86,11 +85,11 @@ class PartLimits:
     bytes_max: int
 
 
-def sent_columns(batch: pa.RecordBatch, edge: Edge) -> pa.RecordBatch:
-    """Of a batch the columns that its consumers read, and the system columns; shares memory with it."""
-    if not edge.is_narrowed or edge.columns is None:
+def narrowed(batch: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:
+    """Of a batch these columns and the system columns; None: all. Shares memory with it; called for each edge."""
+    if columns is None:
         return batch
-    return batch.select([*edge.columns, *(name for name in batch.schema.names if name in SYSTEM_COLUMNS)])
+    return batch.select([*columns, *(name for name in batch.schema.names if name in SYSTEM_COLUMNS)])
 
 
 def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa.RecordBatch, np.ndarray]:

@@ -132,6 +132,11 @@ class Edge:
     #: The side output of a step of the producer stage (``step/output``); empty: what leaves the last step.
     output: str = ""
 
+    @property
+    def sent_columns(self) -> tuple[str, ...] | None:
+        """The user columns that a batch of the producer is cut to; None: it is sent as it is."""
+        return self.columns if self.is_narrowed else None
+
 
 @dataclass(frozen=True)
 class Stage:

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from weir.change_times import step_with_other_times
-from weir.changes import check_takes_changes, is_changelog
+from weir.changes import is_changelog, refuse_changes
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
 from weir.partitioning import is_spread_by, partitionings, without_needless_exchanges
 from weir.schemas import schema_difference
-from weir.specs import KeyedSpec, SourceSpec
+from weir.specs import KeyedSpec, OperatorSpec, SourceSpec
 from weir.specs.expression_checks import check_event_time
 from weir.specs.key_checks import check_key_columns
 from weir.specs.windows import WindowAggregateSpec
@@ -24,6 +24,16 @@ from weir.spelling import did_you_mean
 from weir.types import MAX_PARALLELISM_MAX
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+
+
+def check_takes_changes(step: str, spec: OperatorSpec, inputs: Sequence[pa.Schema]) -> None:
+    """Refuse a changelog as the input of a step that would take each change for a row of its own.
+
+    Raises:
+        GraphError: names the step and what to do.
+    """
+    if not spec.takes_changes:
+        refuse_changes(step, spec.kind, inputs)
 
 
 def checked_graph(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
-from weir.broadcast_process import broadcast_form, checked_hold
+from weir.broadcast_process import HoldUntil, broadcast_form, checked_hold
 from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange
@@ -19,18 +19,17 @@ from weir.keyed_process import process_form
 from weir.specs import (
     Aggregate,
     ChangelogTopSpec,
-    DeclaredState,
     EmitMode,
     KeyedAggregateSpec,
     KeyedProcessSpec,
     TopSpec,
 )
-from weir.specs.broadcast import BroadcastProcessSpec, HoldUntil
+from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state_types import describe
-from weir.states import declared_states
+from weir.states import DeclaredState, declared_states
 from weir.step_names import renamed_step
 from weir.stream_frame import Columns, after_step, checked_callable, type_name
 from weir.streams import Stream

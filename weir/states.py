@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from weir.errors import GraphError, StateError
@@ -35,6 +36,19 @@ if TYPE_CHECKING:
 
 #: Stands for "no default".
 _NONE: Any = object()
+
+
+@dataclass(frozen=True)
+class DeclaredState:
+    """A state that a user's keyed operator declares."""
+
+    name: str
+    #: "value", "list", "map", "reducing", "aggregating" or "timers".
+    kind: str
+    #: Its type, as text.
+    dtype: str
+    #: What it was called in the checkpoint from which the job starts; empty: as now.
+    renamed_from: str = field(default="", metadata={"derived": True})
 
 
 class State(ABC):

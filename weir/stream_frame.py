@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
-from weir.changes import check_takes_changes, is_changelog
+from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
-from weir.graph_checks import check_name
+from weir.graph_checks import check_name, check_takes_changes
 from weir.missing_names import MissingNameError, methods_of, missing_name
 from weir.named_steps import named_steps
 from weir.schemas import to_schema

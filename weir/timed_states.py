@@ -17,9 +17,10 @@ goes on, whether its key is used again or not. The clock is state itself, so res
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from weir.errors import GraphError
+from weir.state.handles.declarations import NOT_PUT, OPEN
 from weir.state_types import Form, value_type
 from weir.states import State
 from weir.ttl import Ttl, duration_ms
@@ -30,29 +31,6 @@ if TYPE_CHECKING:
     from weir.state.handles.sessions import SessionHandle
     from weir.state.handles.versions import VersionedHandle
     from weir.state.handles.windows import WindowHandle
-
-#: Returned by ``put`` of a version that is the latest one: nothing ends it.
-OPEN: Final = -1
-#: Returned by ``put`` of a version that is older than the retention: nothing was written.
-NOT_PUT: Final = -(2**63)
-
-
-class Version(NamedTuple):
-    """One version of a value."""
-
-    value: Any
-    #: From when on it is in force, ms since the epoch.
-    valid_from_ms: int
-    #: The first moment at which it is not any more; None: it is the latest one.
-    valid_to_ms: int | None
-
-
-class Session(NamedTuple):
-    """One session; both ends are in it."""
-
-    start_ms: int
-    end_ms: int
-    value: Any
 
 
 class RetainedState(State):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weir.errors import GraphError
 from weir.keyed_process import KeyedHooks, takes
-from weir.specs.keyed import DeclaredState
+from weir.states import DeclaredState
 
 #: Names of the states that timers are kept in.
 EVENT_TIMERS = "_event_timers"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.exchange import sent_columns, with_key_hash
+from weir.exchange import narrowed, with_key_hash
 from weir.graph import Edge
 from weir.keys import partition_hashes
 from weir.operators.ahead import Picked
@@ -32,7 +32,7 @@ class DividedBlock:
             consumers: subtask indices.
         """
         self.block = block
-        hashed, hashes = with_key_hash(sent_columns(block, edge), edge.key_columns)
+        hashed, hashes = with_key_hash(narrowed(block, edge.sent_columns), edge.key_columns)
         indices = list(consumers)
         order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
         ordered = hashed.take(pa.array(order))

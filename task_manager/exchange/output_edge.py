@@ -16,7 +16,7 @@ from weir.exchange import (
     LateColumn,
     PartLimits,
     TextRoom,
-    sent_columns,
+    narrowed,
     split_by_owner,
     split_picked,
     with_key_hash,
@@ -106,7 +106,7 @@ class OutputEdge:
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
         self._watermarks.rows_come()
-        batch = sent_columns(batch, self.edge)
+        batch = narrowed(batch, self.edge.sent_columns)
         if self.edge.exchange is Exchange.HASH:
             self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
         elif self.edge.exchange is Exchange.ROUND_ROBIN:
@@ -124,7 +124,7 @@ class OutputEdge:
             return
         assert self._group_to_subtask is not None
         self._watermarks.rows_come()
-        batch = sent_columns(batch, self.edge)
+        batch = narrowed(batch, self.edge.sent_columns)
         parts = split_picked(batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers)
         for index, part, size_bytes in parts:
             self._writers[index].add(part, size_bytes)

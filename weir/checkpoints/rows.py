@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError
-from weir.graph import Stage
-from weir.keys import key_groups
 from weir.protocol.manifest import FileRef
-from weir.protocol.routing import RoutingTable
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
+from weir.records import InputRows
 
 #: Metadata of a file's schema: position of the rows' input among those of the stage, in decimal digits. Files of older
 #: versions have none; a stage could only merge its inputs then.
@@ -84,50 +80,3 @@ def _read(reader: pa.RecordBatchFileReader) -> list[InputRows]:
     index = int(metadata.pop(_INPUT_KEY, b"0"))
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
     return [InputRows(index, batch.replace_schema_metadata(metadata or None)) for batch in batches]
-
-
-def rows_of_subtask(
-    rows: Sequence[InputRows], stage: Stage, table: RoutingTable | None, subtask_index: int
-) -> list[InputRows]:
-    """Of rows that were under way to a stage those that belong to one of its subtasks now.
-
-    Args:
-        rows: of the whole stage; with their key hashes if they came by HASH.
-        stage: as it is now. Rows of an input that it has not got any more count as those of its first one.
-        table: who owns the key groups; None: the stage has none. Its lowest subtask takes rows without a key group.
-        subtask_index: the subtask.
-
-    Raises:
-        CheckpointError: rows lack a column that the stage reads now.
-    """
-    known = [item if item.input_index < len(stage.inputs) else replace(item, input_index=0) for item in rows]
-    known = [_as_sent(item, stage) for item in known]
-    is_lowest = subtask_index == min(stage.subtask_indices)
-    mine = []
-    for item in known:
-        if table is None or item.input_index not in stage.keyed_inputs:
-            mine += [item] if is_lowest else []
-            continue
-        owners = table.group_to_subtask
-        groups = key_groups(item.batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
-        owned = item.batch.filter(pa.array(owners[groups] == subtask_index))
-        if owned.num_rows:
-            mine.append(InputRows(item.input_index, owned))
-    return mine
-
-
-def _as_sent(item: InputRows, stage: Stage) -> InputRows:
-    """The rows with the columns that are sent to the stage now: at the checkpoint others may have been read."""
-    columns = stage.inputs[item.input_index].columns if stage.inputs else None
-    found = user_columns(item.batch.schema)
-    if columns is None or list(columns) == found:
-        return item
-    missing = [name for name in columns if name not in found]
-    if missing:
-        raise CheckpointError(
-            f"the checkpoint has rows under way to step {stage.nodes[0].name!r} without column {missing[0]!r}, which "
-            "nothing read when it was made; let the job as it was go on, and start this one from a savepoint that it "
-            "makes with nothing under way (a higher checkpoint_alignment_timeout_ms)"
-        )
-    system = [name for name in item.batch.schema.names if name in SYSTEM_COLUMNS]
-    return replace(item, batch=item.batch.select([*columns, *system]))

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from weir.exchange import sent_columns, split_by_owner, with_key_hash
+from weir.exchange import narrowed, split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
 from weir.records import ControlElement, Element
 from weir.types import ChannelId
@@ -111,7 +111,7 @@ class LocalEdge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Route one batch."""
-        batch = sent_columns(batch, self._edge)
+        batch = narrowed(batch, self._edge.sent_columns)
         if self._edge.exchange is Exchange.HASH:
             self._add_hashed(batch)
         elif self._edge.exchange is Exchange.ROUND_ROBIN:

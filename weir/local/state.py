@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.checkpoints.rows import load_rows, rows_of_subtask
+from weir.checkpoints.rows import load_rows
 from weir.errors import StateMismatchError
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.base import Json
@@ -24,6 +24,7 @@ from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
 from weir.records import InputRows
+from weir.restored_rows import rows_of_subtask
 from weir.state.api import StateBackend, prefix_end
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher

@@ -16,7 +16,6 @@ from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.joins import AsOfJoinSpec, ChangeJoinSpec, JoinBounds, JoinSpec, JoinType
 from weir.specs.keyed import (
     Aggregate,
-    DeclaredState,
     EmitMode,
     KeyedAggregateSpec,
     KeyedProcessSpec,
@@ -79,7 +78,6 @@ __all__ = [
     "CsvSinkSpec",
     "CsvSpec",
     "DeadLettersSpec",
-    "DeclaredState",
     "DeduplicateSpec",
     "DeltaSinkSpec",
     "EmitMode",

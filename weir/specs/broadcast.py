@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
+from weir.broadcast_process import HoldUntil
 from weir.specs.keyed import KeyedProcessSpec
 
 #: State of the rows that wait for rules.
 HELD_STATE = "_held"
-#: When rows are not held back any more: when there is a rule, or a function of the rules says so.
-HoldUntil = Literal["first"] | Callable[[Mapping[str, Any]], bool]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
-from weir.states import State
+from weir.states import DeclaredState, State
 
 if TYPE_CHECKING:
     from weir.keyed_process import KeyedHooks
@@ -111,19 +111,6 @@ class KeyedAggregateSpec(KeyedSpec):
     def waits_for_event_time(self) -> bool:
         """Not; see :class:`OperatorSpec`."""
         return False
-
-
-@dataclass(frozen=True)
-class DeclaredState:
-    """A state that a user's keyed operator declares."""
-
-    name: str
-    #: "value", "list", "map", "reducing", "aggregating" or "timers".
-    kind: str
-    #: Its type, as text.
-    dtype: str
-    #: What it was called in the checkpoint from which the job starts; empty: as now.
-    renamed_from: str = field(default="", metadata={"derived": True})
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,9 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
-from weir.specs.keyed import DeclaredState, KeyedSpec
+from weir.specs.keyed import KeyedSpec
 from weir.specs.window_updates import WindowUpdates
+from weir.states import DeclaredState
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
 #: What rows have that stand for several: their accumulators. Null: it is a row as it came.

@@ -18,9 +18,10 @@ from weir.specs.base import SideOutput
 from weir.specs.joins import JoinBounds
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, Descriptors, ProtobufSpec, RegistrySpec
-from weir.specs.keyed import Aggregate, DeclaredState
+from weir.specs.keyed import Aggregate
 from weir.specs.window_updates import Trigger, WindowUpdates
 from weir.specs.windows import Window, WindowAggregate
+from weir.states import DeclaredState
 from weir.watermarks import WatermarkAlignment, WatermarkStrategy
 
 for found in pkgutil.iter_modules(weir.specs.__path__):

@@ -11,7 +11,7 @@ from tests.effort import cases
 from tests.weir.state.retained_steps import Step
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.stores.memory import MemoryBackend
-from weir.timed_states import NOT_PUT, OPEN
+from weir.state.handles.declarations import NOT_PUT, OPEN
 
 RETENTION_MS = 20
 #: A dozen entries: nearly every batch evicts.

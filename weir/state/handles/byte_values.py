@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, listed, one_value_each
+from weir.state.handles.declarations import ValueDeclaration
 from weir.state.handles.values import ValueHandle
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.states import SingleState
 
 #: A value that was not decoded yet, and one that is not there.
 UNREAD: Any = object()
@@ -21,7 +21,7 @@ ABSENT: Any = object()
 class BytesHandle(ValueHandle):
     """Values of any length."""
 
-    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: ValueDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = self._open_table(state, tables)
         self._type = state.type
@@ -32,7 +32,7 @@ class BytesHandle(ValueHandle):
         self._values: Any = None
         self._changed: dict[int, bytes | None] = {}
 
-    def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
+    def _open_table(self, state: ValueDeclaration, tables: OperatorTables) -> StoredValues:
         return tables.values(state.name)
 
     @property

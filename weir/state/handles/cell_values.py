@@ -10,12 +10,12 @@ import polars as pl
 import pyarrow as pa
 
 from weir.state.handles.block import Cursor, Keys, check_length, one_value_each
+from weir.state.handles.declarations import ValueDeclaration
 from weir.state.handles.values import ValueHandle
 
 if TYPE_CHECKING:
     from weir.state.tables.cells import CellTable
     from weir.state.tables.opened import OperatorTables
-    from weir.states import SingleState
 
 _VIEWS = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.int64}
 
@@ -23,7 +23,7 @@ _VIEWS = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.int64}
 class CellHandle(ValueHandle):
     """Numbers, Booleans, dates and times: 8 bytes each."""
 
-    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: ValueDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = self._open_table(state, tables)
         self._type = state.type
@@ -38,7 +38,7 @@ class CellHandle(ValueHandle):
         self._changed = bytearray()
         self._to_write: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
-    def _open_table(self, state: SingleState, tables: OperatorTables) -> CellTable:
+    def _open_table(self, state: ValueDeclaration, tables: OperatorTables) -> CellTable:
         # Values may have a time from when the state had a TTL.
         return tables.cells(1, state.name, drops_empty=True, other_cell_count=2)
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
+from weir.state.handles.declarations import Declaration
 from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
 from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.states import ListState, MapState
 
 _META, ELEMENT, _AFTER = b"\x00", b"\x01", b"\x02"
 _VERSION = 1
@@ -44,7 +44,7 @@ class ElementHandle(Handle):
 
     _meta_format: struct.Struct
 
-    def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = tables.values(state.name, element_owner, ttl=state.ttl)
         self._ahead = KeysAhead(self._table)

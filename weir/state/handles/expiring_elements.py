@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Keys
+from weir.state.handles.declarations import Declaration
 from weir.state.handles.elements import READ_COUNT, ElementHandle
 from weir.state.handles.lists import ListHandle
 from weir.state.handles.maps import MapHandle
@@ -34,7 +35,6 @@ from weir.state_types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.states import ListState, MapState
 
 _VERSION = 2
 _NEVER = 2**63 - 1
@@ -56,7 +56,7 @@ class ExpiringElements(ElementHandle):
 
     _timed_format: struct.Struct
 
-    def __init__(self, state: ListState | MapState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         assert state.ttl is not None
         assert self._table.expiry is not None

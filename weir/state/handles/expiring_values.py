@@ -11,6 +11,7 @@ import numpy as np
 from weir.state.handles.block import Cursor, Keys, StoredValues
 from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
 from weir.state.handles.cell_values import CellHandle
+from weir.state.handles.declarations import ValueDeclaration
 from weir.state.tables.expiry import UNDATED, Expiry
 from weir.state.tables.values import ValueTable
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from weir.state.tables.cells import CellTable
     from weir.state.tables.opened import OperatorTables
-    from weir.states import SingleState
 
 #: Presence bits of the two cells: of the value, and of the time.
 _VALUE, _TIME = 1, 2
@@ -30,7 +30,7 @@ class ExpiringCellHandle(CellHandle):
 
     _expiry: Expiry
 
-    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: ValueDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         assert state.ttl is not None
         self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
@@ -39,7 +39,7 @@ class ExpiringCellHandle(CellHandle):
         #: Of the block, where each row has its own time: the times of its values; None: all have the same.
         self._stamps: list[int] | None = None
 
-    def _open_table(self, state: SingleState, tables: OperatorTables) -> CellTable:
+    def _open_table(self, state: ValueDeclaration, tables: OperatorTables) -> CellTable:
         table = tables.cells(2, state.name, drops_empty=True, other_cell_count=1, ttl=state.ttl)
         assert table.expiry is not None
         self._expiry = table.expiry
@@ -151,7 +151,7 @@ class ExpiringBytesHandle(BytesHandle):
 
     _table: StampedValues
 
-    def __init__(self, state: SingleState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: ValueDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         assert state.ttl is not None
         self._is_refreshed_by_access = state.ttl.refreshed_by == "access"
@@ -162,7 +162,7 @@ class ExpiringBytesHandle(BytesHandle):
         #: By position what has expired for the row of now, but not for one of an earlier time that may follow it.
         self._hidden: dict[int, _Hidden] = {}
 
-    def _open_table(self, state: SingleState, tables: OperatorTables) -> StoredValues:
+    def _open_table(self, state: ValueDeclaration, tables: OperatorTables) -> StoredValues:
         return StampedValues(tables.values(state.name, ttl=state.ttl))
 
     @property

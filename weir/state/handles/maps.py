@@ -11,11 +11,11 @@ import polars as pl
 
 from weir.state.api import prefix_end
 from weir.state.handles.block import Cursor, Keys, check_length, listed
+from weir.state.handles.declarations import MapDeclaration
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, ElementHandle
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.states import MapState
 
 _log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class MapHandle(ElementHandle):
 
     _meta_format = struct.Struct("<Bq")
 
-    def __init__(self, state: MapState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: MapDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         self._key_type = state.key_type
         self._has_warned = False

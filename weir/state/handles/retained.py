@@ -12,6 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
+from weir.state.handles.declarations import Declaration
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
 from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
@@ -20,7 +21,6 @@ from weir.state.tables.time_first import time_bytes
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.timed_states import RetainedState
 
 ENTRY = b"\x01"
 _BEFORE, _AFTER = b"\x00", b"\x02"
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 class RetainedHandle(Handle):
     """The entries of the current key, and the changes of this batch that are not written yet."""
 
-    def __init__(self, state: RetainedState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         assert state.ttl is not None
         self._table = tables.retained(state.name, state.ttl)

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from weir.state.handles.block import Keys
+from weir.state.handles.declarations import Session
 from weir.state.handles.retained import TIME_MS_MAX, RetainedHandle, checked_bound, checked_time
 from weir.state.tables.time_first import time_bytes
-from weir.timed_states import Session
 
 
 class SessionHandle(RetainedHandle):

@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from weir.state.handles.block import Cursor, Keys
+from weir.state.handles.declarations import NOT_PUT, OPEN, Declaration, Version
 from weir.state.handles.retained import TIME_MS_MAX, RetainedHandle, checked_bound, checked_time
 from weir.state.handles.version_format import pack_version, unpack_version
-from weir.timed_states import NOT_PUT, OPEN, Version
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.timed_states import VersionedState
 
 _LATEST = b"\x00"
 #: Versions that are stepped over on the way to a later time; from then on a look for it costs less.
@@ -45,7 +44,7 @@ class _Scanned:
 class VersionedHandle(RetainedHandle):
     """The value of the current key with its history."""
 
-    def __init__(self, state: VersionedState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         #: Of the block, by key: the latest version.
         self._latest: list[tuple[int, bytes] | None] = []

@@ -13,18 +13,18 @@ import numpy as np
 
 from weir.errors import StateError
 from weir.state.handles.block import Cursor, Keys
+from weir.state.handles.declarations import WindowDeclaration
 from weir.state.handles.retained import TIME_MS_MAX, RetainedHandle, checked_bound, checked_time
 from weir.state.tables.retained import GroupClock
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
-    from weir.timed_states import WindowState
 
 
 class WindowHandle(RetainedHandle):
     """The values of the current key, by the time at which their window starts."""
 
-    def __init__(self, state: WindowState, tables: OperatorTables, cursor: Cursor) -> None:
+    def __init__(self, state: WindowDeclaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state, tables, cursor)
         self._duplicates = state.duplicates
 
