@@ -30,13 +30,14 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
-from weir.graph import PhysicalGraph, Stage, physical_graph
+from weir.graph import PhysicalGraph, Stage
 from weir.job_loading import load_job
 from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import initial_table
 from weir.specs import SourceSpec
+from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import UNNAMED, StateTables
 from weir.types import SubtaskId

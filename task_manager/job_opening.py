@@ -28,7 +28,7 @@ from weir import threads
 from weir.clock import Clock
 from weir.config import Config, TaskManagerConfig
 from weir.errors import FailureKind, HandshakeError, JobCodeError
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
@@ -37,6 +37,7 @@ from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
+from weir.stages import physical_graph
 from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
@@ -142,10 +143,10 @@ def _load(
     except JobCodeError as error:
         log.error("%s\n%s", error, error.user_traceback)
         raise
-    if loaded.graph.fingerprint != identity.fingerprint:
+    if fingerprint_of(loaded.graph) != identity.fingerprint:
         mismatch = HandshakeError(
             f"job {module}: the graph built on task manager {address} has fingerprint "
-            f"{loaded.graph.fingerprint}, the control plane's has {identity.fingerprint}: start both processes "
+            f"{fingerprint_of(loaded.graph)}, the control plane's has {identity.fingerprint}: start both processes "
             "from the same code"
         )
         mismatch.failure_kind = FailureKind.PERMANENT

@@ -23,12 +23,12 @@ _DIGITS = 32
 
 
 def fingerprint_of(graph: LogicalGraph) -> str:
-    """Digest of everything that both processes must agree on.
+    """Digest of everything that both processes must agree on: of the job as its author wrote it.
 
     Raises:
         GraphError: a type has no form; names the step.
     """
-    return f"{_VERSION}:{_digest(graph_form(graph))}"
+    return f"{_VERSION}:{_digest(graph_form(graph.written or graph))}"
 
 
 def graph_form(graph: LogicalGraph) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def difference_of_fingerprint(stored: str, graph: LogicalGraph, why: str) -> str
             f"its fingerprint {stored} is of version {version}, and this Weir knows those up to {_VERSION}: it ran "
             "under a later one"
         )
-    now = graph.fingerprint if colon else _former_fingerprint(graph.written or graph)
+    now = fingerprint_of(graph) if colon else _former_fingerprint(graph.written or graph)
     return "" if stored == now else f"its graph differs (fingerprint {stored}, now {now}): {why}"
 
 

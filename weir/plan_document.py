@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from weir.fingerprints import fingerprint_of
 from weir.graph import Node, PhysicalGraph
 from weir.plan_reading_times import sources_by_reading_time
 from weir.plan_texts import key_columns, watermark_text, window_text
@@ -22,7 +23,7 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
     """The document; its form is ``PlanView`` of the control plane."""
     return {
         "job": graph.logical.name,
-        "fingerprint": graph.logical.fingerprint,
+        "fingerprint": fingerprint_of(graph.logical),
         "max_parallelism": graph.logical.max_parallelism,
         "operators": [
             {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weir.graph import Exchange, LogicalGraph, physical_graph
+from weir.fingerprints import fingerprint_of
+from weir.graph import Exchange, LogicalGraph
 from weir.input_origins import check_origins
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
+from weir.stages import physical_graph
 from weir.step_names import RenamedColumn
 from weir.stored_aggregates import fitted_layouts, with_layouts
 
@@ -46,7 +48,7 @@ def fitted_to(
         for stage in physical_graph(laid_out).stages
     }
     fitted = fit_savepoint(
-        manifest, graph.fingerprint, stages, graph.max_parallelism, allow_dropped=allow_dropped
+        manifest, fingerprint_of(graph), stages, graph.max_parallelism, allow_dropped=allow_dropped
     )
     return laid_out, replace(fitted, layouts=layouts)
 

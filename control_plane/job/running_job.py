@@ -12,7 +12,7 @@ from control_plane.job.start import strategy_in_force
 from control_plane.job.start_point import StartPoint, graph_and_routing
 from control_plane.rescale.state_locations import StateLocations
 from weir.config import StateStrategy
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
 from weir.protocol.database_run import run_of
 from weir.protocol.event_counts import NO_EVENTS
@@ -21,6 +21,7 @@ from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
+from weir.stages import physical_graph
 from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
@@ -51,7 +52,7 @@ class RunningJob:
         self.layouts = {} if manifest is None else dict(manifest.layouts)
         graph = with_layouts(job.graph, self.layouts)
         self.graph, self.routing_tables = graph_and_routing(physical_graph(graph), since)
-        self.identity = JobIdentity(start.job_id, job.graph.fingerprint, start.generation)
+        self.identity = JobIdentity(start.job_id, fingerprint_of(job.graph), start.generation)
         self.machine = JobMachine(
             self.graph.subtasks(),
             restarts=restarts,

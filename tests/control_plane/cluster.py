@@ -15,6 +15,7 @@ from tests.control_plane.virtual import Background, until
 from weir.checkpoints.layout import manifest_path
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
+from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
 from weir.protocol.job import JobState
 from weir.protocol.manifest import SubtaskPart, part_to_json
@@ -285,7 +286,7 @@ class TaskManager:
     @property
     def identity(self):
         here = self.cluster.job.identity
-        return JobIdentity(here.job_id, here.fingerprint, self.generation)
+        return JobIdentity(here.job_id, fingerprint_of(here), self.generation)
 
     async def register(self):
         return await self.cluster.parts.reception.register(

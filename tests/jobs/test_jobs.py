@@ -5,8 +5,10 @@ import pytest
 
 import jobs
 from weir.errors import GraphError
-from weir.graph import Exchange, physical_graph
+from weir.fingerprints import fingerprint_of
+from weir.graph import Exchange
 from weir.job_loading import load_job
+from weir.stages import physical_graph
 
 CONFIGURED = {"input": "data/events", "max_parallelism": 128}
 JOBS = Path(jobs.__file__).parent
@@ -39,7 +41,7 @@ def test_server_count_keeps_five_stages_with_junk_and_load():
 
 def test_server_count_parameters_are_in_the_fingerprint():
     settings = [{}, {"junk": "1"}, {"junk": "2"}, {"load_ms": "1"}, {"rate": "5"}, {"events": "9"}]
-    prints = {load_job("jobs.server_count", s, CONFIGURED).graph.fingerprint for s in settings}
+    prints = {fingerprint_of(load_job("jobs.server_count", s, CONFIGURED).graph) for s in settings}
     assert len(prints) == len(settings)
 
 

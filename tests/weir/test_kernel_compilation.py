@@ -12,9 +12,9 @@ import pytest
 import weir
 from tests.weir.test_kernel_workers import ROOT
 from weir import kernel_cache, kernel_compilation
-from weir.graph import physical_graph
 from weir.kernel_cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernel_sources import digest_of
+from weir.stages import physical_graph
 
 PART = (
     "from weir.kernels import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"

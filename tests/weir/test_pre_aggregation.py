@@ -7,12 +7,13 @@ import pytest
 
 import weir
 from weir import pre_aggregation, testing
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.operators.base import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
 from weir.records import with_times
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WINDOW_PART, WindowAggregate
+from weir.stages import physical_graph
 
 SCHEMA = {"k": str, "at": int, "v": weir.Nullable(int), "x": float}
 MINUTE = weir.tumbling(60)
@@ -48,11 +49,11 @@ WITH, WITHOUT = ["rows -> w.part", "w", "out"], ["rows", "w", "out"]
     ],
 )
 def test_what_is_exact_is_added_up_before_the_exchange(flow):
-    before = flow.build().fingerprint
+    before = fingerprint_of(flow.build())
     assert [name.replace("w -> out", "w") for name in stages(flow)][:2] == WITH[:2]
     # The job is the same: it goes on from checkpoints of the time before there was such a step.
     assert [node.name for node in flow.build().nodes] == ["rows", "w", "out"]
-    assert flow.build().fingerprint == before
+    assert fingerprint_of(flow.build()) == before
 
 
 @pytest.mark.parametrize(

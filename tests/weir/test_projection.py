@@ -11,8 +11,9 @@ import pytest
 import weir
 from tests.effort import cases
 from weir.conditions import condition_text
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.projection import wanted_columns
+from weir.stages import physical_graph
 
 SCHEMA = {"a": int, "b": str, "c": weir.Nullable(str), "d": float, "t": int, "n.x": weir.Nullable(int)}
 
@@ -82,10 +83,10 @@ def test_the_fingerprint_and_the_whole_graph_do_not_know_of_it():
     flow = weir.Dataflow("job")
     flow.source("events", lines()).select("pick", "a").sink("out", weir.Blackhole())
     logical = flow.build()
-    before = logical.fingerprint
+    before = fingerprint_of(logical)
     whole = physical_graph(logical, whole=[node.name for node in logical.nodes])
     assert whole.stages[0].nodes[0] == logical.nodes[0]
-    assert physical_graph(logical).logical.fingerprint == before
+    assert fingerprint_of(physical_graph(logical).logical) == before
     assert wanted_columns(logical.nodes)["events"] == {"a"}
 
 

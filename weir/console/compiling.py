@@ -11,11 +11,11 @@ from weir.clock import SystemClock
 from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
 from weir.entry_point import parameter_texts
-from weir.graph import physical_graph
 from weir.job_loading import load_job
 from weir.kernel_compilation import all_kernels, kernels_of
 from weir.kernel_compilation import compile_kernels as compile_named
 from weir.kernel_sources import cache_directory
+from weir.stages import physical_graph
 
 _CLOCK = SystemClock()
 

@@ -16,11 +16,12 @@ from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
 from weir.entry_point import parameter_texts
 from weir.errors import CheckpointError
-from weir.graph import LogicalGraph, PhysicalGraph, physical_graph
+from weir.graph import LogicalGraph, PhysicalGraph
 from weir.job_loading import load_job
 from weir.plan_document import plan_document
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
+from weir.stages import physical_graph
 
 _WIDTH = 10_000
 #: Libraries without which a step does not run, and the extra that brings them.

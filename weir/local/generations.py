@@ -11,7 +11,7 @@ from typing import Literal
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.input_origins import origins_of
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing
@@ -22,6 +22,7 @@ from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import NO_EVENTS, covered
 from weir.protocol.manifest import Manifest
 from weir.savepoint_fit import fitted_to
+from weir.stages import physical_graph
 from weir.stored_aggregates import layouts_of
 
 #: How far a checkpoint goes before the call returns.
@@ -219,7 +220,7 @@ class Generations:
         manifest = Manifest(
             checkpoint_id=number,
             job_name=graph.logical.name,
-            fingerprint=graph.logical.fingerprint,
+            fingerprint=fingerprint_of(graph.logical),
             generation=self._generation,
             created_ms=self._parts.clock.now_us() // 1000,
             job_start_us=self._job_start_us,

@@ -14,7 +14,7 @@ from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
 from weir.errors import GraphError, InputError
-from weir.graph import LogicalGraph, physical_graph
+from weir.graph import LogicalGraph
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
@@ -25,6 +25,7 @@ from weir.operators.base import NEVER_US
 from weir.operators.step_errors import StepError
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
+from weir.stages import physical_graph
 from weir.state.api import StateBackend
 from weir.streams import Stream
 

@@ -15,7 +15,7 @@ from typing import Literal, Self
 from weir.builder import Dataflow
 from weir.clock import Clock
 from weir.errors import GraphError
-from weir.graph import Node, physical_graph
+from weir.graph import Node
 from weir.local.channels import Interleaving
 from weir.local.collected import Collection
 from weir.local.deployment import JobParts
@@ -26,6 +26,7 @@ from weir.local.running import read_all
 from weir.operators.base import SourceReader
 from weir.records import Watermark
 from weir.spelling import did_you_mean
+from weir.stages import physical_graph
 from weir.streams import Stream
 from weir.testing.inputs import GivenRows, PerSubtask, PushedInput, PushedReader, deal
 from weir.testing.manual_clock import ManualClock

@@ -22,6 +22,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
 from weir.errors import ConfigError, WeirError
+from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.job import JobState
@@ -38,7 +39,7 @@ def job_of(parameters=None, name="tiny-job"):
 
 
 def record_of(job, **changes):
-    record = JobRecord(JOB_ID, job.graph.fingerprint, 3, 1_000, parameters=job.parameters, restarts=2)
+    record = JobRecord(JOB_ID, fingerprint_of(job.graph), 3, 1_000, parameters=job.parameters, restarts=2)
     return dataclasses.replace(record, **changes)
 
 
@@ -116,7 +117,7 @@ def test_start_from_a_retained_checkpoint(uri, named):
     assert start.latest.path == manifest_path(1)
     # The latest one, unless one is named.
     assert start.generation == (2 if named.endswith("json") else 10)
-    assert store.latest().fingerprint == job.graph.fingerprint
+    assert store.latest().fingerprint == fingerprint_of(job.graph)
 
 
 def test_a_job_from_a_savepoint_has_a_start_of_its_own_and_knows_the_counts_before(uri):

@@ -10,8 +10,9 @@ import pytest
 
 import weir
 from weir import testing
-from weir.graph import physical_graph
+from weir.fingerprints import fingerprint_of
 from weir.plan_document import plan_document
+from weir.stages import physical_graph
 
 SCHEMA = {"user": str, "amount": int}
 ROWS = [{"user": "ab"[n % 2], "amount": n} for n in range(10)]
@@ -153,7 +154,7 @@ def test_the_fingerprint_of_a_graph_without_side_outputs_is_as_before():
     def fingerprint(**more):
         flow = weir.Dataflow("job")
         source(flow).apply("split", Split, **more).sink("out", weir.Blackhole())
-        return flow.build().fingerprint
+        return fingerprint_of(flow.build())
 
     assert fingerprint() == fingerprint(side_outputs={}) != fingerprint(side_outputs={"large": LARGE})
 

@@ -11,8 +11,8 @@ import weir
 from tests.weir.state.retained_steps import Step
 from weir.errors import StateError, StateMismatchError
 from weir.state.api import StateBackend
-from weir.state.stores.memory import MemoryBackend
 from weir.state.handles.declarations import NOT_PUT, OPEN, Session, Version
+from weir.state.stores.memory import MemoryBackend
 
 GOLDEN = Path(__file__).parents[2] / "golden/states/retained_v1.json"
 VERSIONS = [(0, 8), (4, 10), (17, 12), (38, 11), (53, 9)]

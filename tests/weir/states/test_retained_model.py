@@ -10,8 +10,8 @@ import weir.testing
 from tests.effort import cases
 from tests.weir.state.retained_steps import Step
 from tests.weir.state.slow_memory import SlowMemory
-from weir.state.stores.memory import MemoryBackend
 from weir.state.handles.declarations import NOT_PUT, OPEN
+from weir.state.stores.memory import MemoryBackend
 
 RETENTION_MS = 20
 #: A dozen entries: nearly every batch evicts.

@@ -13,8 +13,8 @@ from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from tests.weir.operators.joins.test_change_joins import changes_of, table_of
 from weir import testing
-from weir.graph import physical_graph
 from weir.operators.joins import row_chunks
+from weir.stages import physical_graph
 
 NAMES = ("one", "two", "three")
 SCHEMAS = (

@@ -8,13 +8,13 @@ import pytest
 
 import weir
 from tests.weir.operators.queries.asked_states import Reading, table_of
-from weir.graph import physical_graph
 from weir.operators.base import OperatorContext
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
 from weir.records import with_times
+from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 

@@ -13,8 +13,8 @@ from tests.weir.operators.windows.pushed_rows import pushed
 from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.fingerprints import difference_of_fingerprint
-from weir.graph import physical_graph
 from weir.plan_texts import window_text
+from weir.stages import physical_graph
 
 SCHEMA = {"k": str, "at": int, "v": weir.Nullable(int), "x": float}
 ROWS = st.lists(

@@ -1,0 +1,59 @@
+"""From the graph that an author wrote to the one that runs: steps become stages, and columns that nobody reads go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from weir.errors import GraphError
+from weir.graph import Edge, LogicalGraph, Node, PhysicalGraph, Stage, chains_to_producer, consumer_counts
+from weir.pre_aggregation import with_parts
+from weir.projection import project
+
+
+def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
+    """Chain operators into stages, and leave out the columns that nobody reads (``weir.projection``).
+
+    Before windows it puts steps that add up rows (``weir.pre_aggregation``), in the stages of what is before them.
+
+    A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
+    have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a
+    stage.
+
+    Args:
+        logical: the job.
+        whole: steps whose whole output is looked at from outside; the processes of a real job have none.
+    """
+    nodes = with_parts(logical.nodes)
+    by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
+    chained = {node.name for node in nodes if chains_to_producer(by_name, node, consumers)}
+    projection = project(nodes, lambda node: node.name in chained, whole)
+    chains: list[list[Node]] = []
+    stage_of: dict[str, int] = {}
+    for node in nodes:
+        if node.name in chained:
+            index = stage_of[node.inputs[0].producer]
+            chains[index].append(projection.nodes[node.name])
+        else:
+            index = len(chains)
+            chains.append([projection.nodes[node.name]])
+        stage_of[node.name] = index
+    stages = []
+    for index, chain in enumerate(chains):
+        first = chain[0]
+        edges = []
+        for position, item in enumerate(first.inputs):
+            columns = projection.sent[first.name, position]
+            is_narrowed = list(columns) != projection.nodes[item.producer].schema_of(item.output).names
+            producer = stage_of[item.producer]
+            output = item.output_id if item.output else ""
+            edges.append(
+                Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed, output)
+            )
+        stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))
+        if stages[-1].is_keyed and not stages[-1].has_groups:
+            keyed = next(node.name for node in chain if node.is_keyed)
+            raise GraphError(
+                f"job {logical.name}: step {keyed!r} keeps state by key, but its rows do not come by key; "
+                "call key_by right before it"
+            )
+    return PhysicalGraph(logical, tuple(stages))
