@@ -23,7 +23,8 @@ from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.records import KEY_HASH_COLUMN, with_times
-from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec
+from weir.specs.window_kinds import Window
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables

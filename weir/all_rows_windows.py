@@ -13,10 +13,11 @@ from weir.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_agg
 from weir.changes import refuse_changes
 from weir.row_aggregates import RowAggregates
 from weir.specs.aggregate_functions import compares_texts
+from weir.specs.window_kinds import Window
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec, window_schema
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec, window_schema
 from weir.step_names import renamed_step
 from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable
 from weir.streams import Stream

@@ -19,7 +19,7 @@ from weir.step_names import renamed_step
 
 if TYPE_CHECKING:
     from weir.keyed_streams import KeyedStream
-    from weir.specs.windows import Window
+    from weir.specs.window_kinds import Window
 
 
 class JoinSteps(KeyedFrame):

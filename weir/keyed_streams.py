@@ -38,8 +38,8 @@ from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
     from weir.count_windows import CountWindowedStream, TriggeredStream
+    from weir.specs.window_kinds import Window
     from weir.specs.window_updates import ResultMode, Trigger
-    from weir.specs.windows import Window
     from weir.windowed_streams import WindowedStream
     from weir.windows import Duration
 

@@ -6,8 +6,8 @@ from weir.graph import Exchange, Node, PhysicalGraph
 from weir.specs import AssignEventTimeSpec, JoinSpec, SourceSpec
 from weir.specs.joins import AsOfJoinSpec
 from weir.specs.multi_joins import MultiJoinSpec
+from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec
-from weir.specs.windows import Window
 
 
 def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:

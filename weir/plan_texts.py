@@ -8,9 +8,9 @@ from weir.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
 from weir.specs.multi_joins import MultiJoinSpec
+from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import Window
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))

@@ -34,8 +34,8 @@ from weir.watermarks import WatermarkStrategy, checked_strategy
 if TYPE_CHECKING:
     from weir.all_rows_windows import AllRowsWindowedStream
     from weir.keyed_streams import KeyedStream
+    from weir.specs.window_kinds import Window
     from weir.specs.window_updates import ResultMode, Trigger
-    from weir.specs.windows import Window
     from weir.windows import Duration
 
 #: Methods of keyed streams alone.

@@ -7,8 +7,8 @@ import datetime as dt
 import polars as pl
 
 from weir.errors import GraphError
+from weir.specs.window_kinds import WindowTime
 from weir.specs.window_updates import Trigger
-from weir.specs.windows import WindowTime
 from weir.ttl import duration_ms
 
 

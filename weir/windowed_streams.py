@@ -20,6 +20,7 @@ from weir.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
 from weir.specs.key_checks import check_is_name
+from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec, part_conflict
 from weir.specs.window_process import (
     ChangelogWindowSpec,
@@ -30,7 +31,6 @@ from weir.specs.window_process import (
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
     WINDOW_BOUNDS,
-    Window,
     WindowAggregate,
     WindowAggregateSpec,
     WindowTopPartSpec,

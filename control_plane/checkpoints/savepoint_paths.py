@@ -80,7 +80,7 @@ def _service(uri: SplitResult) -> str:
 
 
 def _is_local(uri: SplitResult) -> bool:
-    """As :func:`weir.checkpoints.files.open_place` decides it."""
+    """As :func:`weir.checkpoints.opened_place.open_place` decides it."""
     return uri.scheme in ("", "file")
 
 

@@ -21,7 +21,7 @@ import orjson
 
 from weir.checkpoints.checkpoint_files import CheckpointFiles
 from weir.checkpoints.digests import sealed, unsealed
-from weir.checkpoints.files import FilePlace, check_path, open_place
+from weir.checkpoints.files import FilePlace, check_path
 from weir.checkpoints.layout import (
     FILES,
     MANIFESTS,
@@ -33,6 +33,7 @@ from weir.checkpoints.layout import (
     is_manifest,
     manifest_path,
 )
+from weir.checkpoints.opened_place import open_place
 from weir.errors import CheckpointError, SupersededError
 from weir.protocol.database_run import parse_run
 from weir.protocol.manifest import (

@@ -1,4 +1,4 @@
-"""Where the files of checkpoints are: what a place must do, and the choice of the place by its URI.
+"""Where the files of checkpoints are: what a place must do.
 
 Paths are relative to the place, with ``/``. A file appears whole or not at all, and never changes afterwards.
 """
@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from weir.errors import CheckpointError
 
@@ -102,25 +101,6 @@ class FilePlace(ABC):
     @abstractmethod
     def delete_folder(self, folder: str) -> None:
         """Delete a folder and everything in it."""
-
-
-def open_place(uri: str, *below: str) -> FilePlace:
-    """The place of a local directory or of any URI that ``pyarrow.fs`` understands, and of a folder below it.
-
-    A local directory is created; nothing else is asked of the place yet.
-
-    Raises:
-        CheckpointError: the URI is not understood.
-    """
-    scheme = urlsplit(uri).scheme
-    if scheme in ("", "file"):
-        from weir.checkpoints.local_files import LocalFiles
-
-        path = urlsplit(uri).path if scheme else uri
-        return LocalFiles(Path(path).absolute().joinpath(*below))
-    from weir.checkpoints.arrow_files import open_arrow_files
-
-    return open_arrow_files(uri, below)
 
 
 def uri_below(uri: str, *below: str) -> str:

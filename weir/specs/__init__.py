@@ -59,7 +59,8 @@ from weir.specs.stateless import (
     UserOperatorSpec,
     WithColumnsSpec,
 )
-from weir.specs.windows import Window, WindowAggregate, WindowAggregateSpec
+from weir.specs.window_kinds import Window
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 __all__ = [
     "LINE_BYTES_MAX",

@@ -11,8 +11,9 @@ from weir.errors import GraphError
 from weir.specs.aggregate_functions import aggregate_parts, aggregated_columns
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import expression_columns
+from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import WINDOW_PART, Window, WindowAggregate
+from weir.specs.windows import WINDOW_PART, WindowAggregate
 
 #: The key of windows over all keys: 0 in every row.
 ALL_ROWS_KEY = "window_all"

@@ -12,15 +12,9 @@ from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
 from weir.specs.arrow_form import arrow_form
 from weir.specs.changelog_aggregates import check_retractable
+from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import (
-    WINDOW_BOUNDS,
-    WINDOW_PART,
-    Window,
-    WindowAggregate,
-    WindowAggregateSpec,
-    window_schema,
-)
+from weir.specs.windows import WINDOW_BOUNDS, WINDOW_PART, WindowAggregate, WindowAggregateSpec, window_schema
 from weir.state_types import describe, value_type
 
 ProcessForm = Literal["rows", "aggregator"]

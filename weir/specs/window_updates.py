@@ -10,7 +10,7 @@ import polars as pl
 from weir.errors import GraphError
 
 if TYPE_CHECKING:
-    from weir.specs.windows import Window, WindowTime
+    from weir.specs.window_kinds import Window, WindowTime
 
 ResultMode = Literal["accumulating", "discarding", "changelog"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -22,32 +22,17 @@ from weir.specs.aggregate_functions import (
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
+from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
 from weir.states import DeclaredState
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
 #: What rows have that stand for several: their accumulators. Null: it is a row as it came.
 WINDOW_PART = "window_part"
-WindowKind = Literal["tumbling", "sliding", "cumulative", "session", "global"]
-WindowTime = Literal["event", "processing"]
 #: State of late rows that wait for the watermark of their split to become that of all.
 LATE_STATE = "_late"
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
 WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which windows a row belongs to; made by ``weir.tumbling`` and the like."""
-
-    kind: WindowKind
-    #: Length of a window; of sessions the gap that ends one.
-    size_ms: int
-    #: From one window to the next; of cumulative windows how much longer each is. ``size_ms`` for the others.
-    step_ms: int
-    #: A window begins at this time, and so do those before and after it.
-    offset_ms: int = 0
-    time: WindowTime = "event"
 
 
 @dataclass(frozen=True)

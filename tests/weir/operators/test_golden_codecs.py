@@ -19,8 +19,8 @@ from weir.operators.keyed.top import TopOperator
 from weir.specs import Aggregate, JoinSpec, KeyedAggregateSpec, TopSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinBounds
+from weir.specs.window_kinds import Window
 from weir.specs.window_process import ChangelogWindowSpec
-from weir.specs.windows import Window
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "snapshots" / "codecs.json").read_text())
 TYPES = {

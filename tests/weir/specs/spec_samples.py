@@ -19,8 +19,9 @@ from weir.specs.joins import JoinBounds
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, Descriptors, ProtobufSpec, RegistrySpec
 from weir.specs.keyed import Aggregate
+from weir.specs.window_kinds import Window
 from weir.specs.window_updates import Trigger, WindowUpdates
-from weir.specs.windows import Window, WindowAggregate
+from weir.specs.windows import WindowAggregate
 from weir.states import DeclaredState
 from weir.watermarks import WatermarkAlignment, WatermarkStrategy
 

@@ -28,7 +28,7 @@ import pytest
 import weir
 from tests.weir.specs.spec_samples import DATACLASSES, filled, kinds, samples, told_fields
 from weir.specs.told_form import told_form
-from weir.specs.windows import Window
+from weir.specs.window_kinds import Window
 
 GOLDEN = json.loads(
     (pathlib.Path(__file__).parents[2] / "golden" / "fingerprints" / "steps.json").read_text()

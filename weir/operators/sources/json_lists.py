@@ -7,7 +7,7 @@ certain is left to the strict parser, with its line.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,6 @@ from weir.operators.sources.json_scan import (
     scan_value,
 )
 from weir.operators.sources.json_tokens import literal, skip_space
-
-if TYPE_CHECKING:
-    from weir.operators.sources.json_columns import ScanColumns
 
 #: Length of a list that is left to the strict parser.
 _UNSURE = -1
@@ -200,6 +197,37 @@ def scan_lists(
     return number, row, late_count
 
 
+class Scratch(Protocol):
+    """What the values of lists are scanned into: ``json_columns`` makes it, and describes the arrays."""
+
+    #: Values that are scanned at a time.
+    rows_max: int
+    keys: np.ndarray
+    key_offsets: np.ndarray
+    table: np.ndarray
+    objects: np.ndarray
+    numbers: np.ndarray
+    decimals: np.ndarray
+    offsets: np.ndarray
+    texts: np.ndarray
+    valid: np.ndarray
+    late: np.ndarray
+    marks: np.ndarray
+    slots: np.ndarray
+
+    def fitting_bytes(self, longest: int, total: int) -> int:
+        """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
+        ...
+
+    def reserve(self, region_bytes: int) -> None:
+        """Make room for the strings of a region."""
+        ...
+
+    def batch(self, data: np.ndarray, rows: int, late_count: int) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Copy the first rows out; with bool, shape (rows,): which of them are good."""
+        ...
+
+
 class ListValues:
     """Decodes lists of one entry whose values the scanner can read.
 
@@ -208,7 +236,7 @@ class ListValues:
         columns: of their values, one column.
     """
 
-    def __init__(self, data_type: pa.ListType, columns: ScanColumns) -> None:
+    def __init__(self, data_type: pa.ListType, columns: Scratch) -> None:
         self.type = data_type
         self._columns = columns
 

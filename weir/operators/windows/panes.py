@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from weir.specs.windows import Window
+from weir.specs.window_kinds import Window
 
 
 @dataclass(frozen=True)
