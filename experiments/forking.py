@@ -36,7 +36,7 @@ def main() -> None:
     for name in _NEEDED[module]:
         importlib.import_module(name)
     if module == "task_manager":
-        importlib.import_module("weir.kernels").load_kept_kernels()
+        importlib.import_module("weir.kernels.declare").load_kept_kernels()
     gc.collect()
     # What is there is never garbage, and not written to when the others are looked for.
     gc.freeze()

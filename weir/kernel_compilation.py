@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from weir.graph import PhysicalGraph
-from weir.kernel_sources import sources_of
-from weir.kernel_workers import compile_side_by_side, processes_for
+from weir.kernels.sources import sources_of
+from weir.kernels.workers import compile_side_by_side, processes_for
 
 _ROOT = Path(__file__).parents[1]
 _HAS_KERNELS = re.compile(r"^from weir\.kernels import .*\b(byte_kernel|brief_kernel|kernel)\b", re.MULTILINE)
@@ -53,7 +53,7 @@ def compile_kernels(names: Collection[str], ended: Callable[[str, float], None])
 
 
 def _kernels_in(files: Iterable[Path]) -> list[str]:
-    from weir.kernels import kernel_names
+    from weir.kernels.declare import kernel_names
 
     modules = set(_modules_with_kernels(files))
     for module in modules:

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import byte_at, load4, load8, same_bytes
-from weir.kernels import brief_kernel, byte_kernel, byte_kernel_part, kernel
+from weir.kernels.bytes import byte_at, load4, load8, same_bytes
+from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
 
 
 def _input(dtype: Any) -> Any:

@@ -1,6 +1,7 @@
 """``python -m weir.prepared_process MODULE FD``: a process of ``weir run`` before it knows what it has to do.
 
-It imports what ``python -m MODULE`` needs, reads the arguments from the socket ``FD`` (:mod:`weir.lifeline`), and is
+It imports what ``python -m MODULE`` needs, reads the arguments from the socket ``FD``
+(:mod:`weir.lifeline`), and is
 that process from then on.
 """
 

@@ -8,8 +8,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from weir.kernel_bytes import byte_pointer, ir, trailing_zeros, untyped_intrinsic
-from weir.kernels import byte_kernel, byte_kernel_part
+from weir.kernels.bytes import byte_pointer, ir, trailing_zeros, untyped_intrinsic
+from weir.kernels.declare import byte_kernel, byte_kernel_part
 
 #: Untyped, because numba types only a part of it.
 _types: Any = numba.types

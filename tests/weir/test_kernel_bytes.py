@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import same_bytes
-from weir.kernels import byte_kernel
+from weir.kernels.bytes import same_bytes
+from weir.kernels.declare import byte_kernel
 
 _BYTES = types.Array(types.uint8, 1, "C", readonly=True, aligned=False)
 

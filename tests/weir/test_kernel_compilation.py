@@ -11,16 +11,15 @@ import pytest
 
 import weir
 from tests.weir.test_kernel_workers import ROOT
-from weir import kernel_cache, kernel_compilation
-from weir.kernel_cache import DIGESTS_MAX, KernelCache, directory_of
-from weir.kernel_sources import digest_of
+from weir import kernel_compilation
+from weir.kernels import cache as kernel_cache
+from weir.kernels.cache import DIGESTS_MAX, KernelCache, directory_of
+from weir.kernels.sources import digest_of
 from weir.stages import physical_graph
 
-PART = (
-    "from weir.kernels import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
-)
+PART = "from weir.kernels.declare import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
 KERNEL = """
-from weir.kernels import kernel
+from weir.kernels.declare import kernel
 from weir.kernel_of_parts import part
 
 
@@ -29,7 +28,7 @@ def whole(value):
     return part(value) * 2
 """
 CALL = """
-from weir.kernels import tell_compilations
+from weir.kernels.declare import tell_compilations
 tell_compilations(lambda name, seconds: seconds is None and print("compiled", name))
 from weir.kernel_whole import whole
 print(whole(1), whole(1.5))
@@ -96,7 +95,8 @@ def test_what_is_damaged_is_compiled_again_and_what_cannot_be_kept_is_compiled_a
 
 
 def test_older_digests_are_removed(tmp_path, monkeypatch):
-    from weir import kernel_cache, key_kernels
+    from weir import key_kernels
+    from weir.kernels import cache as kernel_cache
 
     monkeypatch.setattr(kernel_cache, "cache_directory", lambda: tmp_path)
     function = key_kernels.hash_integers.py_func
@@ -137,7 +137,7 @@ def test_a_job_needs_the_kernels_of_its_steps():
 
 
 def test_a_call_takes_the_signatures_that_were_declared():
-    from weir.kernels import kernel
+    from weir.kernels.declare import kernel
 
     @kernel("int64(int64)", "float64(float64)")
     def double(value):
@@ -149,7 +149,7 @@ def test_a_call_takes_the_signatures_that_were_declared():
 
 
 HALF_KEPT = """
-from weir.kernels import kernel
+from weir.kernels.declare import kernel
 
 
 @kernel("int64(int64)", "float64(float64)")

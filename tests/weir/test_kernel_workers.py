@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 KERNEL = """
-    from weir.kernels import kernel as compiled
+    from weir.kernels.declare import kernel as compiled
 
 
     @compiled("int64(int64)")
@@ -69,7 +69,8 @@ def test_a_process_that_is_killed_is_told(package):
 @pytest.mark.scenario
 def test_a_kernel_compiled_behind_is_used_when_it_is_there_and_not_compiled_twice(package):
     code = """
-        from weir import kernels, kernels_behind
+        from weir.kernels import declare as kernels
+        from weir.kernels import behind as kernels_behind
         from weir.kernel_0 import number_0
         kernels.tell_compilations(lambda name, s: print("compiled here"))
         behind = kernels_behind.KernelBehind(number_0)

@@ -14,7 +14,7 @@ from weir.entry_point import parameter_texts
 from weir.job_loading import load_job
 from weir.kernel_compilation import all_kernels, kernels_of
 from weir.kernel_compilation import compile_kernels as compile_named
-from weir.kernel_sources import cache_directory
+from weir.kernels.sources import cache_directory
 from weir.stages import physical_graph
 
 _CLOCK = SystemClock()

@@ -37,7 +37,7 @@ def begin(arguments: Sequence[str]) -> None:
     """
     if arguments[:1] != ["run"] or "--help" in arguments:
         return
-    from weir.kernel_sources import cache_directory
+    from weir.kernels.sources import cache_directory
 
     # All processes keep their kernels at the same place.
     cache_directory()

@@ -17,7 +17,7 @@ from weir.console.job_files import JobFile
 from weir.console.processes import Child, Children, Ended, Event, Signalled, Terminal, Told
 from weir.console.replacements import Replacements
 from weir.console.run_directory import RunDirectory
-from weir.kernel_sources import cache_directory
+from weir.kernels.sources import cache_directory
 from weir.lifeline import Message
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.

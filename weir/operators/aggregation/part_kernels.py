@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import kernel, kernel_part
+from weir.kernels.declare import kernel, kernel_part
 
 
 def _input(dtype: Any, dimensions: int = 1) -> Any:

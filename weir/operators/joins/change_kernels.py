@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import load8
-from weir.kernels import byte_kernel, byte_kernel_part
+from weir.kernels.bytes import load8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
 from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, side_of
 
 #: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import load8, store8
-from weir.kernels import byte_kernel, byte_kernel_part
+from weir.kernels.bytes import load8, store8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
 
 #: Bytes of an entry before its rows; where the time of its timer is.
 HEAD_BYTES, TIMER_AT = 13, 1

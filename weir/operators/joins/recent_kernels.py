@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import byte_kernel, byte_kernel_part
+from weir.kernels.declare import byte_kernel, byte_kernel_part
 
 #: Of a row, before its key.
 HEAD_BYTES = 32

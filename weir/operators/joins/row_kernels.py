@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import load8, store8
-from weir.kernels import byte_kernel
+from weir.kernels.bytes import load8, store8
+from weir.kernels.declare import byte_kernel
 
 
 def _input(dtype: Any) -> Any:

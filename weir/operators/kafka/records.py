@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json_decode import JsonDecoder
 from weir.specs.kafka import KafkaSpec, RecordPart
 from weir.specs.sources import LINE_BYTES_MAX

@@ -18,7 +18,7 @@ from typing import Any
 
 from numba import types
 
-from weir.kernels import kernel
+from weir.kernels.declare import kernel
 
 
 def _input(dtype: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from weir.kernels import byte_kernel
+from weir.kernels.declare import byte_kernel
 
 #: Bytes that a line takes at most, without the arrival: comma, sign, 16 digits, point, 3 digits, newline.
 LINE_BYTES_MAX = 24

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.csv_format import CsvFormat
 from weir.operators.sources.csv_scan import (
     BAD_FIELD,

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, load8
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BOOL, BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.bytes import byte_at, load8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BOOL, BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.text_masks import line_end
 from weir.operators.sources.csv_tokens import (
     BAD_FIELDS,
     BAD_NULL,
@@ -38,7 +39,6 @@ from weir.operators.sources.csv_tokens import (
     truth,
 )
 from weir.operators.sources.float_digits import eight_digits, is_eight_digits
-from weir.operators.text_masks import line_end
 
 #: Kinds of columns. A late value is only found, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_TEXT, KIND_LATE = range(5)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, copy_block, count_bits, leading_zeros, load8, store8, trailing_zeros
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import byte_at, copy_block, count_bits, leading_zeros, load8, store8, trailing_zeros
+from weir.kernels.declare import byte_kernel_part
+from weir.kernels.text_masks import block_masks, record_masks, utf8_masks
 from weir.operators.sources.float_digits import float_of_digits
 from weir.operators.sources.json_tokens import utf8_length
-from weir.operators.text_masks import block_masks, record_masks, utf8_masks
 
 #: Why a record is not good.
 GOOD, BAD_FIELDS, BAD_QUOTE, OPEN_QUOTE, BAD_UTF8, BAD_NULL, BAD_VALUE, OUT_OF_RANGE, TOO_LONG = range(9)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import ir, leading_zeros, untyped_intrinsic
-from weir.kernels import byte_kernel_part
-from weir.operators.kernel_types import TYPES
+from weir.kernels.bytes import ir, leading_zeros, untyped_intrinsic
+from weir.kernels.declare import byte_kernel_part
+from weir.kernels.kernel_types import TYPES
 
 #: Powers of ten beyond which a slower parser finds the float: it may be infinite, or have fewer bits than usual.
 _POWER_MAX = 280

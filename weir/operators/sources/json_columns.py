@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pa_types
 
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.nested_paths import Path
 from weir.operators.sources.json_entries import (
     CELLS_MAX,

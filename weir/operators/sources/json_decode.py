@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from weir.kernels_behind import KernelBehind
+from weir.kernels.behind import KernelBehind
 from weir.nested_paths import Path
 from weir.operators.sources.json_columns import ScanColumns
 from weir.operators.sources.json_scan import scan_lines

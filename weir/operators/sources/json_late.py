@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.kernel_bytes import PADDING_BYTES, load8, store8
-from weir.kernels import byte_kernel
-from weir.operators.kernel_types import BYTES, INT, INTS, TYPES
+from weir.kernels.bytes import PADDING_BYTES, load8, store8
+from weir.kernels.declare import byte_kernel
+from weir.kernels.kernel_types import BYTES, INT, INTS, TYPES
 from weir.operators.sources.json_scan import ENTRY_KIND, ENTRY_SLOT, KIND_FLOAT
 from weir.operators.sources.json_strict import StrictDecoder
 

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from weir.kernel_bytes import byte_at
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.bytes import byte_at
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.json_scan import (
     ENTRY_KIND,
     ENTRY_NULLS,

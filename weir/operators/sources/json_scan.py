@@ -17,9 +17,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, load8
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.bytes import byte_at, load8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.text_masks import line_end
 from weir.operators.sources.json_times import scan_date, scan_decimal, scan_timestamp
 from weir.operators.sources.json_tokens import (
     copy_string,
@@ -33,7 +34,6 @@ from weir.operators.sources.json_tokens import (
     skip_value,
     unsigned_number,
 )
-from weir.operators.text_masks import line_end
 
 #: Kinds of entries. An object's own entries are scanned, a raw value is only checked, and its place is noted.
 KIND_INT, KIND_FLOAT, KIND_BOOL, KIND_STRING, KIND_OBJECT, KIND_RAW = range(6)

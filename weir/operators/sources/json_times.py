@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import byte_at
+from weir.kernels.declare import byte_kernel_part
 from weir.operators.sources.json_tokens import simple_number
 
 #: Seconds around 1970 that are certain to fit into 63 bits as nanoseconds.

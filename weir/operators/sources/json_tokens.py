@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import byte_at, copy_block, count_bits, load8, trailing_zeros
+from weir.kernels.declare import byte_kernel_part
+from weir.kernels.text_masks import string_masks, utf8_masks
 from weir.operators.sources.float_digits import eight_digits, float_of_digits, is_eight_digits
-from weir.operators.text_masks import string_masks, utf8_masks
 
 #: Deeper values are left to the strict parser: the open brackets are the bits of one integer.
 SKIP_DEPTH_MAX = 60

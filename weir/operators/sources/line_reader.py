@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import InputError
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.input_files import InputFiles, unreadable
 from weir.operators.sources.local_input import LOCAL_INPUT
 from weir.operators.sources.splits import Split, open_split

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, INT, INTS_2D, TYPES
-from weir.operators.text_masks import line_end
+from weir.kernels.bytes import byte_at
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, INT, INTS_2D, TYPES
+from weir.kernels.text_masks import line_end
 
 #: A line nested deeper than this is never parsed: parsers recurse.
 DEPTH_MAX = 128

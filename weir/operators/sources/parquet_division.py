@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import PADDING_BYTES, byte_at, copy_line_to, load4, prefetch_to_write, store_byte_to
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
+from weir.kernels.bytes import PADDING_BYTES, byte_at, copy_line_to, load4, prefetch_to_write, store_byte_to
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, INT, INTS, OFFSETS, TYPES
 
 _COPIED_BYTES = 64
 #: So far ahead the memory of a consumer is fetched into the caches. The processor foretells few stores, and waits.

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, INT, INTS, INTS_2D, TYPES
+from weir.kernels.bytes import byte_at
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, INT, INTS, INTS_2D, TYPES
 
 #: Bytes that are read of a header at most.
 HEADER_BYTES = 1 << 10

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import PADDING_BYTES, byte_at, copy_block, load4, load8
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BOOL, BYTES, INT, INTS, OFFSETS, TYPES
+from weir.kernels.bytes import PADDING_BYTES, byte_at, copy_block, load4, load8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BOOL, BYTES, INT, INTS, OFFSETS, TYPES
 
 _COPIED_BYTES = 32
 _HEADER_BITS_MAX = 35

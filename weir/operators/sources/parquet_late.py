@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.exchange import MakesRoom
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.parquet_division import divide_found, divide_plain, name_owners
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain

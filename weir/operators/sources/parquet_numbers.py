@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.kernel_bytes import load8, store8
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import load8, store8
+from weir.kernels.declare import byte_kernel_part
 
 _WORD_BYTES = 8
 

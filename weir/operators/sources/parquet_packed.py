@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weir.kernel_bytes import PADDING_BYTES, load4
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BYTES, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.bytes import PADDING_BYTES, load4
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BYTES, INT, INTS, INTS_2D, OFFSETS, TYPES
 from weir.operators.sources.parquet_division import copy_text_to
 from weir.operators.sources.parquet_kernels import all_present
 from weir.operators.sources.parquet_window import (

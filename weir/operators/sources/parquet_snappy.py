@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, copy_block, copy_half_block, load4, load8, store8
-from weir.kernels import byte_kernel, byte_kernel_part
-from weir.operators.kernel_types import BOOL, BYTES, INT
+from weir.kernels.bytes import byte_at, copy_block, copy_half_block, load4, load8, store8
+from weir.kernels.declare import byte_kernel, byte_kernel_part
+from weir.kernels.kernel_types import BOOL, BYTES, INT
 from weir.operators.sources.parquet_numbers import followed, take_numbers
 from weir.operators.sources.parquet_snappy_tags import copy_within, tag_at
 

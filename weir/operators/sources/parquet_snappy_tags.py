@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import byte_at, copy_block, copy_block_between, load4, one_of
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import byte_at, copy_block, copy_block_between, load4, one_of
+from weir.kernels.declare import byte_kernel_part
 
 _BLOCK_BYTES = 32
 #: A literal of more bytes says so after its tag.

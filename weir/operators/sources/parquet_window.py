@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import PADDING_BYTES, byte_at
-from weir.kernels import byte_kernel_part
-from weir.operators.kernel_types import INT, TYPES
+from weir.kernels.bytes import PADDING_BYTES, byte_at
+from weir.kernels.declare import byte_kernel_part
+from weir.kernels.kernel_types import INT, TYPES
 from weir.operators.sources.parquet_kernels import copy_text
 from weir.operators.sources.parquet_snappy_tags import (
     MADE_BYTES_MAX,

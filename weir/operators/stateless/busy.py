@@ -9,7 +9,7 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from weir.kernels import kernel
+from weir.kernels.declare import kernel
 from weir.operators.base import Operator
 from weir.specs import BusySpec
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernel_bytes import leading_zeros, load8, store8, trailing_zeros
-from weir.kernels import byte_kernel_part
+from weir.kernels.bytes import leading_zeros, load8, store8, trailing_zeros
+from weir.kernels.declare import byte_kernel_part
 
 #: Bytes behind a block that its reading and writing may touch.
 PADDING_BYTES = 32

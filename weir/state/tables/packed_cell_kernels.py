@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernels import byte_kernel_part
+from weir.kernels.declare import byte_kernel_part
 from weir.state.tables.number_kernels import (
     choose_code,
     folded,

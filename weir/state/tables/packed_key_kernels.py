@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from weir.kernels import byte_kernel_part
+from weir.kernels.declare import byte_kernel_part
 from weir.state.tables.number_kernels import choose_code, get, put, put_numbers, take_numbers
 
 #: End of the other pane, number of entries with its keys (2 bytes), where the first one is among them (4 bytes).

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import byte_kernel, byte_kernel_part
+from weir.kernels.declare import byte_kernel, byte_kernel_part
 from weir.state.tables.number_kernels import get, put
 from weir.state.tables.packed_cell_kernels import put_column, take_column
 from weir.state.tables.packed_key_kernels import (

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernel_bytes import prefetch, same_bytes
-from weir.kernels import brief_kernel, byte_kernel, byte_kernel_part, kernel
+from weir.kernels.bytes import prefetch, same_bytes
+from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
 from weir.state.tables.slot_layout import (
     ARENA_USED,
     DIRTY,

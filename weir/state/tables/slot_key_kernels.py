@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import kernel
+from weir.kernels.declare import kernel
 from weir.state.tables.slot_layout import (
     I32,
     I64,

@@ -1,7 +1,7 @@
 """What the compiled loops of the slot table share: bits, places of counters, types of arrays, and how a hash is read.
 
 An index entry is ``(lower 32 bits of the hash) << 32 | slot + 1``; 0 is free. Kernels do not notice when something here
-changes, see :func:`weir.kernels.kernel_part`.
+changes, see :func:`weir.kernels.declare.kernel_part`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import kernel_part
+from weir.kernels.declare import kernel_part
 
 #: Bits of ``flags[slot]``.
 USED, DIRTY = 1, 2

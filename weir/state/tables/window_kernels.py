@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from weir.kernels import kernel, kernel_part
+from weir.kernels.declare import kernel, kernel_part
 from weir.state.tables.slot_layout import USED
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.kernels import load_kernel, name_of
+from weir.kernels.declare import load_kernel, name_of
 from weir.operators.sources.json_scan import scan_lines
 
 

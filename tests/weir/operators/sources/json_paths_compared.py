@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pyarrow as pa
 
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json_decode import JsonDecoder
 
 FLAT = pa.schema(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import cases
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources import csv_decode
 from weir.operators.sources.csv_decode import CsvDecoder
 from weir.operators.sources.csv_format import CsvFormat, header_fields

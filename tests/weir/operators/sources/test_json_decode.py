@@ -22,7 +22,7 @@ from tests.weir.operators.sources.json_paths_compared import (
     mutate,
     padded,
 )
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json_columns import ScanColumns
 from weir.operators.sources.json_decode import JsonDecoder
 from weir.operators.sources.line_shapes import SHAPE_OBJECT, line_shapes

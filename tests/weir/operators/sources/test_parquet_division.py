@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.parquet_division import divide_found, divide_plain, name_owners
 
 

@@ -15,7 +15,7 @@ import pytest
 from tests.effort import cases
 from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.test_parquet_snappy import damaged, pages
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.parquet_lz4 import decompress_lz4
 
 CODEC = pa.Codec("lz4_raw")

@@ -19,7 +19,7 @@ import pytest
 from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, tags
 from tests.weir.operators.sources.varints import varint
-from weir.kernel_bytes import PADDING_BYTES
+from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_packed import PackedPage, divide_packed

@@ -1,7 +1,7 @@
 """Bytes in kernels: loads and stores at any address, comparisons, counts of bits, memory fetched ahead.
 
 For byte kernels: in others each call of a part counts references, which takes longer than the work on a few bytes.
-Kernels do not notice when something here changes, see :func:`weir.kernels.kernel_part`.
+Kernels do not notice when something here changes, see :func:`weir.kernels.declare.kernel_part`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from weir.kernels import byte_kernel_part
+from weir.kernels.declare import byte_kernel_part
 
 #: Untyped, as numba types only a part of it; and what it builds code of.
 _cgutils: Any = cgutils

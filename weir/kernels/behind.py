@@ -10,8 +10,8 @@ import threading
 from typing import Any
 
 from weir.clock import SystemClock
-from weir.kernel_workers import start
-from weir.kernels import is_loaded_or_kept, name_of
+from weir.kernels.declare import is_loaded_or_kept, name_of
+from weir.kernels.workers import start
 
 _CLOCK = SystemClock()
 #: How often the disk is asked, at most.
@@ -24,7 +24,7 @@ class KernelBehind:
     """A kernel that is compiled by another process while the caller does its work in a slower way."""
 
     def __init__(self, kernel: Any) -> None:
-        """``kernel``: made by a decorator of :mod:`weir.kernels`."""
+        """``kernel``: made by a decorator of :mod:`weir.kernels.declare`."""
         self._name = name_of(kernel)
         self._is_ready = False
         self._process: subprocess.Popen[str] | None = None

@@ -18,7 +18,7 @@ from typing import Any
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
 from weir.clock import SystemClock
-from weir.kernel_sources import cache_directory, digest_of
+from weir.kernels.sources import cache_directory, digest_of
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ _ROOT = Path(__file__).parents[1]
 # Before other installations of Weir, but never before the standard library if this one is installed.
 _CODE = (
     "import sys; root = sys.argv[1]; root in sys.path or sys.path.insert(0, root); "
-    "from weir.kernel_workers import work; work()"
+    "from weir.kernels.workers import work; work()"
 )
 
 
@@ -119,7 +119,7 @@ def start(output: int, errors: IO[str] | int) -> subprocess.Popen[str]:
 
 def work() -> None:
     """Compile what standard input names until it ends; the code of such a process."""
-    from weir.kernels import load_kernel, tell_compilations
+    from weir.kernels.declare import load_kernel, tell_compilations
 
     took: dict[str, float] = {}
     tell_compilations(lambda name, seconds: took.update({name: seconds or 0.0}))

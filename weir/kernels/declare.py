@@ -19,7 +19,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.sigutils import normalize_signature
 
 from weir.clock import SystemClock
-from weir.kernel_cache import KernelCache
+from weir.kernels.cache import KernelCache
 
 _CLOCK = SystemClock()
 log = logging.getLogger(__name__)
@@ -196,7 +196,7 @@ def _decorator(signatures: Sequence[Any], **options: Any) -> Any:
 
 
 def kernel_part(function: _Function) -> _Function:
-    """A part of kernels, inlined by LLVM: what is kept of a kernel is of all its parts (``weir.kernel_sources``)."""
+    """A part of kernels, inlined by LLVM: what is kept of a kernel is of all its parts (``weir.kernels.sources``)."""
     return _part(function, forceinline=True)
 
 

@@ -1,0 +1,1 @@
+"""How Numba compiles kernels, where they are kept, and what all kernels share."""
