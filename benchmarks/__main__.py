@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.commands import app
-from weir.entry_point import run as run_command
+from weir.process.entry_point import run as run_command
 
 RESULTS_DIRECTORY = Path("benchmarks/results")
 

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from benchmarks.results import BenchmarkError, result_table, what_is_wrong, write_json
 from benchmarks.sustained import not_judged
-from weir.entry_point import run as run_command
 from weir.errors import ConfigError
+from weir.process.entry_point import run as run_command
 
 Json = Annotated[Path | None, typer.Option("--json", help="Write the result to this file.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Runs; medians are reported.")]

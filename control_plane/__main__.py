@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from control_plane.start_command import StartCommand
-from weir.entry_point import (
+from weir.errors import ConfigError
+from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
     parameter_texts,
@@ -19,8 +20,7 @@ from weir.entry_point import (
     settings,
     settle_memory,
 )
-from weir.errors import ConfigError
-from weir.lifeline import Parent
+from weir.process.lifeline import Parent
 
 if TYPE_CHECKING:
     from weir.config import Config

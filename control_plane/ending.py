@@ -10,8 +10,8 @@ from control_plane.composition import ControlPlane
 from control_plane.start_command import StartCommand
 from control_plane.web.status_views import outcome, status_view
 from weir.clock import monotonic_ms
-from weir.entry_point import REPEATED_LOGGER
 from weir.errors import CheckpointError
+from weir.process.entry_point import REPEATED_LOGGER
 from weir.protocol.job import JobState
 from weir.redaction import redacted_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weir.lifeline import Parent
+from weir.process.lifeline import Parent
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Annotated
 import typer
 
 from experiments import matrix
-from weir.entry_point import run as run_command
 from weir.errors import ConfigError, WeirError
+from weir.process.entry_point import run as run_command
 
 _EPILOG = """
 Examples:

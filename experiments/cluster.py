@@ -25,7 +25,7 @@ from experiments.processes import (
     held_to,
     signals_later,
 )
-from weir import bytecode
+from weir.process import bytecode
 
 _STOP_TIMEOUT_S = 20.0
 #: Starts a command with a log and variables.

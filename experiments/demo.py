@@ -15,8 +15,8 @@ from experiments.demo_display import Display, closing_table, phases_table
 from experiments.demo_paced import PICTURE, analyse, latency_file, paced_cluster, run_paced
 from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
 from experiments.processes import ClusterError
-from weir.entry_point import INTERRUPTED_EXIT_CODE
 from weir.errors import WeirError
+from weir.process.entry_point import INTERRUPTED_EXIT_CODE
 from workload.java import find_java
 
 EPILOG = """

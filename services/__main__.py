@@ -12,7 +12,7 @@ from services import cassandra, kafka, topics
 from services.daemon import Daemon, assignments
 from services.errors import ServiceError
 from services.jars import say
-from weir.entry_point import run as run_command
+from weir.process.entry_point import run as run_command
 
 _EPILOG = """
 Examples:

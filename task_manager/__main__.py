@@ -17,7 +17,8 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 import typer
 
-from weir.entry_point import (
+from weir.errors import ConfigError, HandshakeError
+from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
     keep_freed_memory,
@@ -26,8 +27,7 @@ from weir.entry_point import (
     settings,
     settle_memory,
 )
-from weir.errors import ConfigError, HandshakeError
-from weir.lifeline import Parent
+from weir.process.lifeline import Parent
 
 log = logging.getLogger("task_manager")
 

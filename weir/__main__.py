@@ -2,8 +2,8 @@
 
 import sys
 
-from weir import bytecode
 from weir.console import head_start
+from weir.process import bytecode
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import typer
 from rich.console import Console
 
-from weir.entry_point import INTERRUPTED_EXIT_CODE
 from weir.errors import WeirError
+from weir.process.entry_point import INTERRUPTED_EXIT_CODE
 
 #: Progress and errors; results go to standard output.
 ERROR_CONSOLE = Console(stderr=True, soft_wrap=True)

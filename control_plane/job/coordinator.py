@@ -26,8 +26,8 @@ from control_plane.rescale.rescaler import Rescaler
 from control_plane.web.totals import late_text, totals_view
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
-from weir.entry_point import REPEATED_LOGGER
 from weir.errors import FailureKind, InvalidTransitionError, PlacementError
+from weir.process.entry_point import REPEATED_LOGGER
 from weir.protocol import checkpoint_model
 from weir.protocol import job as machine
 from weir.protocol.job import JobState

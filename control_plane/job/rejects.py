@@ -8,8 +8,8 @@ from collections.abc import Callable
 from control_plane.ports import TellJob
 from control_plane.web.views import RejectedView
 from weir.config import ControlPlaneConfig
-from weir.entry_point import REPEATED_LOGGER
 from weir.errors import FailureKind
+from weir.process.entry_point import REPEATED_LOGGER
 from weir.protocol import job as machine
 from weir.protocol.job import JobState
 from weir.protocol.rejects import FirstReject, RejectLedger, Rejects

@@ -17,7 +17,7 @@ from control_plane.terminal.follow_view import Moment, line, screen
 from control_plane.web.status_views import status_view
 from control_plane.web.views import RescaleView
 from weir.clock import wall_ms
-from weir.entry_point import SHOWN_LOGGER
+from weir.process.entry_point import SHOWN_LOGGER
 
 #: Where standard error has only what the user asked for, these lines are it.
 log = logging.getLogger(SHOWN_LOGGER)

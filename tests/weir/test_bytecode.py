@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from weir import bytecode
+from weir.process import bytecode
 
 CODE = "from weir import bytecode; bytecode.keep(); import weir.spelling; print(weir.spelling.__cached__)"
 

@@ -10,7 +10,7 @@ TOLD = ["the job failed", "a checkpoint failed"]
 
 PROBE = """
 import resource
-from weir.entry_point import keep_freed_memory
+from weir.process.entry_point import keep_freed_memory
 if {keeps}:
     keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -36,7 +36,7 @@ def test_blocks_that_were_freed_are_used_again():
 LOGS = """
 import logging, sys
 from pathlib import Path
-from weir.entry_point import REPEATED_LOGGER, set_up_logging
+from weir.process.entry_point import REPEATED_LOGGER, set_up_logging
 set_up_logging("process", verbose=False, path=Path(sys.argv[1]), has_parent=sys.argv[2] == "parent")
 logging.getLogger(REPEATED_LOGGER).error("the job failed")
 logging.getLogger("control_plane").warning("a checkpoint failed")

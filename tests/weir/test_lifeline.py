@@ -5,11 +5,11 @@ import subprocess
 import sys
 import time
 
-from weir.lifeline import receive_all, send
+from weir.process.lifeline import receive_all, send
 
 CHILD = """
 import sys, time
-from weir.lifeline import Parent
+from weir.process.lifeline import Parent
 parent = Parent(int(sys.argv[1]))
 parent.tell({"got": parent.receive()})
 time.sleep(600)

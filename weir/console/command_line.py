@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 import weir
-from weir.entry_point import run
+from weir.process.entry_point import run
 
 RUN_EPILOG = """
 Examples:

@@ -71,7 +71,7 @@ def start(
     with theirs:
         popen = subprocess.Popen(
             # Without -P a module of the working directory would come before one beside the job's file.
-            [sys.executable, "-P", "-m", "weir.prepared_process", module, str(theirs.fileno())],
+            [sys.executable, "-P", "-m", "weir.process.prepared_process", module, str(theirs.fileno())],
             stdin=subprocess.DEVNULL,
             stdout=sys.stderr
             if owns_terminal

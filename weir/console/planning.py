@@ -14,11 +14,11 @@ from rich.console import Console
 from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
-from weir.entry_point import parameter_texts
 from weir.errors import CheckpointError
 from weir.graph import LogicalGraph, PhysicalGraph
 from weir.job_loading import load_job
 from weir.plan_document import plan_document
+from weir.process.entry_point import parameter_texts
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
 from weir.stages import physical_graph

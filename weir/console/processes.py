@@ -15,8 +15,8 @@ from typing import IO
 
 from weir.clock import Clock
 from weir.console import head_start
-from weir.lifeline import Message, receive_all, send
-from weir.prepared_process import order
+from weir.process.lifeline import Message, receive_all, send
+from weir.process.prepared_process import order
 
 #: How long processes may take to end in order before they are killed.
 _END_S = 5.0

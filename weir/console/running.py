@@ -18,7 +18,7 @@ from weir.console.processes import Child, Children, Ended, Event, Signalled, Ter
 from weir.console.replacements import Replacements
 from weir.console.run_directory import RunDirectory
 from weir.kernels.sources import cache_directory
-from weir.lifeline import Message
+from weir.process.lifeline import Message
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1

@@ -5,8 +5,8 @@ import types
 import pytest
 
 from weir.console import head_start
-from weir.lifeline import send
-from weir.prepared_process import order
+from weir.process.lifeline import send
+from weir.process.prepared_process import order
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""``python -m weir.prepared_process MODULE FD``: a process of ``weir run`` before it knows what it has to do.
+"""``python -m weir.process.prepared_process MODULE FD``: a process of ``weir run`` before it knows what it has to do.
 
 It imports what ``python -m MODULE`` needs, reads the arguments from the socket ``FD``
-(:mod:`weir.lifeline`), and is
+(:mod:`weir.process.lifeline`), and is
 that process from then on.
 """
 
@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 
-from weir.lifeline import Message, Parent
+from weir.process.lifeline import Message, Parent
 
 #: Imported meanwhile, beside the module's ``__main__``: what every job needs of it.
 _NEEDED = {

@@ -1,0 +1,1 @@
+"""What every command and process shares: their start, their end, errors as one line."""
