@@ -20,7 +20,7 @@ from weir.checkpoints.rows import load_rows, save_rows
 from weir.errors import WeirError
 from weir.protocol.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable
-from weir.records import InputRows
+from weir.rows.records import InputRows
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key

@@ -21,7 +21,7 @@ from benchmarks.results import BenchmarkError
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings

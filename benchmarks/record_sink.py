@@ -18,7 +18,7 @@ import pyarrow as pa
 import weir
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.two_phase import TransactionId
-from weir.records import INGEST_TIME_COLUMN
+from weir.rows.records import INGEST_TIME_COLUMN
 
 #: Columns of a record, each int64: number of the key, its count, arrival and due time in µs since the epoch.
 RECORD_COLUMNS = 4

@@ -31,7 +31,7 @@ from weir import keys as weir_keys
 from weir.errors import ConfigError
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
-from weir.records import KEY_HASH_COLUMN, with_times
+from weir.rows.records import KEY_HASH_COLUMN, with_times
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings

@@ -25,7 +25,7 @@ from benchmarks.results import BenchmarkError
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.records import KEY_HASH_COLUMN
+from weir.rows.records import KEY_HASH_COLUMN
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state import layout
 from weir.state.stores.directory_lock import DATA_NAME

@@ -21,7 +21,7 @@ from task_manager.exchange.connections import connect
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.peer_link import PeerLink
 from weir.clock import SystemClock
-from weir.records import EndOfStream, batch_bytes
+from weir.rows.records import EndOfStream, batch_bytes
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.exchange.inbox import Inbox
 from weir.clock import SystemClock
-from weir.records import EndOfStream
+from weir.rows.records import EndOfStream
 from weir.rpc.wire import JobIdentity, message_size_options
 from weir.types import ChannelId
 

@@ -22,8 +22,8 @@ from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.protocol.manifest import Json, Manifest, StoreImage
 from weir.protocol.restore_plan import RestorePlan, restore_plan
-from weir.records import InputRows
 from weir.restored_rows import rows_of_subtask
+from weir.rows.records import InputRows
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
 from weir.state.images.image_publisher import ImagePublisher

@@ -68,9 +68,9 @@ if TYPE_CHECKING:
     from weir.operators.sinks.sink import Sink
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
     from weir.operators.sources.source import Source
-    from weir.records import with_times
-    from weir.schemas import Nullable
-    from weir.side_outputs import side
+    from weir.rows.records import with_times
+    from weir.rows.schemas import Nullable
+    from weir.rows.side_outputs import side
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import Stream
     from weir.timed_states import SessionState, VersionedState, WindowState
@@ -243,9 +243,9 @@ _MODULES = {
         "TransactionId",
         "TwoPhaseSink",
     ),
-    "records": ("with_times",),
-    "schemas": ("Nullable",),
-    "side_outputs": ("side",),
+    "rows.records": ("with_times",),
+    "rows.schemas": ("Nullable",),
+    "rows.side_outputs": ("side",),
     "states": (
         "AggregatingState",
         "ListState",

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
-from weir.changes import refuse_changes
 from weir.row_aggregates import RowAggregates
+from weir.rows.changes import refuse_changes
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.window_kinds import Window
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec

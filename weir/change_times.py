@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weir.changes import is_changelog
 from weir.graph import Node
+from weir.rows.changes import is_changelog
 from weir.specs import AssignEventTimeSpec, KeyedSpec, SourceSpec
 from weir.specs.windows import WindowAggregateSpec
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from weir.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
-from weir.nested_paths import GivenPath, check_json_types, column_paths, given_paths
-from weir.schemas import to_schema
+from weir.rows.nested_paths import GivenPath, check_json_types, column_paths, given_paths
+from weir.rows.schemas import to_schema
 from weir.specs import (
     LINE_BYTES_MAX,
     ArrowIpcSpec,

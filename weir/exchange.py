@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.keys import hash_keys, key_bytes, partition_hashes, partition_picked
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
 #: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.

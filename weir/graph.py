@@ -16,8 +16,8 @@ from functools import cached_property
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.row_watermarks import RowWatermarks
-from weir.side_outputs import output_id
+from weir.rows.row_watermarks import RowWatermarks
+from weir.rows.side_outputs import output_id
 from weir.specs import KeyedSpec, OperatorSpec, SideOutput, SinkSpec, SourceSpec
 from weir.spelling import did_you_mean
 from weir.subtask_names import CHAINED, in_step

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.join_arguments import join_bounds
 from weir.keyed_frame import KeyedFrame
+from weir.rows.changes import is_changelog
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
 from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
 from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all

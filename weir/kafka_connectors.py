@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from weir.avro_fields import misfit
 from weir.connectors import AnySource, check_discover_ms
 from weir.errors import GraphError
-from weir.nested_paths import GivenPath, Path, check_json_types, column_paths
-from weir.schemas import to_schema
+from weir.rows.avro_fields import misfit
+from weir.rows.nested_paths import GivenPath, Path, check_json_types, column_paths
+from weir.rows.schemas import to_schema
 from weir.specs.kafka import (
     DISCOVER_MS,
     HEADER_TYPE,

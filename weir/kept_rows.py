@@ -11,9 +11,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.frames import frame_of
-from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.row_aggregates import RowAggregates
+from weir.rows.frames import frame_of
+from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate
 
 #: Rows of all windows that are put together at once, about: one row may be in many.

@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.broadcast_process import HoldUntil, broadcast_form, checked_hold
-from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.join_steps import JoinSteps
 from weir.keyed_process import process_form
+from weir.rows.changes import is_changelog
 from weir.specs import (
     Aggregate,
     ChangelogTopSpec,
@@ -155,7 +155,7 @@ class KeyedStream(JoinSteps):
         parallelism: int | None = None,
         renamed_from: str | None = None,
     ) -> Self:
-        """The first rows of each key in the order of a column, as a changelog (see ``weir.changes``).
+        """The first rows of each key in the order of a column, as a changelog (see ``weir.rows.changes``).
 
         Of rows that are equal in the column, those that came first go first. Nulls and NaN go last. Of a changelog all
         rows of each key are kept, since those that follow come up when one is taken away.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from weir.pushdown import conditions
-from weir.side_outputs import output_id
+from weir.rows.side_outputs import output_id
 from weir.specs import SourceSpec
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from weir.errors import CheckpointError
 from weir.graph import Stage
 from weir.keys import key_groups
 from weir.protocol.routing import RoutingTable
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
 
 
 def rows_of_subtask(

@@ -13,9 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from weir.aggregator import WindowBounds
-from weir.changes import rows_there
 from weir.errors import WeirError
-from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
+from weir.rows.changes import rows_there
+from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.specs.windows import WindowAggregate
 
 

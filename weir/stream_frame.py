@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
-from weir.changes import is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange, Input, Node
 from weir.graph_checks import check_name, check_takes_changes
 from weir.missing_names import MissingNameError, methods_of, missing_name
 from weir.named_steps import named_steps
-from weir.schemas import to_schema
+from weir.rows.changes import is_changelog
+from weir.rows.schemas import to_schema
 from weir.specs import OperatorSpec, SideOutput
 
 if TYPE_CHECKING:
     from weir.streams import Stream
 
-#: Column name -> type, or an Arrow schema; see ``weir.schemas.to_schema``.
+#: Column name -> type, or an Arrow schema; see ``weir.rows.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
 
 
@@ -55,7 +55,7 @@ class StreamFrame:
 
     @property
     def is_changelog(self) -> bool:
-        """Whether its rows say what is added to a table and what is taken away (``weir.changes``)."""
+        """Whether its rows say what is added to a table and what is taken away (``weir.rows.changes``)."""
         return is_changelog(self.schema)
 
     def _exchange(self, exchange: Exchange, columns: tuple[str, ...] = ()) -> Input:

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.aggregator import Aggregator, RowsFunction, check_aggregator
-from weir.changes import CHANGE_COLUMN, is_changelog
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
 from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
-from weir.schemas import to_schema
+from weir.rows.changes import CHANGE_COLUMN, is_changelog
+from weir.rows.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
 from weir.specs.key_checks import check_is_name

@@ -23,7 +23,7 @@ from weir.protocol import job as machine
 from weir.protocol.job import JobState, SubtaskStatus
 from weir.protocol.rescale_plan import RescaleRefusal
 from weir.protocol.watermark_drift import AlignedSource, lowest_watermarks_ms
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
 from weir.specs import SourceSpec

@@ -23,7 +23,7 @@ from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.manifest import SubtaskPart
 from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
 from weir.protocol.watermark_hold import WatermarkHold
-from weir.records import Element, InputRows
+from weir.rows.records import Element, InputRows
 from weir.types import SubtaskId
 
 #: What can be broken on purpose, and what that is.

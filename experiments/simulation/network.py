@@ -23,7 +23,7 @@ from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.exchange import TextRoom
-from weir.records import Element, batch_bytes
+from weir.rows.records import Element, batch_bytes
 from weir.rpc.wire import JobIdentity
 from weir.state.placement.remote import RemoteStateClient
 from weir.subtask_names import NameOf, numbered

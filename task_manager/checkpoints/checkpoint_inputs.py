@@ -16,7 +16,7 @@ from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock
 from weir.protocol.alignment import BarrierAligner, Step
-from weir.records import Barrier, EndOfStream, InputRows, RouteMarker, batch_bytes
+from weir.rows.records import Barrier, EndOfStream, InputRows, RouteMarker, batch_bytes
 from weir.types import ChannelId
 
 #: Rows that a barrier may overtake; more, and the checkpoint fails.

@@ -11,7 +11,7 @@ from weir import threads
 from weir.errors import CheckpointError
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import GroupPlace, Json, StoreImage
-from weir.records import InputRows
+from weir.rows.records import InputRows
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture
 from weir.types import SubtaskId

@@ -33,7 +33,7 @@ from weir.protocol.manifest import (
     image_to_json,
     part_to_json,
 )
-from weir.records import InputRows
+from weir.rows.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_client import image_ids_of, is_image, joined_ids
 from weir.state.placement.group_places import HeldGroup

@@ -15,7 +15,7 @@ from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from weir.exchange import TextRoom
-from weir.records import Element, batch_bytes
+from weir.rows.records import Element, batch_bytes
 from weir.types import ChannelId
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir.records import JOINED_BYTES, Element, Idle
+from weir.rows.records import JOINED_BYTES, Element, Idle
 from weir.types import ChannelId
 
 

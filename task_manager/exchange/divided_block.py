@@ -10,8 +10,8 @@ import pyarrow as pa
 from weir.exchange import narrowed, with_key_hash
 from weir.graph import Edge
 from weir.keys import partition_hashes
-from weir.operators.ahead import Picked
-from weir.records import batch_bytes
+from weir.rows.ahead import Picked
+from weir.rows.records import batch_bytes
 
 
 class DividedBlock:

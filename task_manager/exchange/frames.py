@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from task_manager.exchange.ipc_pieces import IpcPieces
 from task_manager.exchange.shared_memory import SentMemory, SharedRoom
 from weir.errors import HandshakeError
-from weir.records import (
+from weir.rows.records import (
     Barrier,
     ControlElement,
     Element,

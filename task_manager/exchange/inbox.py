@@ -15,7 +15,7 @@ import pyarrow as pa
 from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted, take_rows
 from weir import threads
 from weir.clock import Clock, SystemClock
-from weir.records import Barrier, EndOfStream, Watermark
+from weir.rows.records import Barrier, EndOfStream, Watermark
 from weir.types import ChannelId
 
 #: More elements than an inbox ever has.

@@ -8,7 +8,7 @@ from task_manager.exchange.deliveries import ChannelOpened, Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from task_manager.topology import Topology
 from weir.errors import HandshakeError
-from weir.records import EndOfStream
+from weir.rows.records import EndOfStream
 from weir.types import ChannelId, SubtaskId
 
 

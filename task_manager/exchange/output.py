@@ -14,7 +14,7 @@ from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
 from weir.exchange import LateColumn
 from weir.graph import Edge
-from weir.records import (
+from weir.rows.records import (
     ControlElement,
     EndOfStream,
     Idle,

@@ -22,7 +22,7 @@ from weir.exchange import (
     with_key_hash,
 )
 from weir.graph import Edge, Exchange
-from weir.records import (
+from weir.rows.records import (
     KEY_HASH_COLUMN,
     ControlElement,
     Element,

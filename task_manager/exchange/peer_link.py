@@ -25,7 +25,7 @@ from task_manager.exchange.sockets import FrameReader, dial, hang_up, is_local, 
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.exchange import TextRoom
-from weir.records import Element, EndOfStream, batch_bytes
+from weir.rows.records import Element, EndOfStream, batch_bytes
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, parse_address
 from weir.subtask_names import NameOf, numbered

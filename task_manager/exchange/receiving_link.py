@@ -19,7 +19,7 @@ from task_manager.exchange.sockets import FrameReader, hang_up, send_all, send_s
 from weir import threads
 from weir.clock import Clock
 from weir.errors import HandshakeError
-from weir.records import EndOfStream
+from weir.rows.records import EndOfStream
 from weir.rpc import data_pb2
 from weir.rpc.wire import JobIdentity, channel_from_proto, handshake_from_proto
 from weir.types import ChannelId

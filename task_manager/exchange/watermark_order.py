@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from task_manager.exchange.writer import ChannelWriter, Passing
-from weir.records import Idle, Watermark
+from weir.rows.records import Idle, Watermark
 
 
 class WatermarkOrder:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
 from weir.errors import WireLimitError
-from weir.records import (
+from weir.rows.records import (
     JOINED_BYTES,
     Barrier,
     ControlElement,

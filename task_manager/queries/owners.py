@@ -13,7 +13,7 @@ from task_manager.subtasks.running import RunningSubtask
 from weir.clock import Clock
 from weir.operators.queries.answering import AskedState, read_one
 from weir.protocol.queries import QueryError, Question
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.state import patience
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.cells import CellTable

@@ -11,7 +11,7 @@ import numpy as np
 
 from task_manager.subtasks.running import RunningSubtask
 from weir.protocol.queries import QueryError
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.placement.ownership import GroupOwnership

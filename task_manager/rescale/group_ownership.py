@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
-from weir import row_watermarks
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import (
     Abort,
@@ -25,7 +24,8 @@ from weir.protocol.rescale_owner import (
     StartFlush,
     TakeOwnership,
 )
-from weir.records import KEY_HASH_COLUMN, InputRows
+from weir.rows import row_watermarks
+from weir.rows.records import KEY_HASH_COLUMN, InputRows
 from weir.state.tables.cached_entries import CachedChanges
 
 #: Rows that come out of the park at a time, so that credit and commands are looked at in between.

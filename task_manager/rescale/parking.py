@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from weir.records import InputRows, batch_bytes
+from weir.rows.records import InputRows, batch_bytes
 
 
 @dataclass

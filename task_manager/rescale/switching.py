@@ -11,7 +11,7 @@ from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.topology import Topology
 from weir.graph import Edge
-from weir.records import EndOfStream, RouteMarker
+from weir.rows.records import EndOfStream, RouteMarker
 from weir.types import SubtaskId
 
 

@@ -20,8 +20,8 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator
 from weir.operators.user_errors import UserErrors
-from weir.records import BATCH_BYTES_MAX, batch_bytes, user_columns
-from weir.side_outputs import SideRows
+from weir.rows.records import BATCH_BYTES_MAX, batch_bytes, user_columns
+from weir.rows.side_outputs import SideRows
 from weir.subtask_names import without_step
 
 #: Rows that a function of batches is given at a time: so many that about every second time one of them is bad.

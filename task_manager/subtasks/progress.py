@@ -8,7 +8,7 @@ from enum import Enum
 
 from weir.errors import FailureKind
 from weir.protocol.rejects import Rejects
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.types import SubtaskId
 
 

@@ -12,14 +12,14 @@ from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
 from weir.errors import InputError
 from weir.exchange import LateColumn
-from weir.operators.ahead import PartAhead
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.protocol.input_times import times_to_json
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import WatermarkDrift
 from weir.protocol.watermark_forward import WatermarkTimes
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.rows.ahead import PartAhead
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.watermarks import WatermarkStrategy
 
 

@@ -24,7 +24,7 @@ from weir.operators.base import NEVER_US, Json
 from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
-from weir.records import Barrier, EndOfStream, batch_bytes
+from weir.rows.records import Barrier, EndOfStream, batch_bytes
 from weir.state.placement.placed_store import PlacedStore
 
 log = logging.getLogger(__name__)

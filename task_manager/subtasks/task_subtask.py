@@ -16,7 +16,6 @@ from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleR
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
-from weir import row_watermarks
 from weir.errors import StateError
 from weir.operators.base import HELD_INPUT, Json
 from weir.protocol.alignment import BarrierAligner, Step
@@ -25,7 +24,8 @@ from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, 
 from weir.protocol.watermark_forward import WatermarkForward
 from weir.protocol.watermark_hold import WatermarkHold
 from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     JOINED_BYTES,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,

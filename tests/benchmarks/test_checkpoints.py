@@ -15,7 +15,7 @@ from benchmarks.recovery import run as run_recovery
 from benchmarks.results import BenchmarkError
 from benchmarks.sustained import OverloadedError
 from weir.operators.base import OperatorContext
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 
 
 def batch(*ids):

@@ -6,7 +6,7 @@ from weir.keyed_streams import process_states
 from weir.keys import hash_keys, key_bytes
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

@@ -15,7 +15,7 @@ from weir.operators.stateless.expressions import FilterOperator, WithColumnsOper
 from weir.operators.stateless.functions import MapBatchesOperator, MapOperator
 from weir.operators.step_errors import StepError
 from weir.operators.user_errors import UserErrors
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import FilterSpec, MapBatchesSpec, MapSpec, WithColumnsSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

@@ -6,7 +6,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.frames import frame_of
+from weir.rows.frames import frame_of
 
 PAIRS = [[1, 2], None, [3, 4], None, [5, 6]]
 

@@ -26,7 +26,7 @@ from weir.metrics import (
     serve_metrics,
 )
 from weir.metrics.latency import BUCKETS_MS
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state.api import StoreStats
 from weir.testing.manual_clock import ManualClock
 from weir.types import SubtaskId

@@ -10,7 +10,7 @@ from weir import pre_aggregation, testing
 from weir.fingerprints import fingerprint_of
 from weir.operators.base import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WINDOW_PART, WindowAggregate
 from weir.stages import physical_graph

@@ -10,7 +10,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.python_rows import rows_batch
+from weir.rows.python_rows import rows_batch
 
 SCHEMA = pa.schema(
     [

@@ -6,7 +6,7 @@ import pytest
 
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weir.utf8 import are_utf8, wrong_texts
+from weir.rows.utf8 import are_utf8, wrong_texts
 
 #: Characters of every length, and the first and last of each.
 GOOD = [*"az\0\x7f\x80ü߿ࠀ€जᄀ한￿\ud7ff\ue000", "\U00010000", "\U0001f600", "\U0010ffff"]

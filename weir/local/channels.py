@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from weir.exchange import narrowed, split_by_owner, with_key_hash
 from weir.graph import Edge, Exchange
-from weir.records import ControlElement, Element
+from weir.rows.records import ControlElement, Element
 from weir.types import ChannelId
 
 #: Elements that wait in one channel of a seeded run before their producer has to wait.

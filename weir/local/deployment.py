@@ -24,7 +24,7 @@ from weir.protocol.input_times import InputTimes, restored_times, times_key
 from weir.protocol.rejects import FirstReject, Rejects
 from weir.protocol.routing import RoutingTable
 from weir.protocol.watermark_drift import lowest_watermarks_ms
-from weir.records import InputRows
+from weir.rows.records import InputRows
 from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables

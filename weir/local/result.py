@@ -11,10 +11,10 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.frames import frame_of
 from weir.local.collected import Collection
 from weir.operators.dead_letters import DeadLetterFile
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
+from weir.rows.frames import frame_of
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
 from weir.spelling import did_you_mean
 
 

@@ -23,8 +23,8 @@ from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
-from weir.records import InputRows
 from weir.restored_rows import rows_of_subtask
+from weir.rows.records import InputRows
 from weir.state.api import StateBackend, prefix_end
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
-from weir import row_watermarks
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.base import HELD_INPUT, NEVER_US, Json, OperatorContext, Poll, SourceReader
@@ -17,7 +16,8 @@ from weir.protocol.input_times import InputTimes, times_to_json
 from weir.protocol.source_watermark import SourceWatermark
 from weir.protocol.watermark_drift import AlignedSource, WatermarkDrift
 from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     Barrier,

@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from weir.clock import Clock
 from weir.metrics import definitions as d
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.types import SubtaskId
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from weir.errors import GraphError
 from weir.nexmark.model import SCHEMAS, STREAMS, StreamName
-from weir.schemas import to_schema
+from weir.rows.schemas import to_schema
 from weir.specs import UserSourceSpec
 from weir.spelling import did_you_mean
 

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from weir.clock import Clock, SystemClock
 from weir.errors import InputError
-from weir.records import WATERMARK_MIN_MS
-from weir.row_watermarks import RowWatermarks, TimeCuts
+from weir.rows.records import WATERMARK_MIN_MS
+from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 
 if TYPE_CHECKING:
     from weir.exchange import LateColumn
-    from weir.operators.ahead import PartAhead, RowsAhead
+    from weir.rows.ahead import PartAhead, RowsAhead
     from weir.state.tables.opened import OperatorTables
 
 

@@ -12,9 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.errors import UserFunctionError
-from weir.operators.ahead import RowsAhead
 from weir.operators.base import (
     NEVER_US,
     AheadFilter,
@@ -30,9 +28,11 @@ from weir.operators.base import (
 )
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
 from weir.operators.step_errors import as_kept, name_step, naming_step
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.row_watermarks import RowWatermarks, TimeCuts
-from weir.side_outputs import SideRows, output_id
+from weir.rows import row_watermarks
+from weir.rows.ahead import RowsAhead
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.row_watermarks import RowWatermarks, TimeCuts
+from weir.rows.side_outputs import SideRows, output_id
 from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
 from weir.state.tables.table import IsOver, never

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.records import as_authors_see
+from weir.rows.records import as_authors_see
 
 
 class UserStep(Operator):

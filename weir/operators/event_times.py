@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from weir.clock import Clock, wall_ms
 from weir.errors import UserFunctionError
 from weir.operators.stateless.expressions import ExpressionInput
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator, WatermarkStrategy
 
 

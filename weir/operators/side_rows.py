@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator
-from weir.records import BATCH_BYTES_MAX
-from weir.side_outputs import SideRows
+from weir.rows.records import BATCH_BYTES_MAX
+from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, SideOutput
 from weir.spelling import did_you_mean
 

@@ -18,7 +18,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
-from weir.records import user_columns
+from weir.rows.records import user_columns
 
 log = logging.getLogger(__name__)
 

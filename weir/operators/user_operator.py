@@ -14,8 +14,8 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.side_rows import unknown_output
 from weir.operators.stateless.functions import MapBatchesOperator, as_batch
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, as_authors_see
-from weir.side_outputs import SideRows
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, as_authors_see
+from weir.rows.side_outputs import SideRows
 from weir.specs import MapBatchesSpec, SideOutput, UserOperatorSpec
 
 _NOT_WRAPPED = (pa.RecordBatch, pa.Table, pl.DataFrame, str, bytes)

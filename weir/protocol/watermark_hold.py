@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: As ``weir.records.WATERMARK_MIN_MS``.
+#: As ``weir.rows.records.WATERMARK_MIN_MS``.
 _MIN_MS = -(2**63)
 
 

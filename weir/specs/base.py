@@ -14,8 +14,8 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.row_watermarks import RowWatermarks
-from weir.schemas import schema_difference
+from weir.rows.row_watermarks import RowWatermarks
+from weir.rows.schemas import schema_difference
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -44,7 +44,7 @@ class OperatorSpec:
     takes_several_inputs: ClassVar[bool] = False
     #: The operator puts rows aside itself: its context has dead letters.
     rejects_rows: ClassVar[bool] = False
-    #: Its input may be a changelog (``weir.changes``): it hands each change on, or shows it to the author's code.
+    #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
 
     @property

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN, changelog_schema
 from weir.errors import GraphError
+from weir.rows.changes import CHANGE_COLUMN, changelog_schema
 from weir.specs.aggregate_functions import aggregated_columns, decimal_mend
 from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
 

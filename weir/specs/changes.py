@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
 from weir.specs.keyed import KeyedSpec

@@ -8,8 +8,8 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
-from weir.schemas import arrow_type, empty_frame
+from weir.rows.records import SYSTEM_COLUMNS
+from weir.rows.schemas import arrow_type, empty_frame
 from weir.specs.row_wise import changes_length, crosses_rows, has_selector, named_columns
 from weir.spelling import did_you_mean
 

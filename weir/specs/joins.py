@@ -8,9 +8,9 @@ from typing import ClassVar, Literal, get_args
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
 from weir.specs.keyed import KeyedSpec
 from weir.spelling import did_you_mean

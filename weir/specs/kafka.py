@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.nested_paths import Path
+from weir.rows.nested_paths import Path
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import ValueSpec
 from weir.specs.sinks import SinkSpec

@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
-from weir.row_watermarks import RowWatermarks
+from weir.rows.records import SYSTEM_COLUMNS
+from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
     AggregateFunction,
     aggregate_parts,

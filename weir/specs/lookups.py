@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import OperatorSpec
 from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean

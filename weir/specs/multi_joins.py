@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.changes import CHANGE_COLUMN
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
 from weir.specs.joins import ChangeJoinSpec, JoinSpec, check_keys
 

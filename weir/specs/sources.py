@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.conditions import AllOf, Condition
-from weir.nested_paths import Path
+from weir.rows.nested_paths import Path
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import expression_columns
 from weir.watermarks import WatermarkStrategy

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import polars as pl
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN, check_keeps_changes
 from weir.errors import GraphError
-from weir.row_watermarks import RowWatermarks
+from weir.rows.changes import CHANGE_COLUMN, check_keeps_changes
+from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import (
     check_predicate,

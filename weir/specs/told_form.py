@@ -45,7 +45,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from weir.schemas import column_type
+from weir.rows.schemas import column_type
 from weir.specs.arrow_form import arrow_form, schema_form
 from weir.specs.base import OperatorSpec, raised_defaults, told_fields
 from weir.specs.canonical import expression_form

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN
 from weir.errors import GraphError
+from weir.rows.changes import CHANGE_COLUMN
 from weir.specs.arrow_form import arrow_form
 from weir.specs.changelog_aggregates import check_retractable
 from weir.specs.window_kinds import Window

@@ -8,10 +8,10 @@ from typing import ClassVar
 import polars as pl
 import pyarrow as pa
 
-from weir.changes import changelog_schema
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS
-from weir.row_watermarks import RowWatermarks
+from weir.rows.changes import changelog_schema
+from weir.rows.records import SYSTEM_COLUMNS
+from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
     AggregateFunction,
     aggregate_parts,

@@ -12,13 +12,13 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.clock import SystemClock
 from weir.errors import GraphError
 from weir.graph import Node
 from weir.operators.base import DeadLetters, Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, generated
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -26,7 +26,7 @@ from weir.records import (
     int64_column,
     with_system_columns,
 )
-from weir.schemas import schema_difference, small_type
+from weir.rows.schemas import schema_difference, small_type
 from weir.specs import SourceSpec
 from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 

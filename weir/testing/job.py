@@ -24,7 +24,7 @@ from weir.local.preparing import local_graph, local_settings
 from weir.local.result import DeadLetter, Result, Rows, rows_of
 from weir.local.running import read_all
 from weir.operators.base import SourceReader
-from weir.records import Watermark
+from weir.rows.records import Watermark
 from weir.spelling import did_you_mean
 from weir.stages import physical_graph
 from weir.streams import Stream

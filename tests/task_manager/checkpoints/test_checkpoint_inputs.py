@@ -10,7 +10,7 @@ import pytest
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from weir.protocol.alignment import BarrierAligner, Step
-from weir.records import batch_bytes
+from weir.rows.records import batch_bytes
 from weir.testing.manual_clock import ManualClock
 from weir.types import ChannelId, SubtaskId
 

@@ -17,7 +17,7 @@ from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, InputError, StateError
 from weir.protocol.manifest import image_from_json, part_from_json
-from weir.records import InputRows
+from weir.rows.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.layout import encode_key

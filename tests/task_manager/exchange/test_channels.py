@@ -11,7 +11,7 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.subtasks.mailbox import Mailbox
 from tests.task_manager.exchange.local_channels import CHANNEL, batch, local
 from weir.errors import ConnectionLostError
-from weir.records import Watermark
+from weir.rows.records import Watermark
 from weir.testing.manual_clock import ManualClock
 
 

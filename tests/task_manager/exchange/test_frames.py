@@ -11,7 +11,7 @@ import pytest
 from task_manager.exchange.frames import SIZES, Frame, FrameDecoder, FrameEncoder, read_head
 from task_manager.exchange.sockets import FrameReader, send_all
 from weir.errors import HandshakeError
-from weir.records import Barrier, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import Barrier, EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2
 
 FRAME_BYTES_MAX = 64 << 20

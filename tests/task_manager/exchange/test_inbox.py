@@ -11,7 +11,7 @@ import pytest
 from task_manager.exchange.deliveries import Delivery, RowsWanted, no_release
 from task_manager.exchange.inbox import Inbox, Wave
 from tests.task_manager.exchange.local_channels import CHANNEL, batch, local
-from weir.records import Barrier, Watermark
+from weir.rows.records import Barrier, Watermark
 from weir.testing.manual_clock import ManualClock
 from weir.types import ChannelId, SubtaskId
 

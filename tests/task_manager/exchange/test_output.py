@@ -14,7 +14,7 @@ from weir.clock import SystemClock
 from weir.graph import Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table
-from weir.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Watermark
+from weir.rows.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Watermark
 from weir.testing import ManualClock
 from weir.types import SubtaskId
 

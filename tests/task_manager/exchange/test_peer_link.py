@@ -29,7 +29,7 @@ from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from weir.clock import SystemClock
 from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError, HandshakeError, WireLimitError
-from weir.records import EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import EndOfStream, Idle, RouteMarker, Watermark
 from weir.rpc import data_pb2, data_pb2_grpc
 from weir.rpc.wire import PROTOCOL_VERSION, JobIdentity, message_size_options
 from weir.types import ChannelId, SubtaskId

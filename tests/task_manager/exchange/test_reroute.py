@@ -13,7 +13,7 @@ from weir.clock import SystemClock
 from weir.graph import Exchange
 from weir.keys import hash_keys, key_bytes, key_groups
 from weir.protocol.routing import initial_table, rescaled
-from weir.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
 
 
 def stalled_edge():

@@ -13,7 +13,7 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from tests.task_manager.exchange.made_channels import NoWaker, batch, channel, drain
 from weir.clock import Clock, SystemClock
-from weir.records import Barrier, Watermark
+from weir.rows.records import Barrier, Watermark
 from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 

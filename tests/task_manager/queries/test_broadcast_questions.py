@@ -17,7 +17,7 @@ from weir.operators.keyed.broadcast_operator import BroadcastOperator
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT
 from weir.protocol.queries import QueryError, Question
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId

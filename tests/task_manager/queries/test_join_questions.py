@@ -10,14 +10,14 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.state_copies import copy_part
 from tests.task_manager.queries.test_window_questions import Stored, table_of
-from weir import row_watermarks
 from weir.operators.base import OperatorContext
 from weir.operators.queries import joined_rows
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
-from weir.records import with_times
+from weir.rows import row_watermarks
+from weir.rows.records import with_times
 from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.held import HeldTable

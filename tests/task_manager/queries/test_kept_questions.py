@@ -12,7 +12,7 @@ from weir.operators.queries import kept_windows
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError
-from weir.records import with_times
+from weir.rows.records import with_times
 
 
 class Sorted(weir.Aggregator):

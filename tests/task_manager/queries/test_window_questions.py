@@ -20,7 +20,7 @@ from weir.operators.queries.reading import StoredReading
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
-from weir.records import user_columns, with_times
+from weir.rows.records import user_columns, with_times
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

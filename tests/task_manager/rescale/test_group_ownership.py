@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from task_manager.rescale.group_ownership import Ownership
-from weir import row_watermarks
 from weir.exchange import with_key_hash
 from weir.keys import key_groups
 from weir.protocol.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
 from weir.protocol.routing import GroupMove, RoutingTable
-from weir.records import KEY_HASH_COLUMN, InputRows
+from weir.rows import row_watermarks
+from weir.rows.records import KEY_HASH_COLUMN, InputRows
 
 GROUPS = 4
 #: Subtask 0 owns all groups; subtask 1 is new and gets groups 2 and 3.

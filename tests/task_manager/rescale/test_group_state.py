@@ -18,7 +18,7 @@ from weir.operators.base import Operator, OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.protocol.cache_copy import CopyArrived
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.placement.placed_store import PlacedStore

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
-from weir.records import InputRows
+from weir.rows.records import InputRows
 
 GROUPS = 16
 

@@ -11,7 +11,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 )
 from weir.errors import StateError
 from weir.operators.base import LateSync
-from weir.records import Barrier, EndOfStream, InputRows
+from weir.rows.records import Barrier, EndOfStream, InputRows
 
 
 class SlowDisk(LateSync):

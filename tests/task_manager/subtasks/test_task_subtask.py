@@ -18,7 +18,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 from weir.errors import FailureKind, StateError
 from weir.operators.base import Operator
 from weir.protocol.rescale_owner import Proceed
-from weir.records import EndOfStream
+from weir.rows.records import EndOfStream
 
 
 class Dropping(Operator):

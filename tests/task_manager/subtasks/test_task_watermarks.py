@@ -17,7 +17,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 )
 from weir.operators.base import HoldsRows
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
-from weir.records import Idle, Watermark
+from weir.rows.records import Idle, Watermark
 from weir.specs import AssignEventTimeSpec
 
 

@@ -17,8 +17,8 @@ from weir.checkpoints.rows import load_rows, save_rows
 from weir.errors import CheckpointError
 from weir.keys import key_groups
 from weir.protocol.routing import initial_table
-from weir.records import KEY_HASH_COLUMN, InputRows
 from weir.restored_rows import rows_of_subtask
+from weir.rows.records import KEY_HASH_COLUMN, InputRows
 from weir.stages import physical_graph
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rows"

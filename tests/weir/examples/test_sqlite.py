@@ -14,7 +14,7 @@ from weir.examples.sqlite_sink import TransactionSink, UpsertSink
 from weir.examples.sqlite_source import NewRows, TableRows, insert
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator, create_reader
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.stateless.async_map import AsyncMapOperator
 from weir.operators.step_errors import StepError
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs.async_map import MapAsyncSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
@@ -95,7 +95,7 @@ class Passing:
 
 def chain_of(function, isolation=None, **options):
     settings = {"in_flight_max": 8, "timeout_ms": 1000, "ordered": True, **options}
-    operator = AsyncMapOperator(MapAsyncSpec(function, weir.schemas.to_schema(RESULT), **settings))
+    operator = AsyncMapOperator(MapAsyncSpec(function, weir.rows.schemas.to_schema(RESULT), **settings))
     chain = OperatorChain(
         [(operator, OperatorContext("job", "look_up", 0, 0, 1))],
         Passing(),

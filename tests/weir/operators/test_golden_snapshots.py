@@ -16,7 +16,7 @@ import pytest
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import (
     Aggregate,
     ArrowIpcSpec,

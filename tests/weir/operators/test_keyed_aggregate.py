@@ -11,7 +11,7 @@ from weir import keys as weir_keys
 from weir.errors import StateError, WeirError
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.records import KEY_HASH_COLUMN, with_system_columns
+from weir.rows.records import KEY_HASH_COLUMN, with_system_columns
 from weir.specs import Aggregate, EmitMode, KeyedAggregateSpec
 from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend

@@ -11,7 +11,7 @@ import pytest
 import weir
 from tests.effort import cases
 from weir import testing
-from weir.changes import folded
+from weir.rows.changes import folded
 
 COLUMNS = {"id": int, "k": int, "v": int, "at": int, "_change": str}
 LEFT = {"k": int, "number": int, "at": int}

@@ -15,7 +15,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 from weir.operators.sources import line_source, splits
-from weir.records import INGEST_TIME_COLUMN
+from weir.rows.records import INGEST_TIME_COLUMN
 from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
 from weir.specs.told_form import told_form
 from weir.testing.manual_clock import ManualClock

@@ -11,7 +11,7 @@ from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
 from weir.operators.step_errors import StepError, as_kept
 from weir.operators.user_errors import KINDS_MAX, UserErrors
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
 
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False)])

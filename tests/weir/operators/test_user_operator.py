@@ -7,7 +7,7 @@ import weir
 from weir.errors import GraphError, UserFunctionError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import KEY_HASH_COLUMN
+from weir.rows.records import KEY_HASH_COLUMN
 from weir.specs import UserOperatorSpec
 
 SCHEMA = pa.schema([("n", pa.int64())])

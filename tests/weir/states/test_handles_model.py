@@ -22,7 +22,7 @@ from tests.weir.state.slow_memory import SlowMemory
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.api import StateBackend
 from weir.state.handles import lists, maps

@@ -10,7 +10,7 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import CheckpointError, GraphError, UserFunctionError
-from weir.records import BATCH_BYTES_MAX
+from weir.rows.records import BATCH_BYTES_MAX
 
 SCHEMA = {"user": str, "at": int}
 OUT = {"user": str, "what": str, "n": int}

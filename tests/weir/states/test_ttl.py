@@ -15,7 +15,7 @@ from weir.errors import StateMismatchError
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

@@ -19,7 +19,7 @@ from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perf
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store

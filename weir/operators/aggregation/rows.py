@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from weir.records import EVENT_TIME_COLUMN
+from weir.rows.records import EVENT_TIME_COLUMN
 
 #: Event times of rows that have none, or whose times nobody asks for.
 NO_TIMES = np.empty(0, dtype=np.int64)

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks
-from weir.operators.change_codes import adds_rows, change_codes
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import LATE_VERSIONS, KeptRows, version_layout
 from weir.operators.joins.new_rows import NewRows
 from weir.operators.joins.row_codec import ROW_VERSION
-from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.rows import row_watermarks
+from weir.rows.change_codes import adds_rows, change_codes
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.specs import JoinSpec
 from weir.state.tables.opened import OperatorTables
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from weir.changes import CHANGE_COLUMN
-from weir.operators.change_codes import CHANGE_VALUES, change_codes
 from weir.operators.joins import change_kernels as kernels
 from weir.operators.joins.combinations import GroupedRows, chosen, grouped_by_key, pieces, totals
 from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import ALL_SIDES
 from weir.operators.joins.new_rows import NewRows
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
+from weir.rows.change_codes import CHANGE_VALUES, change_codes
+from weir.rows.changes import CHANGE_COLUMN
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import JoinSpec
 
 #: Of each change the one that does the same alone.

@@ -20,7 +20,7 @@ from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHE
 OWED = MATCHED
 #: What becomes of a new row.
 DROPPED, KEPT, KEPT_AS_OWED = 0, 1, 2
-#: Positions in ``weir.changes.CHANGES``.
+#: Positions in ``weir.rows.changes.CHANGES``.
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 0, 1, 2, 3
 #: What a row does: nothing; it is added or taken away; it is half of an update.
 NOTHING, PLAIN, UPDATE = 0, 1, 2

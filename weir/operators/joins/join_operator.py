@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.errors import StateError, StateMismatchError
 from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.joins import join_kernels as kernels
@@ -27,15 +26,16 @@ from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
     as_authors_see,
     int64_column,
 )
-from weir.row_watermarks import TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows.row_watermarks import TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs import JoinSpec
 from weir.specs.joins import RECENT_STATE, WINDOW_COLUMNS
 from weir.state.handles.block import Keys

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.joins.row_codec import RowCodec
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
 from weir.specs import JoinSpec
 from weir.specs.arrow_form import arrow_form
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
-from weir.python_rows import rows_batch
-from weir.records import as_authors_see, system_schema, user_columns
+from weir.rows import row_watermarks
+from weir.rows.python_rows import rows_batch
+from weir.rows.records import as_authors_see, system_schema, user_columns
 from weir.specs.lookups import LookupSpec
 
 _Key = tuple[Any, ...]

@@ -13,7 +13,7 @@ from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import ALL_SIDES
 from weir.operators.joins.new_rows import NewRows
-from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.specs.multi_joins import MultiJoinSpec
 
 

@@ -27,7 +27,7 @@ from weir import keys as weir_keys
 from weir.operators.joins import recent_kernels as kernels
 from weir.operators.joins.held_blocks import VERSION, decoded_blocks, rows_by_group, side_of_block
 from weir.operators.joins.held_rows import DEAD_MS, HeldRows, HeldSide
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.state.tables.held import HeldTable
 
 #: A block with fewer bytes gets more rows.

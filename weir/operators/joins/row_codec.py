@@ -12,7 +12,7 @@ the rest          their bytes
 ================  =======================================================================================
 
 Within each of the three parts columns are in their order. Values of another type (lists, structs, maps) are those of
-``weir.nested_values``.
+``weir.rows.nested_values``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import key_kernels
-from weir.nested_values import packed_values, unpacked_values
 from weir.operators.joins import row_kernels as kernels
+from weir.rows.nested_values import packed_values, unpacked_values
 
 #: Of the format.
 ROW_VERSION = 1

@@ -9,10 +9,10 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 
-from weir.avro_fields import AvroFields, decimals_in, logical_of, plain_numbers
 from weir.operators.kafka.avro_values import parsed_schema, without_logical_types
 from weir.operators.kafka.coded_values import MisfitError
 from weir.operators.kafka.registry import RegisteredSchema
+from weir.rows.avro_fields import AvroFields, decimals_in, logical_of, plain_numbers
 
 Json = Any
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.avro_fields import AvroFields, time_of
 from weir.operators.kafka.avro_values import AvroDecoder, in_unit, parsed_schema
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder
 from weir.operators.kafka.registry import RegisteredSchema
+from weir.rows.avro_fields import AvroFields, time_of
 
 Json = Any
 #: There is no default.

@@ -18,10 +18,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.avro_fields import AvroFields, misfit, time_of
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, at, column_of
 from weir.operators.kafka.registry import RegisteredSchema
-from weir.time_digits import more_digits
+from weir.rows.avro_fields import AvroFields, misfit, time_of
+from weir.rows.time_digits import more_digits
 
 _SYNC = b"weir-avro-blocks"
 _MARK = "weir_mark"

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from weir.operators.kafka.registry import HEADER_BYTES, Registry, UnknownSchemaError, schema_id_of
-from weir.utf8 import has_texts
+from weir.rows.utf8 import has_texts
 
 #: A column that is asked for, and the keys that lead to its values.
 Column = tuple[pa.Field, tuple[str, ...]]

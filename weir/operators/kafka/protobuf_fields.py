@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from weir.avro_fields import fits_plain
 from weir.operators.kafka.coded_values import Column
+from weir.rows.avro_fields import fits_plain
 
 TIMESTAMP, DURATION = "google.protobuf.Timestamp", "google.protobuf.Duration"
 WRAPPERS = frozenset(

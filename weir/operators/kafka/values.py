@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from weir.errors import InputError
 from weir.operators.sinks.json_lines_sink import json_lines
-from weir.records import user_columns
+from weir.rows.records import user_columns
 from weir.specs.kafka import KafkaSinkSpec
 
 #: As a partition: the key chooses it, or without one chance. As the client library has it.

@@ -23,7 +23,7 @@ from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.accumulator import Accumulator
 from weir.operators.keyed.decimal_accumulators import DECIMAL_ACCUMULATORS
-from weir.records import plain_array
+from weir.rows.records import plain_array
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import hyperloglog_precision
 from weir.state.tables.cells import CellTable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.frames import frame_of
+from weir.rows.frames import frame_of
 from weir.state import layout
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables

@@ -21,8 +21,8 @@ from weir.operators.keyed.holding_operator import HoldingOperator
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
-from weir.records import WATERMARK_MAX_MS, as_authors_see
-from weir.side_outputs import SideRows
+from weir.rows.records import WATERMARK_MAX_MS, as_authors_see
+from weir.rows.side_outputs import SideRows
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.opened import OperatorTables

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir.changes import CHANGE_FIELD
 from weir.errors import StateMismatchError, WeirError
 from weir.operators.aggregation.columns import (
     array_of,
@@ -20,7 +19,10 @@ from weir.operators.aggregation.columns import (
 )
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.base import Json, Operator, OperatorContext
-from weir.operators.change_codes import (
+from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
+from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
+from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.rows.change_codes import (
     CHANGE_VALUES,
     DELETE,
     INSERT,
@@ -29,10 +31,8 @@ from weir.operators.change_codes import (
     adds_rows,
     change_codes,
 )
-from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.changes import CHANGE_FIELD
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.arrow_form import arrow_form
 from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec

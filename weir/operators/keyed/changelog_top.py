@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
-from weir.operators.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of
+from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows

@@ -10,7 +10,6 @@ import polars as pl
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
@@ -22,8 +21,9 @@ from weir.operators.keyed.state_codec import (
     key_forms,
     keyed_snapshot,
 )
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
-from weir.row_watermarks import TimeCuts
+from weir.rows import row_watermarks
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
+from weir.rows.row_watermarks import TimeCuts
 from weir.specs import DeduplicateSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle

@@ -23,8 +23,8 @@ from weir.operators.keyed.timers import NoTimers, Timers
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
-from weir.side_outputs import SideRows
+from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
+from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.time_first import times_of, user_key_of

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from weir import keys as weir_keys
 from weir.errors import StateMismatchError
-from weir.records import KEY_HASH_COLUMN, batch_bytes
+from weir.rows.records import KEY_HASH_COLUMN, batch_bytes
 from weir.state.tables.held import HeldTable
 
 _NUMBER_BYTES = 8

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.operators.base import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.specs.broadcast import HELD_STATE
 

@@ -11,7 +11,7 @@ from weir import keys as weir_keys
 from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.keyed.timer_sides import TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
 from weir.state.tables.expiry import StateTimes
 

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import WeirError
-from weir.frames import frame_of
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.row_times import RowTimes
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
-from weir.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
-from weir.side_outputs import SideRows
+from weir.rows.frames import frame_of
+from weir.rows.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
+from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, SideOutput
 from weir.state.handles.block import Cursor
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from weir import keys as weir_keys
 from weir.errors import StateError
 from weir.operators.base import OperatorContext
-from weir.records import KEY_HASH_COLUMN
+from weir.rows.records import KEY_HASH_COLUMN
 from weir.state.tables.opened import OperatorTables
 
 

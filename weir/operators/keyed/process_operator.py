@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.errors import GraphError, UserFunctionError
 from weir.keyed_process import KeyedHooks, KeyedProcess, process_form
 from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
@@ -29,9 +28,10 @@ from weir.operators.keyed.state_codec import (
     keyed_snapshot,
 )
 from weir.operators.user_operator import OutputChecker
-from weir.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
-from weir.row_watermarks import RowWatermarks, TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
+from weir.rows.row_watermarks import RowWatermarks, TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.opening import open_handle

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.operators.keyed.firing import TimerFirer
-from weir.records import EVENT_TIME_COLUMN, int64_column
+from weir.rows import row_watermarks
+from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.handles.block import Keys
 from weir.state.tables.expiry import StateTimes
 from weir.state.tables.timer_group import NEVER_MS
@@ -24,7 +24,7 @@ class RowTimes:
         firer: TimerFirer | None,
         states: StateTimes | None,
     ) -> None:
-        """``column`` is that of ``weir.row_watermarks``, ``states`` is of states that go by the times of rows.
+        """``column`` is that of ``weir.rows.row_watermarks``, ``states`` is of states that go by the times of rows.
 
         ``known_ms``: the watermark before.
         """

@@ -11,8 +11,8 @@ from weir.errors import UserFunctionError, WeirError
 from weir.operators.base import OperatorContext
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
-from weir.side_outputs import SideRows
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
+from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, SideOutput
 
 

@@ -25,7 +25,7 @@ from weir.operators.keyed.state_codec import (
     kept_snapshots,
     keyed_snapshot,
 )
-from weir.records import KEY_HASH_COLUMN, user_columns
+from weir.rows.records import KEY_HASH_COLUMN, user_columns
 from weir.specs import KeyedAggregateSpec
 from weir.state.tables.cells import CellTable
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from weir.clock import Clock
 from weir.errors import GraphError, StateError
 from weir.operators.keyed.timer_sides import TimerSide
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.state.handles.block import Cursor, Keys
 
 #: Times of timers are between the years 1 and 9999: what is outside is in another unit.
@@ -32,7 +32,7 @@ class Timers:
         self._processing = processing
         self._cursor = cursor
         self._clock = clock
-        #: The event time up to which timers have fired, the one of now included; ``weir.records.WATERMARK_MIN_MS``
+        #: The event time up to which timers have fired, the one of now included; ``weir.rows.records.WATERMARK_MIN_MS``
         #: before the first watermark.
         self.watermark_ms = WATERMARK_MIN_MS
         #: Whether the input has ended: every timer that is registered by event time fires at once.

@@ -15,12 +15,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir import keys as weir_keys
-from weir.changes import CHANGE_COLUMN, CHANGE_FIELD, CHANGES, DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.errors import StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
+from weir.rows.changes import (
+    CHANGE_COLUMN,
+    CHANGE_FIELD,
+    CHANGES,
+    DELETE,
+    INSERT,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
+from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS
 from weir.specs import TopSpec
 from weir.specs.arrow_form import arrow_form
 from weir.state.handles.block import Keys

@@ -18,7 +18,7 @@ from weir.operators.windows.kept_values import owner_of_pane, stop_of_pane
 from weir.operators.windows.row_chunks import rows_of_chunks
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
-from weir.records import EVENT_TIME_COLUMN, user_columns
+from weir.rows.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state import layout
 from weir.state_types import value_type

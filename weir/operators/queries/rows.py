@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.changes import CHANGE_COLUMN
 from weir.graph import Node
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
@@ -18,6 +17,7 @@ from weir.operators.windows.row_chunks import rows_of_chunk
 from weir.operators.windows.window_top import WindowTop
 from weir.protocol.queries import Question
 from weir.questions.json_values import arrow_column, plain
+from weir.rows.changes import CHANGE_COLUMN
 from weir.specs import TopSpec
 from weir.specs.windows import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows

@@ -7,8 +7,8 @@ import io
 import polars as pl
 import pyarrow as pa
 
-from weir.frames import frame_of
-from weir.records import user_columns
+from weir.rows.frames import frame_of
+from weir.rows.records import user_columns
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:

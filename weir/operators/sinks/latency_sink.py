@@ -38,7 +38,7 @@ import pyarrow as pa
 from weir.errors import InputError, StateMismatchError
 from weir.operators.base import Json, LateSync, OperatorContext
 from weir.operators.sinks.latency_format import LatencyText
-from weir.records import INGEST_TIME_COLUMN, int64_column
+from weir.rows.records import INGEST_TIME_COLUMN, int64_column
 from weir.specs import LatencySinkSpec
 
 FORMAT_VERSION = 1

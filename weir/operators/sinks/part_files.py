@@ -25,7 +25,7 @@ from weir.operators.sinks.part_formats import PartWriter, part_format
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import open_place
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
-from weir.records import user_columns
+from weir.rows.records import user_columns
 from weir.specs import FileSinkSpec
 
 

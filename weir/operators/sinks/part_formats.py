@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from weir.frames import frame_of
 from weir.operators.sinks.json_lines_sink import frame_lines
-from weir.records import batch_bytes
+from weir.rows.frames import frame_of
+from weir.rows.records import batch_bytes
 from weir.specs import CsvSinkSpec, FileSinkSpec, JsonLinesSinkSpec, ParquetSinkSpec
 
 #: Rows that are looked at to see whether values of a text column repeat, and how often they must on average.

@@ -35,7 +35,7 @@ from weir.operators.sinks.part_files import PartFilesSink
 from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, remove_files, write_files
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, read_logs
 from weir.operators.sinks.two_phase import TransactionId
-from weir.records import user_columns
+from weir.rows.records import user_columns
 from weir.specs import FileSinkSpec
 from weir.specs.sinks import ROLL_BYTES, ROLL_MS
 

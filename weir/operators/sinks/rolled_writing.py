@@ -16,7 +16,7 @@ from weir.operators.sinks.part_formats import PartWriter
 from weir.operators.sinks.partitions import Values, cut_column, folder_of, split
 from weir.operators.sinks.places import Place
 from weir.operators.sinks.row_logs import log_name, log_prefix
-from weir.records import batch_bytes
+from weir.rows.records import batch_bytes
 
 log = logging.getLogger(__name__)
 

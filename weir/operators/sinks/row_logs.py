@@ -17,7 +17,7 @@ from pyarrow import ipc
 from weir.errors import InputError
 from weir.operators.base import Json
 from weir.operators.sinks.places import Place
-from weir.records import batch_bytes
+from weir.rows.records import batch_bytes
 
 #: Subtask, generation and number of a row log.
 LOG_NAME = re.compile(r"\.rows-(\d+)-(\d+)-(\d+)\.pending")

@@ -24,7 +24,7 @@ import pyarrow as pa
 from weir.errors import GraphError, StateError, StateMismatchError
 from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.delegate import UserOperator
-from weir.records import as_authors_see
+from weir.rows.records import as_authors_see
 from weir.specs import UserSinkSpec
 
 VERSION = 1
@@ -77,7 +77,7 @@ class TwoPhaseSink(Operator):
     def write(self, batch: pa.RecordBatch) -> None:
         """Write the rows (at least one) to the open transaction.
 
-        Besides their own columns they have ``_event_time_ms`` and ``_ingest_time_us`` (:mod:`weir.records`).
+        Besides their own columns they have ``_event_time_ms`` and ``_ingest_time_us`` (:mod:`weir.rows.records`).
         """
 
     @abstractmethod

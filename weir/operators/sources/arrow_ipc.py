@@ -14,7 +14,7 @@ from weir.operators.sources.input_files import unreadable
 from weir.operators.sources.ipc_file import IpcFile
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
-from weir.schemas import small_type
+from weir.rows.schemas import small_type
 from weir.specs import ArrowIpcSpec
 
 #: A position is the number of a record batch, and that of a row in it in as many bits.

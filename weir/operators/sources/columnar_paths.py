@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 from weir.errors import GraphError
-from weir.nested_paths import Path, parsed_path, path_text
 from weir.operators.sources.folder_columns import folder_constants
+from weir.rows.nested_paths import Path, parsed_path, path_text
 
 
 class NoSuchColumnError(Exception):

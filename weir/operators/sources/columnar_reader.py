@@ -11,9 +11,9 @@ from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.file_reader import FileReader
 from weir.operators.sources.near_names import near_name
-from weir.schemas import is_widened_by
+from weir.rows.schemas import is_widened_by
+from weir.rows.utf8 import row_json, wrong_texts
 from weir.specs import ArrowIpcSpec, ParquetSpec
-from weir.utf8 import row_json, wrong_texts
 
 
 class ColumnarReader(FileReader):

@@ -39,9 +39,9 @@ from weir.operators.sources.positions import (
 )
 from weir.operators.sources.source_times import SourceTimes
 from weir.operators.sources.splits import assign, assign_files, share_evenly
-from weir.records import WATERMARK_MIN_MS
 from weir.redaction import redacted_text
-from weir.row_watermarks import RowWatermarks
+from weir.rows.records import WATERMARK_MIN_MS
+from weir.rows.row_watermarks import RowWatermarks
 from weir.specs import ArrowIpcSpec, CsvSpec, JsonLinesSpec, ParquetSpec
 
 #: How often a source that follows looks for new files.

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.nested_paths import Path
 from weir.operators.sources.json_entries import (
     CELLS_MAX,
     UnscannableError,
@@ -41,6 +40,7 @@ from weir.operators.sources.json_scan import (
     KIND_UNSIGNED,
     fill_slots,
 )
+from weir.rows.nested_paths import Path
 
 _INT64_MAX = 2**63 - 1
 #: Of more, the hash tables are not worth their memory.

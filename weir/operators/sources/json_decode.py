@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from weir.kernels.behind import KernelBehind
-from weir.nested_paths import Path
 from weir.operators.sources.json_columns import ScanColumns
 from weir.operators.sources.json_scan import scan_lines
 from weir.operators.sources.json_strict import DecodedLines, Rejection, StrictDecoder
 from weir.operators.sources.line_shapes import cut_lines
+from weir.rows.nested_paths import Path
 
 #: Compiling it takes as long as all other kernels of a small job; the strict parsers give the same rows meanwhile.
 _SCANNER = KernelBehind(scan_lines)

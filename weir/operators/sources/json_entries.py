@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pa_types
 
-from weir.nested_paths import Path
 from weir.operators.sources.json_scan import (
     KIND_BOOL,
     KIND_DATE,
@@ -32,6 +31,7 @@ from weir.operators.sources.json_scan import (
     WORD_BITS,
 )
 from weir.operators.sources.json_values import integer_range
+from weir.rows.nested_paths import Path
 
 #: Values of one call: of many columns it reads fewer lines.
 CELLS_MAX = 1 << 19

@@ -7,15 +7,15 @@ from typing import Any
 
 import orjson
 
-from weir.nested_paths import Tree, has_places, object_key
 from weir.operators.sources.json_values import BadLineError, Pairs, name_of
+from weir.rows.nested_paths import Tree, has_places, object_key
 
 
 class PlacedValues:
     """Writes lines anew, with what is wanted only: ``{"a": [5, 6]}`` as ``{"a": {"[1]": 6}}``.
 
     Args:
-        wanted: what is wanted of a line, see :func:`weir.nested_paths.path_tree`.
+        wanted: what is wanted of a line, see :func:`weir.rows.nested_paths.path_tree`.
     """
 
     def __init__(self, wanted: Tree) -> None:

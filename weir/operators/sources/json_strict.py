@@ -23,7 +23,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pa_json
 
-from weir.nested_paths import Path, object_key, path_text, path_tree, tree_schema
 from weir.operators.sources.json_places import PlacedValues
 from weir.operators.sources.json_values import (
     BadLineError,
@@ -37,6 +36,7 @@ from weir.operators.sources.json_values import (
     wrong_type,
 )
 from weir.operators.sources.line_shapes import DEPTH_MAX, SHAPE_BLANK, SHAPE_DEEP, SHAPE_OBJECT, line_shapes
+from weir.rows.nested_paths import Path, object_key, path_text, path_tree, tree_schema
 
 #: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
 _BULK_LINES_MIN = 512

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
-from weir.time_digits import more_digits
+from weir.rows.time_digits import more_digits
 
 _INTEGER_RANGES = {
     pa.int8(): (-(2**7), 2**7 - 1),

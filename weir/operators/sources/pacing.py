@@ -16,16 +16,16 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.errors import GraphError, InputError
 from weir.exchange import LateColumn
-from weir.operators.ahead import PartAhead, RowsAhead
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.schedule import Schedule, is_trickle
 from weir.operators.sources.source_times import SourceTimes
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.ahead import PartAhead, RowsAhead
+from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,

@@ -29,9 +29,9 @@ from weir.operators.sources.parquet_late import LateRows, UnexpectedNullsError
 from weir.operators.sources.parquet_rows import columns_with_nulls, known_ranges, open_parquet, read_group
 from weir.operators.sources.positions import Rest
 from weir.operators.sources.splits import assign, assign_files, share_events
-from weir.records import BATCH_BYTES_MAX
+from weir.rows.records import BATCH_BYTES_MAX
+from weir.rows.utf8 import wrong_texts
 from weir.specs import ParquetSpec
-from weir.utf8 import wrong_texts
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet_packed import divide_packed
 from weir.operators.sources.parquet_pages import LaterPage, Page, UnsupportedPageError
-from weir.utf8 import are_utf8, wrong_texts
+from weir.rows.utf8 import are_utf8, wrong_texts
 
 #: Room for the texts of each consumer: so many times their share, and so much more. If they are longer, all are read
 #: first.

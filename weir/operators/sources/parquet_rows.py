@@ -19,7 +19,7 @@ from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_int96 import Int96Unit
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError
-from weir.records import batch_bytes
+from weir.rows.records import batch_bytes
 
 #: Rows that are decoded to learn how long they are.
 _PROBE_ROWS = 16

@@ -29,7 +29,7 @@ from weir.errors import FailureKind, InputError
 from weir.operators.base import Json, OperatorContext
 from weir.operators.sources.input_files import InputFiles, unreadable
 from weir.operators.sources.local_input import LOCAL_INPUT
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 
 VERSION = 1
 #: Bytes at the beginning and at the end of a file that its mark covers.

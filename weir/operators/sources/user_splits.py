@@ -30,7 +30,7 @@ from weir.operators.sources.positions import (
 )
 from weir.operators.sources.source import Rows
 from weir.operators.sources.source_thread import SplitAhead
-from weir.records import WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MIN_MS
 
 VERSION = 1
 

@@ -8,12 +8,12 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.operators.base import Json, OperatorContext, TimeAssigner
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.protocol.source_watermark import SourceWatermark
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,

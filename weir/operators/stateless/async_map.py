@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir import row_watermarks, threads
+from weir import threads
 from weir.errors import UserFunctionError
 from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
 from weir.operators.stateless.functions import RowFunctionOperator, SetRowAside
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,

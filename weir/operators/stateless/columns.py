@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.operators.base import Operator, OperatorContext
-from weir.records import BATCH_BYTES_MAX, batch_bytes
+from weir.rows.records import BATCH_BYTES_MAX, batch_bytes
 from weir.specs.columns import ExplodeSpec, RenameSpec
 
 

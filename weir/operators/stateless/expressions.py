@@ -14,11 +14,11 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
-from weir.frames import has_arrays, whole_rows
 from weir.operators.base import AheadFilter, Operator, OperatorContext
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
-from weir.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
-from weir.schemas import small_type
+from weir.rows.frames import has_arrays, whole_rows
+from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema
+from weir.rows.schemas import small_type
 from weir.specs import FilterSpec, PassThroughSpec, SelectSpec, UnionSpec, WithColumnsSpec
 from weir.specs.row_wise import has_selector, named_columns
 

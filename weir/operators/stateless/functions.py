@@ -19,11 +19,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir import row_watermarks
 from weir.errors import UserFunctionError
 from weir.operators.base import Operator, OperatorContext
-from weir.python_rows import rows_batch
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.python_rows import rows_batch
+from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
@@ -32,9 +32,9 @@ from weir.records import (
     system_schema,
     user_columns,
 )
-from weir.schemas import schema_difference, small_type
+from weir.rows.schemas import schema_difference, small_type
+from weir.rows.utf8 import wrong_texts
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
-from weir.utf8 import wrong_texts
 
 _TIME_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
 

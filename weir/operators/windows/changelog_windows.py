@@ -8,12 +8,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.operators.change_codes import change_codes
 from weir.operators.windows.process_windows import ProcessWindowOperator
 from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.user_windows import rows_of_windows
-from weir.records import UNNAMED_COLUMN, user_columns, with_times
-from weir.side_outputs import SideRows
+from weir.rows.change_codes import change_codes
+from weir.rows.records import UNNAMED_COLUMN, user_columns, with_times
+from weir.rows.side_outputs import SideRows
 
 
 class ChangelogWindowOperator(ProcessWindowOperator):

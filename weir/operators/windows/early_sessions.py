@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.windows.closing_sessions import LARGE_SLOTS
@@ -22,8 +21,9 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_aggregates import SessionAggregateOperator, Sessions
 from weir.operators.windows.told import ToldCells
 from weir.operators.windows.told_windows import ToldWindows
-from weir.row_watermarks import TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.row_watermarks import TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger
 
 

@@ -17,8 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
-from weir.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.windows.due_sessions import DueSessions
@@ -26,9 +24,11 @@ from weir.operators.windows.early_sessions import EarlySessionOperator
 from weir.operators.windows.session_aggregates import Sessions
 from weir.operators.windows.session_entries import SessionEntries
 from weir.operators.windows.told_windows import ToldWindows
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.row_watermarks import TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.row_watermarks import TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
 

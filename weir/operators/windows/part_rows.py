@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.aggregation.rows import Cells
-from weir.records import SYSTEM_COLUMNS
+from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.windows import WINDOW_PART
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.aggregator import WindowBounds
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
@@ -26,8 +25,9 @@ from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import WATERMARK_MAX_MS, with_times
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.records import WATERMARK_MAX_MS, with_times
+from weir.rows.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, entry_keys
 

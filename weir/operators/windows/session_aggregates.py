@@ -24,9 +24,9 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.session_entries import live_entries
 from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
-from weir.row_watermarks import TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
+from weir.rows.row_watermarks import TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries

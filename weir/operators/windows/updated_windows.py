@@ -8,8 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
-from weir.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import row_hashes
@@ -18,9 +16,11 @@ from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells, interleaved
 from weir.operators.windows.told_windows import ToldWindows, joined_windows
 from weir.operators.windows.window_aggregates import WindowAggregateOperator
-from weir.records import WATERMARK_MAX_MS
-from weir.row_watermarks import TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows import row_watermarks
+from weir.rows.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
+from weir.rows.records import WATERMARK_MAX_MS
+from weir.rows.row_watermarks import TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
 

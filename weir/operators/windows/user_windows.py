@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from weir.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
-from weir.frames import frame_of
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.row_chunks import chunks_of_rows, rows_of_chunks
-from weir.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
 from weir.row_aggregates import RowAggregates
+from weir.rows.frames import frame_of
+from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state_types import ValueType, value_type
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.operators.keyed.held_rows import block_of, read_block
-from weir.row_watermarks import without_column
+from weir.rows.row_watermarks import without_column
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.pane_table import PaneTable
 from weir.state.tables.time_first import time_bytes, time_of

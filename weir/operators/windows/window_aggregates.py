@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.errors import StateError, WeirError
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
@@ -22,7 +21,8 @@ from weir.operators.windows.told_windows import ToldWindows
 from weir.operators.windows.waiting_rows import WaitingRows
 from weir.operators.windows.window_codec import check_window_codecs, window_codec
 from weir.operators.windows.window_parts import WindowParts
-from weir.records import (
+from weir.rows import row_watermarks
+from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
     WATERMARK_MIN_MS,
@@ -30,8 +30,8 @@ from weir.records import (
     int64_column,
     with_times,
 )
-from weir.row_watermarks import RowWatermarks, TimeCuts
-from weir.side_outputs import SideRows
+from weir.rows.row_watermarks import RowWatermarks, TimeCuts
+from weir.rows.side_outputs import SideRows
 from weir.specs.windows import LATE_STATE, WINDOW_PART, WindowAggregateSpec
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
@@ -57,7 +57,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self._by_clock = spec.window.time == "processing"
         self._watermark_ms = WATERMARK_MIN_MS
         self._lateness_ms = spec.updates.lateness_ms
-        #: Of the rows that are looked at: see ``weir.row_watermarks.late_ms``.
+        #: Of the rows that are looked at: see ``weir.rows.row_watermarks.late_ms``.
         self._late_ms: np.ndarray | None = None
         places = {aggregate.output: place for place, aggregate in enumerate(spec.aggregates)}
         #: Where the aggregates that have columns are among all, in the order of the columns.

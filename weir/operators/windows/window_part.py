@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir import keys as weir_keys
-from weir import row_watermarks
 from weir.errors import WeirError
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import Operator
@@ -17,7 +16,8 @@ from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import packed
 from weir.operators.windows.session_aggregates import session_folds
 from weir.operators.windows.told import ToldCells
-from weir.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, as_authors_see, int64_column, system_schema
+from weir.rows import row_watermarks
+from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, as_authors_see, int64_column, system_schema
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
 

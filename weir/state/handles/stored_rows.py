@@ -5,7 +5,7 @@ version               1 byte: 1
 rows                  4 bytes, little endian
 of each row           8 bytes: its order (int64); 4 bytes: how many bytes it has; both little endian
 the rows              one after the other: ``weir.key_encoding`` of several columns, floats as the integers
-                      of their bits, lists, structs and decimals as the bytes of ``weir.nested_values``
+                      of their bits, lists, structs and decimals as the bytes of ``weir.rows.nested_values``
 ====================  =====================================================================================
 
 Rows are in the order in which they are kept. Reading and writing is of all keys of a batch at once; bytes of rows are
@@ -24,7 +24,7 @@ import pyarrow as pa
 from weir import key_kernels
 from weir import keys as weir_keys
 from weir.errors import StateError
-from weir.nested_values import packed_values, unpacked_values
+from weir.rows.nested_values import packed_values, unpacked_values
 
 _VERSION = 1
 _HEAD_BYTES = 5

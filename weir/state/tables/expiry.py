@@ -23,7 +23,7 @@ import numpy as np
 
 from weir import keys as weir_keys
 from weir.clock import Clock, SystemClock
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state_types import STAMP_BYTES, STAMPED

@@ -11,7 +11,7 @@ import weir
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.windows.making import make_window_operator
-from weir.records import user_columns, with_times
+from weir.rows.records import user_columns, with_times
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend

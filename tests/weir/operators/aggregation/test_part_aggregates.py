@@ -15,7 +15,7 @@ from tests.effort import cases
 from weir import testing
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.specs.aggregate_functions import aggregate_parts, hyperloglog_precision
 from weir.state.stores.memory import MemoryBackend

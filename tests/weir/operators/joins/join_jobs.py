@@ -12,8 +12,8 @@ from weir import keys as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.joins import row_chunks
 from weir.operators.registry import create_operator
-from weir.records import with_times
-from weir.side_outputs import SideRows
+from weir.rows.records import with_times
+from weir.rows.side_outputs import SideRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing.manual_clock import ManualClock

@@ -12,8 +12,8 @@ from tests import drawn
 from tests.effort import cases
 from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
-from weir.changes import folded
 from weir.operators.joins import row_chunks
+from weir.rows.changes import folded
 
 LEFT = {"k": weir.Nullable(int), "l": weir.Nullable(str)}
 RIGHT = {"key": weir.Nullable(int), "r": int}

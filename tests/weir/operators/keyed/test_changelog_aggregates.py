@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import weir
 from tests.effort import cases
 from weir import testing
-from weir.changes import folded
 from weir.errors import GraphError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import with_times
+from weir.rows.changes import folded
+from weir.rows.records import with_times
 from weir.specs import Aggregate
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.state.stores.memory import MemoryBackend

@@ -13,7 +13,7 @@ from weir.errors import GraphError, StateError, UserFunctionError
 from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.records import BATCH_BYTES_MAX
+from weir.rows.records import BATCH_BYTES_MAX
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

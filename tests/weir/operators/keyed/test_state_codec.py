@@ -14,7 +14,7 @@ from weir.keyed_streams import process_states
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables, one_state

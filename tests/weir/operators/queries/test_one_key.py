@@ -17,7 +17,7 @@ from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.protocol.queries import QueryError, Question
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.states import declared_states

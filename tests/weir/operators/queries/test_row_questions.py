@@ -13,7 +13,7 @@ from weir.operators.queries.answering import answer_one, answer_range, asked_sta
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError, Question
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

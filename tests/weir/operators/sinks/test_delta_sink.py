@@ -18,7 +18,7 @@ from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks.delta_sink import table_of
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 
 
 def rows(path):

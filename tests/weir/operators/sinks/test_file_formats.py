@@ -20,7 +20,7 @@ from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks.part_formats import repeating_columns
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 
 ROWS = pa.record_batch(
     {

@@ -17,7 +17,7 @@ from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks import part_files, places, rolled_writing, row_logs
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.testing.manual_clock import ManualClock
 
 READERS = {

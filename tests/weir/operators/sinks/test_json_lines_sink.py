@@ -9,7 +9,7 @@ import pytest
 from weir.errors import InputError, StateError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import JsonLinesSinkSpec
 
 

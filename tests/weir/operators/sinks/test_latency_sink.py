@@ -13,7 +13,7 @@ from weir.errors import InputError, StateError
 from weir.operators.base import OperatorContext
 from weir.operators.sinks.latency_format import LatencyText
 from weir.operators.sinks.latency_sink import LatencySink
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import LatencySinkSpec
 from weir.testing.manual_clock import ManualClock
 

@@ -11,7 +11,7 @@ import weir
 from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
-from weir.records import KEY_HASH_COLUMN, with_system_columns
+from weir.rows.records import KEY_HASH_COLUMN, with_system_columns
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("s", pa.string())])
 

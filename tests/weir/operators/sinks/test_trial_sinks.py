@@ -8,7 +8,7 @@ import sys
 import pyarrow as pa
 
 from weir.operators.sinks.trial_sinks import BlackholeSink, PrintSink
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import BlackholeSpec, PrintSpec
 
 
@@ -37,7 +37,7 @@ def test_print_shows_user_columns_up_to_the_limit(capsys):
 def test_a_reader_that_goes_away_ends_the_job_with_one_line():
     code = (
         "import sys, pyarrow as pa; from weir.specs import PrintSpec; from weir.errors import WeirError\n"
-        "from weir.operators.sinks.trial_sinks import PrintSink; from weir.records import with_system_columns\n"
+        "from weir.operators.sinks.trial_sinks import PrintSink; from weir.rows.records import with_system_columns\n"
         "sink = PrintSink(PrintSpec())\n"
         "try:\n"
         "    for n in range(100_000): sink.process(with_system_columns(pa.record_batch({'id': [n]}), 1, 2))\n"

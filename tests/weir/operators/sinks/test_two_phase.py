@@ -16,7 +16,7 @@ from weir.errors import GraphError
 from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.registry import create_operator
-from weir.records import with_system_columns
+from weir.rows.records import with_system_columns
 from weir.specs import UserSinkSpec
 
 

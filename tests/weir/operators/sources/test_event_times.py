@@ -16,7 +16,7 @@ from weir.errors import GraphError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
-from weir.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS
 from weir.testing.manual_clock import ManualClock
 
 NOW_MS = 1_700_000_000_000

@@ -12,8 +12,8 @@ import pytest
 import weir
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
-from weir.records import WATERMARK_MIN_MS
-from weir.row_watermarks import RowWatermarks, late_ms
+from weir.rows.records import WATERMARK_MIN_MS
+from weir.rows.row_watermarks import RowWatermarks, late_ms
 from weir.testing.manual_clock import ManualClock
 
 SCHEMA = {"server": int, "at_ms": int}

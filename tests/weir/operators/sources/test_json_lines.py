@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import InputError
-from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.json_lines import JsonLinesReader
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN
+from weir.rows.ahead import RowsAhead
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN
 from weir.specs import JsonLinesSpec
 from weir.testing.manual_clock import ManualClock
 

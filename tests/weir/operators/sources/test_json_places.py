@@ -12,8 +12,8 @@ import pytest
 import weir
 from tests.weir.operators.sources.json_paths_compared import decode, decode_singly, mutate, padded
 from weir.errors import GraphError
-from weir.nested_paths import column_paths
 from weir.operators.sources.json_decode import JsonDecoder
+from weir.rows.nested_paths import column_paths
 
 SCHEMA = pa.schema(
     [

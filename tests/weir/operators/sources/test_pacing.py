@@ -7,11 +7,11 @@ import pytest
 
 import weir
 from weir.errors import GraphError
-from weir.operators.ahead import RowsAhead
 from weir.operators.base import OperatorContext
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.schedule import COALESCE_US, CROWD_US_MAX, Schedule
-from weir.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
+from weir.rows.ahead import RowsAhead
+from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
 

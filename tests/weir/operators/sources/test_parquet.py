@@ -13,8 +13,8 @@ from weir.errors import InputError
 from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.parquet import ParquetReader
-from weir.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, system_schema
-from weir.schemas import to_schema
+from weir.rows.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, system_schema
+from weir.rows.schemas import to_schema
 from weir.specs import ParquetSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

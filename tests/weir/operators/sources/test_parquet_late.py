@@ -20,7 +20,7 @@ from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader
 from weir.operators.sources.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
 from weir.operators.sources.parquet_rows import open_parquet
-from weir.records import system_schema, user_columns
+from weir.rows.records import system_schema, user_columns
 from weir.specs import ParquetSpec
 
 NAMES = ["id", "name", "payload"]

@@ -15,7 +15,7 @@ from weir.errors import GraphError, InputError
 from weir.operators.base import OperatorContext, Poll
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
-from weir.records import WATERMARK_MIN_MS, with_system_columns
+from weir.rows.records import WATERMARK_MIN_MS, with_system_columns
 from weir.testing.manual_clock import ManualClock
 
 SCHEMA = {"id": int, "name": weir.Nullable(str)}

@@ -11,7 +11,7 @@ from weir.exchange import with_key_hash
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.stateless.expressions import FilterOperator, PassThroughOperator, WithColumnsOperator
-from weir.records import KEY_HASH_COLUMN, system_schema, with_system_columns
+from weir.rows.records import KEY_HASH_COLUMN, system_schema, with_system_columns
 from weir.specs import FilterSpec, PassThroughSpec, UnionSpec, WithColumnsSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

@@ -8,7 +8,7 @@ import pytest
 from weir.errors import WeirError
 from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
-from weir.records import BATCH_BYTES_MAX, with_system_columns
+from weir.rows.records import BATCH_BYTES_MAX, with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec
 
 SCHEMA = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])

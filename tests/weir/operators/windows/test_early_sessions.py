@@ -8,7 +8,7 @@ import weir
 from weir.clock import SystemClock
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
-from weir.records import user_columns, with_times
+from weir.rows.records import user_columns, with_times
 from weir.specs.window_updates import Trigger, WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend

@@ -16,7 +16,7 @@ from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.operators.base import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
-from weir.records import with_times
+from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WINDOW_PART, WindowAggregate
 

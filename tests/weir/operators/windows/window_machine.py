@@ -18,8 +18,8 @@ from weir import keys as weir_keys
 from weir.clock import SystemClock
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
-from weir.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
-from weir.side_outputs import SideRows
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
+from weir.rows.side_outputs import SideRows
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend

@@ -6,7 +6,7 @@ A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are
 ``_event_time_ms``     int64    event time, ms since the epoch
 ``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
 ``_key_hash``          uint64   only after a HASH exchange: the stable hash of the key columns
-``_watermark_ms``      int64    the watermark as of the row, where it matters (``weir.row_watermarks``)
+``_watermark_ms``      int64    the watermark as of the row, where it matters (``weir.rows.row_watermarks``)
 =====================  =======  ====================================================================
 
 Functions, operators and sinks of job authors see the time columns, but never the last two.

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.records import (
+from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_COLUMN,
     WATERMARK_MAX_MS,
@@ -27,7 +27,7 @@ from weir.records import (
     int64_column,
     plain_array,
 )
-from weir.side_outputs import SideRows
+from weir.rows.side_outputs import SideRows
 
 #: Added to the watermark of a late row's split where that is not the watermark of all. Times are below 2^61.
 _BEHIND = 1 << 62

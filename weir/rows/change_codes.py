@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.changes import CHANGE_COLUMN, CHANGES
 from weir.errors import InputError
+from weir.rows.changes import CHANGE_COLUMN, CHANGES
 
 #: The texts of all changes; a code is a position in them.
 CHANGE_VALUES = pa.array(CHANGES, pa.string())

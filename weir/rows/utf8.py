@@ -76,7 +76,7 @@ def _are_right_together(texts: pa.Array, width: type) -> bool:
     used: np.ndarray = np.frombuffer(data, dtype=np.uint8)[start:stop]
     if not used.size or int(used.max()) < _BEYOND_ASCII:
         return True
-    from weir.utf8_kernels import begin_characters, right_bytes
+    from weir.rows.utf8_kernels import begin_characters, right_bytes
 
     right = right_bytes(used)
     if right < 0:

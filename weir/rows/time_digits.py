@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from weir.schemas import small_type
+from weir.rows.schemas import small_type
 
 
 def finer(dtype: pa.DataType) -> pa.DataType:

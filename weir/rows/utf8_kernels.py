@@ -1,4 +1,4 @@
-"""Compiled check of UTF-8: 64 bytes at a time, and where texts begin. Called by ``weir.utf8`` only."""
+"""Compiled check of UTF-8: 64 bytes at a time, and where texts begin. Called by ``weir.rows.utf8`` only."""
 
 from __future__ import annotations
 

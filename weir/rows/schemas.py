@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.records import SYSTEM_COLUMNS, system_schema
+from weir.rows.records import SYSTEM_COLUMNS, system_schema
 
 _PYTHON_TYPES: dict[type, pa.DataType] = {
     bool: pa.bool_(),

@@ -1,0 +1,1 @@
+"""What rows are: schemas, system columns, conversions from and to Python, Polars and Arrow."""
