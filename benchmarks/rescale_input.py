@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from benchmarks.events_file import DATA_DIRECTORY, SEED, format_lines
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 
 Distribution = Literal["uniform", "zipf"]
 #: Exponent of the Zipf distribution.

@@ -27,8 +27,8 @@ import pyarrow as pa
 
 import weir
 from benchmarks.results import Bar, BenchmarkResult
-from weir import keys as weir_keys
 from weir.errors import ConfigError
+from weir.keys import hashing as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.rows.records import KEY_HASH_COLUMN, with_times

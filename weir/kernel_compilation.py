@@ -19,7 +19,7 @@ from weir.kernels.workers import compile_side_by_side, processes_for
 _ROOT = Path(__file__).parents[1]
 _HAS_KERNELS = re.compile(r"^from weir\.kernels import .*\b(byte_kernel|brief_kernel|kernel)\b", re.MULTILINE)
 #: What every job's subtasks load beside the modules of its steps.
-_ALWAYS = ("weir.exchange", "weir.state.tables.opened")
+_ALWAYS = ("weir.keys.division", "weir.state.tables.opened")
 
 
 def all_kernels() -> list[str]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from weir.errors import CheckpointError
 from weir.graph import Stage
-from weir.keys import key_groups
+from weir.keys.hashing import key_groups
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
 

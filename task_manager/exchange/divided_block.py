@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.exchange import narrowed, with_key_hash
 from weir.graph import Edge
-from weir.keys import partition_hashes
+from weir.keys.division import narrowed, with_key_hash
+from weir.keys.hashing import partition_hashes
 from weir.rows.ahead import Picked
 from weir.rows.records import batch_bytes
 

@@ -12,7 +12,8 @@ from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
-from weir.exchange import (
+from weir.graph import Edge, Exchange
+from weir.keys.division import (
     LateColumn,
     PartLimits,
     TextRoom,
@@ -21,7 +22,6 @@ from weir.exchange import (
     split_picked,
     with_key_hash,
 )
-from weir.graph import Edge, Exchange
 from weir.rows.records import (
     KEY_HASH_COLUMN,
     ControlElement,

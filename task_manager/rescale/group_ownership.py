@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
-from weir.keys import key_groups
+from weir.keys.hashing import key_groups
 from weir.protocol.rescale_owner import (
     Abort,
     HandOver,

@@ -11,7 +11,7 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
 from weir.errors import InputError
-from weir.exchange import LateColumn
+from weir.keys.division import LateColumn
 from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.protocol.input_times import times_to_json

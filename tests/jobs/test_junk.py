@@ -3,7 +3,7 @@ import pyarrow as pa
 
 from jobs.junk import JUNK_CHARACTERS, JunkRewriter, junk_value
 from weir.keyed_streams import process_states
-from weir.keys import hash_keys, key_bytes
+from weir.keys.hashing import hash_keys, key_bytes
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns

@@ -1,7 +1,7 @@
 """What the metrics of a task manager say of its store: with the caches of all tables above it."""
 
 from task_manager.metrics import TaskManagerMetrics
-from weir.keys import KeyColumn, hash_keys
+from weir.keys.hashing import KeyColumn, hash_keys
 from weir.metrics import SubtaskLabels
 from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend

@@ -95,20 +95,20 @@ def test_what_is_damaged_is_compiled_again_and_what_cannot_be_kept_is_compiled_a
 
 
 def test_older_digests_are_removed(tmp_path, monkeypatch):
-    from weir import key_kernels
     from weir.kernels import cache as kernel_cache
+    from weir.keys import key_kernels
 
     monkeypatch.setattr(kernel_cache, "cache_directory", lambda: tmp_path)
     function = key_kernels.hash_integers.py_func
     for number in range(20):
-        old = tmp_path / f"weir.key_kernels-{number}"
+        old = tmp_path / f"weir.keys.key_kernels-{number}"
         old.mkdir()
         os.utime(old, (number, number))
     kernel_cache.KernelCache(function)._impl.locator.ensure_cache_path()
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {
         directory_of(function).name,
-        *(f"weir.key_kernels-{n}" for n in range(21 - DIGESTS_MAX, 20)),
+        *(f"weir.keys.key_kernels-{n}" for n in range(21 - DIGESTS_MAX, 20)),
     }
 
 
@@ -131,7 +131,7 @@ def test_a_job_needs_the_kernels_of_its_steps():
     events.key_by("name").count("count").sink("out", weir.Print())
     names = set(kernel_compilation.kernels_of(physical_graph(flow.build())))
     assert "weir.operators.sources.json_scan.scan_lines" in names
-    assert "weir.key_kernels.hash_bytes" in names
+    assert "weir.keys.key_kernels.hash_bytes" in names
     assert not any("csv" in name or "parquet" in name or "join" in name for name in names)
     assert names < set(kernel_compilation.all_kernels())
 

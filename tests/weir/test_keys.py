@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import GraphError, InputError, StateError
-from weir.keys import (
+from weir.keys.hashing import (
     KeyColumn,
     check_key_type,
     decode_keys,

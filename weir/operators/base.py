@@ -16,7 +16,7 @@ from weir.rows.records import WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 
 if TYPE_CHECKING:
-    from weir.exchange import LateColumn
+    from weir.keys.division import LateColumn
     from weir.rows.ahead import PartAhead, RowsAhead
     from weir.state.tables.opened import OperatorTables
 

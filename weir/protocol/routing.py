@@ -67,7 +67,7 @@ class RoutingTable:
 
     @property
     def subtask_count(self) -> int:
-        """One more than the highest subtask index: what ``weir.keys.partition_hashes`` takes."""
+        """One more than the highest subtask index: what ``weir.keys.hashing.partition_hashes`` takes."""
         return self.subtasks[-1] + 1
 
     @cached_property

@@ -7,7 +7,7 @@ bytes     field                  notes
 2         state id               big endian, number of the operator's state in the job
 1         namespace length       0 to 255; a length prefix keeps (namespace, key) pairs apart
 n         namespace              empty, or a window
-rest      user key               ``weir.keys`` form
+rest      user key               ``weir.keys.hashing`` form
 ========  =====================  ======================================================================
 
 This is a persisted format: a change needs a new store format version in ``weir.state.stores.directory_lock``.

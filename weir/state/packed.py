@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import StateMismatchError
-from weir.keys import KeyColumn, select_keys
+from weir.keys.hashing import KeyColumn, select_keys
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,7 +18,7 @@ import pytest
 from task_manager.exchange.frames import FrameDecoder, FrameEncoder, read_head
 from task_manager.exchange.shared_memory import Places, ReceivedMemory, SentMemory, make_memory
 from weir.errors import HandshakeError
-from weir.exchange import split_by_owner
+from weir.keys.division import split_by_owner
 from weir.operators.sources.parquet_late import LateTexts
 from weir.operators.sources.parquet_pages import LaterPage, Page
 

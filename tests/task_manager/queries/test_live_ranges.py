@@ -8,7 +8,7 @@ import pytest
 from task_manager.queries import state_copies
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.state_copies import copy_part
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.protocol.queries import QueryError
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend

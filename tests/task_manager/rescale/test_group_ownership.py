@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 from task_manager.rescale.group_ownership import Ownership
-from weir.exchange import with_key_hash
-from weir.keys import key_groups
+from weir.keys.division import with_key_hash
+from weir.keys.hashing import key_groups
 from weir.protocol.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rows import row_watermarks

@@ -15,7 +15,7 @@ import weir
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, save_rows
 from weir.errors import CheckpointError
-from weir.keys import key_groups
+from weir.keys.hashing import key_groups
 from weir.protocol.routing import initial_table
 from weir.restored_rows import rows_of_subtask
 from weir.rows.records import KEY_HASH_COLUMN, InputRows

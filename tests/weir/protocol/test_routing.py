@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.effort import cases
 from weir.errors import GraphError, StateError
-from weir.keys import hash_keys, key_bytes, partition_hashes
+from weir.keys.hashing import hash_keys, key_bytes, partition_hashes
 from weir.protocol.routing import RoutingTable, initial_table, rescaled
 
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.keys import hash_keys, key_bytes, key_groups
+from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.questions.likely_groups import key_kinds, likely_group
 
 GROUPS = 128

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.opening import open_handle

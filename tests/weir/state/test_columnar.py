@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from tests.weir.state.group_ranges import group_range
-from weir import keys as weir_keys
 from weir.errors import StateError
-from weir.keys import KeyColumn, hash_keys
+from weir.keys import hashing as weir_keys
+from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.stores.memory import MemoryBackend

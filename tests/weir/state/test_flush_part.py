@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir.keys import KeyColumn, hash_keys
+from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import cell_writes
 from weir.state.tables.cells import CellTable

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests.weir.state.state_peer import Peer, serving
-from weir import keys as weir_keys
 from weir.errors import ConnectionLostError, FencedError, StateError
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.layout import encode_key

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weir.keys import KeyColumn
+from weir.keys.hashing import KeyColumn
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.windows.folds import Folds
 from weir.specs import Aggregate

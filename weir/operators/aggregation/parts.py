@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation import part_kernels as kernels
 from weir.operators.aggregation.columns import numbers, rows_that_count
 from weir.operators.aggregation.part_entries import PartEntries

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from weir import key_kernels
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.keys import hashing as weir_keys
+from weir.keys import key_kernels
 from weir.operators.joins import recent_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows
 

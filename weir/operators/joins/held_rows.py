@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weir import key_kernels
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
+from weir.keys import key_kernels
 from weir.operators.joins import recent_kernels as kernels
 
 _ROWS_LEAST = 16

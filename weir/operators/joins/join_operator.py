@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir import keys as weir_keys
 from weir.errors import StateError, StateMismatchError
+from weir.keys import hashing as weir_keys
 from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows

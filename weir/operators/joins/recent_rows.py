@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.joins import recent_kernels as kernels
 from weir.operators.joins.held_blocks import VERSION, decoded_blocks, rows_by_group, side_of_block
 from weir.operators.joins.held_rows import DEAD_MS, HeldRows, HeldSide

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir import key_kernels
+from weir.keys import key_kernels
 from weir.operators.joins import row_kernels as kernels
 from weir.rows.nested_values import packed_values, unpacked_values
 

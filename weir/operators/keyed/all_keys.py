@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.rows.frames import frame_of
 from weir.state import layout
 from weir.state.handles.block import Keys

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError, WeirError
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import (
     array_of,
     as_numbers,

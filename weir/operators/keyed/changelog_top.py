@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of

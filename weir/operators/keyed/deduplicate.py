@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes

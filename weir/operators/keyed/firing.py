@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import UserFunctionError, WeirError
 from weir.keyed_process import KeyedHooks
+from weir.keys import hashing as weir_keys
 from weir.operators.base import NEVER_US, OperatorContext, SetAside
 from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_rows import declared_tables

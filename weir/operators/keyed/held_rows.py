@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.keys import hashing as weir_keys
 from weir.rows.records import KEY_HASH_COLUMN, batch_bytes
 from weir.state.tables.held import HeldTable
 

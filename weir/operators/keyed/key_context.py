@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.keyed.timer_sides import TimerSide
 from weir.operators.keyed.timers import NoTimers, Timers

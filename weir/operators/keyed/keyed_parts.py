@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.part_entries import part_keys
 from weir.operators.aggregation.parts import Pieces, make_parts
 from weir.specs import Aggregate

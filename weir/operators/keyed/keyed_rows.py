@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 from weir.operators.base import OperatorContext
 from weir.rows.records import KEY_HASH_COLUMN
 from weir.state.tables.opened import OperatorTables

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.rows import NO_TIMES, FoldRows, event_times
 from weir.operators.base import Json, Operator, OperatorContext

@@ -205,7 +205,7 @@ def _same_forms(stored: Sequence[str | None], needed: Sequence[str | None]) -> b
 
 
 def key_form(schema: pa.Schema | None, name: str) -> str | None:
-    """Types whose equal values have equal key bytes have one form (``weir.key_encoding``)."""
+    """Types whose equal values have equal key bytes have one form (``weir.keys.encoding``)."""
     if schema is None or name not in schema.names:
         return None
     data_type = schema.field(name).type

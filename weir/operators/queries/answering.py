@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.graph import LogicalGraph, Node
+from weir.keys import hashing as weir_keys
 from weir.operators.queries.dicts import DICT_KEY, DictFormat
 from weir.operators.queries.formats import format_of
 from weir.operators.queries.key_range import Check, KeyRange

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from weir import keys as weir_keys
-from weir.key_encoding import is_bytes_like
+from weir.keys import hashing as weir_keys
+from weir.keys.encoding import is_bytes_like
 from weir.protocol.queries import QueryError
 from weir.questions.json_values import bytes_of, plain
 

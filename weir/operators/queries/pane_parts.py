@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.part_entries import PartEntries
 from weir.operators.aggregation.part_kernels import LENGTH_BYTES
 from weir.operators.aggregation.parts import Part

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.queries.panes import Found, PaneFormat, Taken, Wanted
 from weir.operators.queries.reading import PaneBounds

@@ -17,7 +17,7 @@ import orjson
 import pyarrow as pa
 
 from weir.errors import GraphError, InputError
-from weir.exchange import LateColumn
+from weir.keys.division import LateColumn
 from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.positions import SchedulePlace, SourceCounts

@@ -60,7 +60,7 @@ FileState: TypeAlias = tuple[int, int, int, int]
 _LATE_ROW_BYTES, _LATE_COLUMNS_MIN = 64, 2
 #: So many batches of late rows come as one, since a batch costs the same on cold caches whatever is in it: with two the
 #: CPU of a row was a sixth less than with one, with four another twentieth. Who divides them makes batches again
-#: (``weir.exchange.PartLimits``).
+#: (``weir.keys.division.PartLimits``).
 LATE_BATCHES = 4
 
 

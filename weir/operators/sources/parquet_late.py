@@ -13,8 +13,8 @@ from itertools import groupby, zip_longest
 import numpy as np
 import pyarrow as pa
 
-from weir.exchange import MakesRoom
 from weir.kernels.bytes import PADDING_BYTES
+from weir.keys.division import MakesRoom
 from weir.operators.sources.parquet_division import divide_found, divide_plain, name_owners
 from weir.operators.sources.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet_kernels import append_found, append_plain
@@ -29,7 +29,7 @@ _NONE = np.empty(0, dtype=np.uint8)
 
 
 class _OwnRoom:
-    """Memory of its own for texts; see ``weir.exchange.TextRoom``."""
+    """Memory of its own for texts; see ``weir.keys.division.TextRoom``."""
 
     def __init__(self, size_bytes: int) -> None:
         self._bytes = np.empty(size_bytes, dtype=np.uint8)
@@ -66,7 +66,7 @@ class LateTexts:
     put_aside: Callable[[int, str, pa.RecordBatch], None] | None = None
     #: Texts of the first page that belong to rows before these.
     passed: int = 0
-    #: See ``weir.exchange.LateColumn``.
+    #: See ``weir.keys.division.LateColumn``.
     constants: Collection[str] = ()
     kept: np.ndarray | None = field(default=None, init=False)
     _whole: pa.Array | None = field(default=None, init=False)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.listed_entries import ListedEntries, ListedRows

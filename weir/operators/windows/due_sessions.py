@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds
 from weir.state.tables.window_entries import NOTHING_MS, WindowEntries

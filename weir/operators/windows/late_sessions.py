@@ -16,7 +16,7 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.windows.due_sessions import DueSessions

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.state.tables.window_entries import NEVER_MS, key_offsets
 

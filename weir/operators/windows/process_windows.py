@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.aggregator import WindowBounds
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import OperatorContext
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes

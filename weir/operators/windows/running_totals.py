@@ -12,8 +12,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import WeirError
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows import running_kernels as kernels
 from weir.operators.windows.folds import Folds

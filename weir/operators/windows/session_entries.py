@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.tables.window_entries import NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.window_table import WindowTable
 

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import StateError, WeirError
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.operators.keyed.keyed_rows import declared_tables, row_hashes

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
 from weir.errors import WeirError
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.base import Operator
 from weir.operators.windows.folds import Folds

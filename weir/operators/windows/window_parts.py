@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.part_entries import PartEntries, part_keys
 from weir.operators.aggregation.parts import BucketsPart, Part, Pieces
 from weir.operators.aggregation.rows import Cells

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 
 
 class StoredValues(Protocol):
@@ -91,7 +91,7 @@ class Keys:
 
     @property
     def user_keys(self) -> list[bytes]:
-        """Canonical bytes of each of them (``weir.key_encoding``)."""
+        """Canonical bytes of each of them (``weir.keys.encoding``)."""
         return self.column.to_list()
 
     def group_and_key(self, index: int) -> tuple[int, bytes]:

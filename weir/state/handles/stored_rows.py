@@ -4,7 +4,7 @@
 version               1 byte: 1
 rows                  4 bytes, little endian
 of each row           8 bytes: its order (int64); 4 bytes: how many bytes it has; both little endian
-the rows              one after the other: ``weir.key_encoding`` of several columns, floats as the integers
+the rows              one after the other: ``weir.keys.encoding`` of several columns, floats as the integers
                       of their bits, lists, structs and decimals as the bytes of ``weir.rows.nested_values``
 ====================  =====================================================================================
 
@@ -21,9 +21,9 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 
-from weir import key_kernels
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
+from weir.keys import key_kernels
 from weir.rows.nested_values import packed_values, unpacked_values
 
 _VERSION = 1

@@ -13,8 +13,8 @@ from contextlib import nullcontext
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables import accumulators
 from weir.state.tables.capture import Capture
@@ -164,7 +164,7 @@ class CellCache(StateTable):
         """Slots of a batch's rows, in as few pieces as the cache allows (one, unless it is tiny).
 
         Args:
-            hashes: uint64, shape (rows,), of ``weir.keys.hash_keys``.
+            hashes: uint64, shape (rows,), of ``weir.keys.hashing.hash_keys``.
             key_data: uint8; the key of row i is ``key_data[key_offsets[i]:key_offsets[i + 1]]``.
             key_offsets: int32 or int64, shape (rows + 1,).
             changes: count all of them as changed.

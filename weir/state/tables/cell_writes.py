@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators

@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables import accumulators

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.clock import Clock, SystemClock
+from weir.keys import hashing as weir_keys
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state import layout
 from weir.state.api import StateBackend

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.api import StateBackend
 from weir.state.tables.packed_rows import (
     PackedPane,

@@ -40,7 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.tables import packed_pane_kernels as kernels

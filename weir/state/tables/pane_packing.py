@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.keys import hashing as weir_keys
 from weir.state.tables import packed_pane_kernels as kernels
 from weir.state.tables.accumulators import presence_bytes
 from weir.state.tables.number_kernels import LENGTHS, PADDING_BYTES

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.packed import split_rows

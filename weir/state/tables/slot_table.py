@@ -10,7 +10,7 @@ from types import TracebackType
 
 import numpy as np
 
-from weir.keys import KeyColumn
+from weir.keys.hashing import KeyColumn
 from weir.state.packed import PackedKeys
 from weir.state.tables import slot_choice_kernels as choice
 from weir.state.tables import slot_kernels as kernels

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from weir import keys as weir_keys
 from weir.errors import StateError
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys

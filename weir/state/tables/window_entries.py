@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.tables import window_kernels as kernels
 from weir.state.tables.time_first import TIME_STOP

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.api import StoreStats
 from weir.state.tables import accumulators

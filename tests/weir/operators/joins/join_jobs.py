@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 import weir
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.joins import row_chunks
 from weir.operators.registry import create_operator

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.weir.operators.joins.join_jobs import GROUPS, TwoSubtasks
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.keys import hashing as weir_keys
 from weir.operators.joins.held_blocks import decoded_blocks
 from weir.operators.joins.held_rows import HeldRows, HeldSide
 from weir.operators.joins.partners import merged

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import StateMismatchError
-from weir.keys import key_groups
+from weir.keys.hashing import key_groups
 from weir.operators.keyed.held_rows import HeldRows, block_of, read_block
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.held import HeldTable

@@ -8,7 +8,7 @@ import pytest
 import weir
 from tests.weir.operators.queries.asked_states import GROUPS, Everything, Reading, build, page, table_of
 from tests.weir.state.retained_steps import Step
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.queries.answering import answer_range, asked_state
 from weir.operators.queries.merging import merged_runs

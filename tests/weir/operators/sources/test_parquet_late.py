@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from weir.errors import InputError
-from weir.exchange import PartLimits, split_by_owner, with_key_hash
 from weir.kernels.bytes import PADDING_BYTES
+from weir.keys.division import PartLimits, split_by_owner, with_key_hash
 from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_groups import direct_batches

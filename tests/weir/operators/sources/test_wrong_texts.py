@@ -11,7 +11,7 @@ import pytest
 
 import weir
 from weir.errors import InputError, UserFunctionError
-from weir.exchange import split_by_owner, with_key_hash
+from weir.keys.division import split_by_owner, with_key_hash
 from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
 from weir.rows.utf8 import are_utf8, wrong_texts

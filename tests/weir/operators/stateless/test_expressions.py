@@ -7,7 +7,7 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import WeirError
-from weir.exchange import with_key_hash
+from weir.keys.division import with_key_hash
 from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.stateless.expressions import FilterOperator, PassThroughOperator, WithColumnsOperator

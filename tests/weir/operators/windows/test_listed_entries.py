@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.listed_entries import ListedEntries, ListedRows
 from weir.state.tables.window_entries import NEVER_MS

@@ -3,8 +3,8 @@
 import pyarrow as pa
 
 import weir
-from weir import keys as weir_keys
 from weir.clock import SystemClock
+from weir.keys import hashing as weir_keys
 from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec

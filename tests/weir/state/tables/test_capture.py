@@ -10,7 +10,7 @@ import pytest
 
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
-from weir.keys import KeyColumn, hash_keys
+from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.accumulators import decode_rows

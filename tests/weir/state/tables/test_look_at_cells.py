@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.accumulators import decode_values
 from weir.state.tables.cells import CellTable, ChangingError, WholeCell

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.effort import cases
 from tests.weir.model_tests import model_test
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import packed_panes, window_table

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import cases
-from weir import keys as weir_keys
 from weir.errors import StateMismatchError
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import packed_rows, pane_packing

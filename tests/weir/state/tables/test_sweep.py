@@ -5,7 +5,7 @@ import pytest
 
 import weir
 from tests.weir.state.group_ranges import group_range
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state.layout import encode_keys
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from weir import keys as weir_keys
+from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables import packed_panes, window_table

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
-from weir import key_kernels as kernels
 from weir.errors import GraphError, InputError
+from weir.keys import key_kernels as kernels
 
 _WIDE_BYTES_IDS = frozenset(plain.id for plain in (pa.large_string(), pa.large_binary()))
 #: Types whose buffers are the keys as they stand.

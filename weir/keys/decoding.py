@@ -1,4 +1,4 @@
-"""From canonical key bytes back to Arrow columns; ``weir.key_encoding`` has the format."""
+"""From canonical key bytes back to Arrow columns; ``weir.keys.encoding`` has the format."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
-from weir import key_kernels as kernels
 from weir.errors import StateError
-from weir.key_encoding import INTEGER_BYTES, NULL_KEY, KeyColumn, binary_array, is_bytes_like
+from weir.keys import key_kernels as kernels
+from weir.keys.encoding import INTEGER_BYTES, NULL_KEY, KeyColumn, binary_array, is_bytes_like
 
 
 def decode_keys(keys: KeyColumn, types: Sequence[pa.DataType]) -> list[pa.Array]:

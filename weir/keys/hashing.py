@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weir import key_kernels as kernels
-from weir.key_decoding import decode_keys
-from weir.key_encoding import NULL_KEY, KeyColumn, check_key_type, key_bytes, plain_key_bytes
+from weir.keys import key_kernels as kernels
+from weir.keys.decoding import decode_keys
+from weir.keys.encoding import NULL_KEY, KeyColumn, check_key_type, key_bytes, plain_key_bytes
 from weir.types import MAX_PARALLELISM_MAX
 
 __all__ = [

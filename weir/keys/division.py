@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.keys import hash_keys, key_bytes, partition_hashes, partition_picked
+from weir.keys.hashing import hash_keys, key_bytes, partition_hashes, partition_picked
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)

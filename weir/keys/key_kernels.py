@@ -1,6 +1,6 @@
 """Compiled loops over keys: hashing, routing, composite encoding.
 
-Called by ``weir.keys``, ``weir.key_encoding`` and ``weir.key_decoding`` only, which check what these loops
+Called by ``weir.keys.hashing``, ``weir.keys.encoding`` and ``weir.keys.decoding`` only, which check what these loops
 take for granted. All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of
 a run) and are cached on disk. Functions that call each other stay in this file, because the disk cache looks
 at one file only. Inputs may be read-only or unaligned, as views of Arrow buffers are; outputs are written in

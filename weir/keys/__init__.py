@@ -1,0 +1,1 @@
+"""Keys: from rows to bytes, hashes, key groups and subtasks."""
