@@ -18,7 +18,7 @@ from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.stored_counts import compare_counts, stored_counts
 from experiments.cluster import Cluster
 from experiments.scaling import rescale, wait_running
-from weir.state.tables.slot_table import bytes_for_slots
+from weir.state.tables.cells.slot_table import bytes_for_slots
 
 #: Share of the keys that a subtask owns after scaling for which its cache has room.
 CACHE_SHARE = 0.25

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_worker import WorkerParameters, command_line
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.slot_table import bytes_for_slots
+from weir.state.tables.cells.slot_table import bytes_for_slots
 
 CACHED_SHARE = 0.1
 BARS = (Bar("events_per_second", "at least", 400_000), Bar("rss_above_bound_bytes_max", "at most", 300 << 20))

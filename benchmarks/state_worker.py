@@ -31,7 +31,7 @@ from weir.state import layout
 from weir.state.stores.directory_lock import DATA_NAME
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.accumulators import decode_values, encode_values
+from weir.state.tables.cells.accumulators import decode_values, encode_values
 from weir.state.tables.opened import UNNAMED, StateTables
 
 MAX_PARALLELISM = 128

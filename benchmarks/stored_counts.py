@@ -13,7 +13,7 @@ from benchmarks.results import BenchmarkError
 from weir.state import layout
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.accumulators import decode_values
+from weir.state.tables.cells.accumulators import decode_values
 
 #: A store's directory is recognised by its marker.
 _MARKER = "weir-store.json"

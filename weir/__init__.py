@@ -71,11 +71,11 @@ if TYPE_CHECKING:
     from weir.rows.records import with_times
     from weir.rows.schemas import Nullable
     from weir.rows.side_outputs import side
+    from weir.state.ttl import Ttl
     from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import Stream
     from weir.timed_states import SessionState, VersionedState, WindowState
     from weir.triggers import every
-    from weir.ttl import Ttl
     from weir.watermarks import (
         WatermarkAlignment,
         WatermarkGenerator,
@@ -260,7 +260,7 @@ _MODULES = {
         "VersionedState",
         "WindowState",
     ),
-    "ttl": ("Ttl",),
+    "state.ttl": ("Ttl",),
     "watermarks": (
         "WatermarkGenerator",
         "WatermarkAlignment",

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 import polars as pl
 
 from weir.errors import GraphError
-from weir.state_types import value_type
+from weir.state.types import value_type
 
 
 class WindowBounds(NamedTuple):

@@ -12,8 +12,8 @@ from weir.errors import GraphError
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
 from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
+from weir.state.ttl import duration_ms
 from weir.stream_frame import Columns, StreamFrame, checked_callable
-from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
     from weir.streams import Stream

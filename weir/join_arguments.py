@@ -11,7 +11,7 @@ from weir.errors import GraphError
 from weir.specs.joins import JoinBounds
 from weir.specs.key_checks import check_is_name
 from weir.spelling import did_you_mean
-from weir.ttl import duration_ms
+from weir.state.ttl import duration_ms
 
 
 def join_bounds(

@@ -28,13 +28,13 @@ from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
-from weir.state_types import describe
+from weir.state.ttl import duration_ms
+from weir.state.types import describe
 from weir.states import DeclaredState, declared_states
 from weir.step_names import renamed_step
 from weir.stream_frame import Columns, after_step, checked_callable, type_name
 from weir.streams import Stream
 from weir.timer_hooks import timer_states
-from weir.ttl import duration_ms
 
 if TYPE_CHECKING:
     from weir.count_windows import CountWindowedStream, TriggeredStream

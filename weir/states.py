@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 from weir.errors import GraphError, StateError
-from weir.state_types import Form, MapKeyType, ValueType, value_type
-from weir.ttl import Ttl, checked_ttl
+from weir.state.ttl import Ttl, checked_ttl
+from weir.state.types import Form, MapKeyType, ValueType, value_type
 
 if TYPE_CHECKING:
     from typing import Self
@@ -142,7 +142,7 @@ class ValueState(SingleState):
         """Declare it.
 
         Args:
-            dtype: a Polars type, int, float, str, bytes, bool, or a dataclass; see ``weir.state_types``.
+            dtype: a Polars type, int, float, str, bytes, bool, or a dataclass; see ``weir.state.types``.
             default: what a key without a value has, and one whose value has expired.
             ttl: when values expire; None: never.
             renamed_from: what the state was called in the checkpoint that the job starts from: its values go on.

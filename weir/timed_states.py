@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 from weir.errors import GraphError
 from weir.state.handles.declarations import NOT_PUT, OPEN
-from weir.state_types import Form, value_type
+from weir.state.ttl import Ttl, duration_ms
+from weir.state.types import Form, value_type
 from weir.states import State
-from weir.ttl import Ttl, duration_ms
 
 if TYPE_CHECKING:
     from typing import Self

@@ -9,7 +9,7 @@ import polars as pl
 from weir.errors import GraphError
 from weir.specs.window_kinds import WindowTime
 from weir.specs.window_updates import Trigger
-from weir.ttl import duration_ms
+from weir.state.ttl import duration_ms
 
 
 def every(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.ttl import duration_ms
+from weir.state.ttl import duration_ms
 
 #: Event times further ahead of the clock are bad, unless said otherwise: seconds taken for milliseconds and the like.
 FUTURE_MS_MAX = 86_400_000

@@ -7,7 +7,7 @@ from typing import get_args
 
 from weir.errors import GraphError
 from weir.specs.window_kinds import Window, WindowTime
-from weir.ttl import duration_ms
+from weir.state.ttl import duration_ms
 
 #: Text such as "250ms", "90s", "1h30m", "7d", a ``timedelta``, or whole milliseconds.
 Duration = str | int | dt.timedelta

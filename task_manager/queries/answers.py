@@ -30,7 +30,7 @@ from weir.operators.queries.answering import (
 from weir.operators.queries.state_format import ABSENT, Cut, EntryFormat
 from weir.protocol.queries import QueryError, Question, continuation
 from weir.state import patience
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.expiry import UNDATED
 from weir.types import SubtaskId
 

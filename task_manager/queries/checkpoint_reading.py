@@ -17,7 +17,7 @@ from weir.state.images.image_stores import Images
 from weir.state.tables.broadcast import dict_entries, entries_of_dict
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import GroupClock, clock_key, retention_cut_ms, unpack_clock
-from weir.ttl import Ttl
+from weir.state.ttl import Ttl
 
 #: Checkpoints that are open at a time; those that nobody has asked for so long are closed.
 OPEN_MAX = 3

@@ -20,7 +20,7 @@ from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_boun
 from weir.protocol.queries import QueryError
 from weir.state.overlay import overlaid
 from weir.state.tables.expiry import UNDATED
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_table import WindowTable
 
 
 class LiveRange:

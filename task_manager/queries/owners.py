@@ -16,8 +16,8 @@ from weir.protocol.queries import QueryError, Question
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.state import patience
 from weir.state.tables.broadcast import BroadcastTable
-from weir.state.tables.cells import CellTable
-from weir.state.tables.values import ValueTable
+from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.values.value_table import ValueTable
 
 _Found = TypeVar("_Found")
 #: How long a subtask may take to come to a question: to the end of its batch.

@@ -34,7 +34,7 @@ from weir.questions.pages import StatePages
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to, called
 from weir.rpc.wire import JobIdentity, handshake_from_proto
-from weir.state.tables.cells import ChangingError
+from weir.state.tables.cells.cell_table import ChangingError
 from weir.types import join_address
 
 log = logging.getLogger(__name__)

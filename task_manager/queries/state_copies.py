@@ -15,13 +15,13 @@ from weir.rows.records import WATERMARK_MIN_MS
 from weir.state.api import StateBackend
 from weir.state.packed import PackedKeys, split_rows
 from weir.state.placement.ownership import GroupOwnership
-from weir.state.tables.accumulators import encode_rows
 from weir.state.tables.broadcast import BroadcastTable
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.accumulators import encode_rows
+from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.table import StateTable
-from weir.state.tables.values import ValueTable
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: Changed keys that are copied at most, since rows wait: 25 to 40 ns for a cell, 8 ms in all; others are objects,
 #: 300 to 500 ns each, 20 ms in all.

@@ -19,7 +19,7 @@ from benchmarks.stored_counts import compare_counts, stored_counts
 from weir.state.layout import encode_key
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.accumulators import encode_values
+from weir.state.tables.cells.accumulators import encode_values
 
 
 def test_lines_are_what_json_dumps_makes_of_the_same_event():

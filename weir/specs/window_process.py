@@ -15,7 +15,7 @@ from weir.specs.changelog_aggregates import check_retractable
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_PART, WindowAggregate, WindowAggregateSpec, window_schema
-from weir.state_types import describe, value_type
+from weir.state.types import describe, value_type
 
 ProcessForm = Literal["rows", "aggregator"]
 

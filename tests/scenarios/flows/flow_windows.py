@@ -2,7 +2,7 @@
 
 import weir
 from experiments.held_source import held
-from weir.state.tables import window_table
+from weir.state.tables.panes import window_table
 
 SCHEMA = {"id": int, "server": str}
 SIZE_MS, SLIDE_MS, GAP_MS = 200, 50, 20

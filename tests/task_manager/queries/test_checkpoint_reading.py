@@ -7,8 +7,8 @@ from tests.task_manager.queries.fake_images import FakeImages
 from weir.protocol.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.queries import QueryError
 from weir.state.stores.memory import MemoryBackend
+from weir.state.ttl import Ttl
 from weir.testing import ManualClock
-from weir.ttl import Ttl
 from weir.types import SubtaskId
 
 

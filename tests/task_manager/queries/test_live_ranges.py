@@ -12,8 +12,8 @@ from weir.keys import hashing as weir_keys
 from weir.protocol.queries import QueryError
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.cells import CellTable
-from weir.state.tables.values import ValueTable
+from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.values.value_table import ValueTable
 from weir.types import SubtaskId
 
 GROUPS, STATE = 4, 7

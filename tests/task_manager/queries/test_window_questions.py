@@ -24,8 +24,8 @@ from weir.rows.records import user_columns, with_times
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.state.tables.time_first import time_bytes
-from weir.state.tables.window_entries import NOTHING_MS
+from weir.state.tables.panes.window_entries import NOTHING_MS
+from weir.state.tables.timers.time_first import time_bytes
 from weir.types import SubtaskId
 
 GROUPS, STATE = 4, 9
@@ -198,7 +198,7 @@ def expected_of(results, state):
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_open_windows_are_told_as_they_will_be_emitted(kind, cache_bytes, monkeypatch):
     # Sliding windows pack their panes where the cache has them.
-    monkeypatch.setattr("weir.state.tables.window_table.PACKED_ENTRIES_MIN", 1)
+    monkeypatch.setattr("weir.state.tables.panes.window_table.PACKED_ENTRIES_MIN", 1)
     random = np.random.default_rng(5)
     job = Job(WINDOWS[kind], cache_bytes=cache_bytes)
     for round_number in range(4):

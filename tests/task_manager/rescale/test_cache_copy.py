@@ -20,9 +20,9 @@ from weir.state import layout
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cached_entries import CachedValues
-from weir.state.tables.time_first import time_bytes
-from weir.state.tables.timers import TimerTable
-from weir.state.tables.values import ValueTable
+from weir.state.tables.timers.time_first import time_bytes
+from weir.state.tables.timers.timer_table import TimerTable
+from weir.state.tables.values.value_table import ValueTable
 from weir.testing import ManualClock
 from weir.types import SubtaskId
 

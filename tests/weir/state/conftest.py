@@ -12,7 +12,7 @@ from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.value_cache import WriteBackCache
+from weir.state.tables.values.value_cache import WriteBackCache
 
 SMALL_SETTINGS = RocksDbSettings(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20

@@ -14,9 +14,9 @@ from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.accumulators import decode_values
-from weir.state.tables.cells import CellTable
-from weir.state.tables.slot_table import bytes_for_slots
+from weir.state.tables.cells.accumulators import decode_values
+from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.cells.slot_table import bytes_for_slots
 
 STATE_ID = 3
 GROUPS = 16

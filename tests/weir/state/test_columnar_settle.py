@@ -5,7 +5,7 @@ import pytest
 
 from weir.keys import hashing as weir_keys
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 
 @pytest.mark.parametrize("write", ["flush", "flush_groups", "release_groups", "flush_part"])

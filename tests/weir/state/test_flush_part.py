@@ -6,8 +6,8 @@ import numpy as np
 
 from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import cell_writes
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells import cell_writes
+from weir.state.tables.cells.cell_table import CellTable
 
 
 def touch(state: CellTable, names: range) -> None:

@@ -19,8 +19,8 @@ from weir.state.layout import encode_key
 from weir.state.packed import PackedKeys, join_keys, pack_values
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.accumulators import decode_values
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.accumulators import decode_values
+from weir.state.tables.cells.cell_table import CellTable
 
 STATE = 2
 GROUP = 5

@@ -5,7 +5,7 @@ import pytest
 
 from weir.errors import StateMismatchError
 from weir.state.packed import pack_values
-from weir.state.tables import accumulators
+from weir.state.tables.cells import accumulators
 
 
 @pytest.mark.parametrize("cells", [2, 9, 17])

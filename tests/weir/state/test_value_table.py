@@ -6,8 +6,8 @@ from weir.errors import StateError
 from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.state.tables.value_writes import FLUSH_ENTRIES_MAX
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
+from weir.state.tables.values.value_writes import FLUSH_ENTRIES_MAX
 
 GROUPS = 16
 COUNT = 4 * FLUSH_ENTRIES_MAX

@@ -10,7 +10,7 @@ from weir.operators.windows.folds import Folds
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import stored_cells
 from weir.specs.windows import WindowAggregate
-from weir.state.tables.pane_packing import pack_pane, unpack_panes
+from weir.state.tables.panes.pane_packing import pack_pane, unpack_panes
 
 
 @pytest.mark.parametrize("more", [0, 1, 9])

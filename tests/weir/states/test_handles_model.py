@@ -29,8 +29,8 @@ from weir.state.handles import lists, maps
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables import known_ranges, value_ahead
 from weir.state.tables.opened import StateTables
+from weir.state.tables.values import known_ranges, value_ahead
 
 GROUPS = 4
 KEYS = [f"key-{number}" for number in range(7)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import weir
 from weir.errors import StateMismatchError
-from weir.state_types import MapKeyType, describe, key_reads, reads, value_type
+from weir.state.types import MapKeyType, describe, key_reads, reads, value_type
 
 
 @dataclasses.dataclass

@@ -19,8 +19,8 @@ from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
+from weir.state.ttl import duration_ms
 from weir.testing import ManualClock
-from weir.ttl import duration_ms
 
 GOLDEN = Path(__file__).parents[2] / "golden/states/ttl_v1.json"
 SCHEMA = pa.schema({"k": pa.string(), "got": pa.string()})

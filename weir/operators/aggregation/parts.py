@@ -26,7 +26,7 @@ from weir.specs.aggregate_functions import (
     aggregate_parts,
     hyperloglog_precision,
 )
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 #: Slots of entries, piece by piece: first row, end of rows, int32 slots. Called with rows, and values of theirs.
 Pieces = Iterator[tuple[int, int, np.ndarray]]

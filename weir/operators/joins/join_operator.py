@@ -40,8 +40,8 @@ from weir.specs import JoinSpec
 from weir.specs.joins import RECENT_STATE, WINDOW_COLUMNS
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
-from weir.state.tables.time_first import user_key_of
-from weir.state.tables.timers import Due
+from weir.state.tables.timers.time_first import user_key_of
+from weir.state.tables.timers.timer_table import Due
 
 #: Keys that are looked at together when their timers come due.
 _BLOCK_KEYS_MAX = 8_192

@@ -42,8 +42,8 @@ from weir.operators.joins.row_chunks import CHUNKED_VERSION, PLAIN_VERSION, Chun
 from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec
 from weir.specs.multi_joins import MultiJoinSpec
 from weir.state.handles.block import Keys
-from weir.state.tables.timers import TimerTable
-from weir.state.tables.values import ValueTable
+from weir.state.tables.timers.timer_table import TimerTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: The side of versions, of joins as of a time, that count from later than their own time on.
 LATE_VERSIONS = 3

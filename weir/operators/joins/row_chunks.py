@@ -26,7 +26,7 @@ import numpy as np
 
 from weir.errors import StateError, StateMismatchError
 from weir.operators.joins import join_kernels as kernels
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: Rows that lie in an entry go to a chunk when they have so many bytes.
 SEAL_BYTES = 32 * 1024

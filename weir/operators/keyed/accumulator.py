@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.operators.aggregation.columns import numbers
 from weir.operators.aggregation.rows import FoldRows
 from weir.specs import Aggregate
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 
 class Accumulator(ABC):

@@ -1,6 +1,6 @@
 """What each aggregate function keeps per key, and how a batch updates it.
 
-An accumulator is some 8-byte cells of a key's slot (``weir.state.tables.cells``); its layout is persisted, so the
+An accumulator is some 8-byte cells of a key's slot (``weir.state.tables.cells.cell_table``); its layout is persisted, so the
 order of a spec's aggregates and their functions must not change while a store is kept.
 """
 
@@ -26,7 +26,7 @@ from weir.operators.keyed.decimal_accumulators import DECIMAL_ACCUMULATORS
 from weir.rows.records import plain_array
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import hyperloglog_precision
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 
 class CountAccumulator(Accumulator):

@@ -38,7 +38,7 @@ from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.keyed import Aggregate
 from weir.state.handles.block import Keys
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 
 class ChangelogAggregateOperator(Operator):

@@ -20,7 +20,7 @@ from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, 
 from weir.specs import ChangelogTopSpec
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 
 class ChangelogTopOperator(TopOperator):

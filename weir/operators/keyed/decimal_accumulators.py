@@ -10,7 +10,7 @@ from weir.operators.aggregation.decimals import decimal_cells, decimals_of, mean
 from weir.operators.aggregation.rows import FoldRows
 from weir.operators.keyed.accumulator import Accumulator
 from weir.specs.aggregate_functions import decimal_type
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 
 class DecimalSumAccumulator(Accumulator):

@@ -28,8 +28,8 @@ from weir.specs import DeduplicateSpec
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.expiring_values import ExpiringCellHandle
+from weir.state.ttl import Ttl
 from weir.states import ValueState
-from weir.ttl import Ttl
 
 
 class _DatedByValue(ExpiringCellHandle):

@@ -27,8 +27,8 @@ from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_M
 from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
-from weir.state.tables.time_first import times_of, user_key_of
-from weir.state.tables.timer_group import NEVER_MS
+from weir.state.tables.timers.time_first import times_of, user_key_of
+from weir.state.tables.timers.timer_group import NEVER_MS
 from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS, timer_hooks
 
 log = logging.getLogger(__name__)

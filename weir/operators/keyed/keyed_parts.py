@@ -11,7 +11,7 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.part_entries import part_keys
 from weir.operators.aggregation.parts import Pieces, make_parts
 from weir.specs import Aggregate
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.opened import OperatorTables
 
 

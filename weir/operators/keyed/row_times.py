@@ -10,7 +10,7 @@ from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.handles.block import Keys
 from weir.state.tables.expiry import StateTimes
-from weir.state.tables.timer_group import NEVER_MS
+from weir.state.tables.timers.timer_group import NEVER_MS
 
 
 class RowTimes:

@@ -27,7 +27,7 @@ from weir.operators.keyed.state_codec import (
 )
 from weir.rows.records import KEY_HASH_COLUMN, user_columns
 from weir.specs import KeyedAggregateSpec
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 
 
 class KeyedAggregateOperator(Operator):

@@ -24,8 +24,8 @@ from weir.operators.base import Json, OperatorContext
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
-from weir.state.tables.accumulators import FORMAT_VERSION
-from weir.state_types import describe, key_reads, reads
+from weir.state.tables.cells.accumulators import FORMAT_VERSION
+from weir.state.types import describe, key_reads, reads
 from weir.timer_hooks import TIMERS_FORM
 
 _VERSION = 1
@@ -133,7 +133,7 @@ def check_declared(step: str, stored: Mapping[str, Any], needed: Mapping[str, An
 
     Args:
         step: name of the step.
-        stored: by name of a state, its kind and its type (``weir.state_types.Form``).
+        stored: by name of a state, its kind and its type (``weir.state.types.Form``).
         needed: in the same form; states that are not in ``stored`` begin empty, others are dropped.
 
     Raises:

@@ -9,9 +9,9 @@ import numpy as np
 
 from weir.state import layout
 from weir.state.handles.block import Keys
-from weir.state.tables.time_first import order_of, time_bytes, time_of
-from weir.state.tables.timer_group import NEVER_MS
-from weir.state.tables.timers import Due, TimerTable
+from weir.state.tables.timers.time_first import order_of, time_bytes, time_of
+from weir.state.tables.timers.timer_group import NEVER_MS
+from weir.state.tables.timers.timer_table import Due, TimerTable
 
 
 class Firing:

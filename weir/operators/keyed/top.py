@@ -33,7 +33,7 @@ from weir.specs import TopSpec
 from weir.specs.arrow_form import arrow_form
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: Rows that may be read at a time: keys of a batch, by the rows that each may have.
 _ROWS_AT_A_TIME = 200_000

@@ -36,14 +36,14 @@ from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, WindowTopSpec
-from weir.state.tables.accumulators import (
+from weir.state.tables.cells.accumulators import (
     FORMAT_VERSION,
     decode_one,
     decode_values,
     presence_bytes,
     value_bytes,
 )
-from weir.state.tables.cells import WholeCell
+from weir.state.tables.cells.cell_table import WholeCell
 from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.states import SingleState, State, declared_states
 

@@ -21,7 +21,7 @@ from weir.questions.json_values import arrow_column, plain
 from weir.rows.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state import layout
-from weir.state_types import value_type
+from weir.state.types import value_type
 
 #: Of the windows of one key.
 _ROWS_MAX, _BYTES_MAX = 100_000, 16 << 20

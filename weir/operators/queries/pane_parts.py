@@ -19,9 +19,9 @@ from weir.operators.queries.reading import RangeReading
 from weir.operators.windows.window_parts import LoadedPart
 from weir.state import layout
 from weir.state.api import prefix_end
-from weir.state.tables.accumulators import decode_values
-from weir.state.tables.packed_reading import scan_entries
-from weir.state.tables.time_first import TIME_STOP, time_bytes
+from weir.state.tables.cells.accumulators import decode_values
+from weir.state.tables.panes.packed_reading import scan_entries
+from weir.state.tables.timers.time_first import TIME_STOP, time_bytes
 
 #: Entries that are read at a time: 50 MB.
 PART_ENTRIES_MAX = 200_000

@@ -10,8 +10,8 @@ from weir.operators.queries.merging import Entries
 from weir.operators.queries.reading import RangeReading
 from weir.protocol.queries import QueryError
 from weir.state.api import prefix_end
-from weir.state.tables.packed_reading import scan_entries
-from weir.state.tables.time_first import TIME_STOP, time_bytes, time_of
+from weir.state.tables.panes.packed_reading import scan_entries
+from weir.state.tables.timers.time_first import TIME_STOP, time_bytes, time_of
 
 #: If the panes of a range of keys are too many to be read side by side, all entries of a key group are read first: so
 #: many at most.

@@ -30,7 +30,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.accumulators import decode_values
+from weir.state.tables.cells.accumulators import decode_values
 
 #: Panes of one key that are read for one question: about 10 us for ten of them, for which rows may wait.
 PANES_MAX = 20_000

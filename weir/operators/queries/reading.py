@@ -11,12 +11,12 @@ import numpy as np
 
 from weir.state import layout
 from weir.state.api import prefix_end
-from weir.state.tables.accumulators import decode_values
-from weir.state.tables.packed_reading import get_entries, scan_entries
-from weir.state.tables.pane_table import MARKED
+from weir.state.tables.cells.accumulators import decode_values
+from weir.state.tables.panes.packed_reading import get_entries, scan_entries
+from weir.state.tables.panes.pane_table import MARKED
+from weir.state.tables.panes.window_entries import NOTHING_MS
 from weir.state.tables.retained import clock_key, retention_cut_ms, unpack_clock
-from weir.state.tables.time_first import time_bytes, time_of
-from weir.state.tables.window_entries import NOTHING_MS
+from weir.state.tables.timers.time_first import time_bytes, time_of
 
 
 class PaneEntries(NamedTuple):

@@ -19,8 +19,8 @@ from weir.questions.json_values import arrow_column, plain
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.retained import TIME_MS_MAX
-from weir.state.tables.cells import WholeCell
-from weir.ttl import Ttl
+from weir.state.tables.cells.cell_table import WholeCell
+from weir.state.ttl import Ttl
 
 #: Stands for "there is no value".
 ABSENT: Any = object()

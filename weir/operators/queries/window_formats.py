@@ -15,7 +15,7 @@ from weir.operators.windows.panes import panes_of
 from weir.operators.windows.session_aggregates import Sessions, session_folds
 from weir.protocol.queries import QueryError
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.window_entries import NOTHING_MS, WindowEntries
+from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries
 
 #: Windows of a block of keys, about; and keys, where more than cells is read of each.
 _BLOCK_WINDOWS = 50_000

@@ -18,8 +18,8 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.listed_entries import ListedEntries, ListedRows
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
+from weir.state.tables.panes.window_table import WindowTable
 
 #: Entries are listed in so many parts where the table is large, in the last eighth of the time before it is needed.
 _PARTS, _LEAD = 16, 8

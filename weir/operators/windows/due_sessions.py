@@ -13,8 +13,8 @@ import numpy as np
 from weir.keys import hashing as weir_keys
 from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds
-from weir.state.tables.window_entries import NOTHING_MS, WindowEntries
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries
+from weir.state.tables.panes.window_table import WindowTable
 
 
 class DueSessions(ClosingSessions):

@@ -25,7 +25,7 @@ from weir.rows import row_watermarks
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 
 #: Sessions of a large table are looked at in so many parts, so that copies of their entries take little memory.
 _PARTS = 16

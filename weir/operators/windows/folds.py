@@ -1,6 +1,6 @@
 """What each aggregate of a window keeps per key and pane, how rows are taken in, panes combined and results read.
 
-A fold is some 8-byte cells of an entry (``weir.state.tables.window_table``); its layout is persisted, so the
+A fold is some 8-byte cells of an entry (``weir.state.tables.panes.window_table``); its layout is persisted, so the
 order of a step's aggregates and their functions must not change while a store is kept.
 """
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weir.state.tables.opened import OperatorTables
-from weir.state.tables.time_first import time_bytes
-from weir.state.tables.values import ValueTable
+from weir.state.tables.timers.time_first import time_bytes
+from weir.state.tables.values.value_table import ValueTable
 
 _NUMBER_BYTES = 8
 

@@ -30,7 +30,7 @@ from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
 
 _KINDS = (DELETE, UPDATE_BEFORE, INSERT, UPDATE_AFTER)
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.state.tables.window_entries import NEVER_MS, key_offsets
+from weir.state.tables.panes.window_entries import NEVER_MS, key_offsets
 
 #: Of a pane, at most, and entries of the first ones added for each: to take a bucket out costs as much as some hundred.
 _BUCKETS_MAX, _ENTRIES_WORTH_A_BUCKET = 128, 512

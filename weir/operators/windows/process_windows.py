@@ -29,7 +29,7 @@ from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, entry_keys
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, entry_keys
 
 
 class ProcessWindowOperator(WindowAggregateOperator):

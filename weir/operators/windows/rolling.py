@@ -13,8 +13,8 @@ from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import Panes
 from weir.operators.windows.running_totals import NoRoomError, StackedTotals, make_totals
-from weir.state.tables.window_entries import NOTHING_MS, WindowEntries, joined
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries, joined
+from weir.state.tables.panes.window_table import WindowTable
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,8 +17,8 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows import running_kernels as kernels
 from weir.operators.windows.folds import Folds
-from weir.state.tables.slot_table import SlotTable
-from weir.state.tables.window_entries import WindowEntries
+from weir.state.tables.cells.slot_table import SlotTable
+from weir.state.tables.panes.window_entries import WindowEntries
 
 
 class NoRoomError(Exception):

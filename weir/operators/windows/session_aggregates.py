@@ -28,8 +28,8 @@ from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
-from weir.state.tables import window_kernels as kernels
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
+from weir.state.tables.panes import window_kernels as kernels
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
 
 #: Kept after the aggregates of the step: first and last event time.
 _TIMES = (

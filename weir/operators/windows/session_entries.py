@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from weir.keys import hashing as weir_keys
-from weir.state.tables.window_entries import NOTHING_MS, WindowEntries, concatenated
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries, concatenated
+from weir.state.tables.panes.window_table import WindowTable
 
 
 class SessionEntries:

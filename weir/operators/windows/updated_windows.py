@@ -22,7 +22,7 @@ from weir.rows.records import WATERMARK_MAX_MS
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 

@@ -20,7 +20,7 @@ from weir.row_aggregates import RowAggregates
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
 from weir.specs.window_process import WindowProcessSpec
-from weir.state_types import ValueType, value_type
+from weir.state.types import ValueType, value_type
 
 
 class UserWindows(ABC):

@@ -15,10 +15,10 @@ import pyarrow as pa
 from weir.operators.keyed.held_rows import block_of, read_block
 from weir.rows.row_watermarks import without_column
 from weir.state.tables.opened import OperatorTables
-from weir.state.tables.pane_table import PaneTable
-from weir.state.tables.time_first import time_bytes, time_of
-from weir.state.tables.values import ValueTable
-from weir.state.tables.window_entries import NEVER_MS
+from weir.state.tables.panes.pane_table import PaneTable
+from weir.state.tables.panes.window_entries import NEVER_MS
+from weir.state.tables.timers.time_first import time_bytes, time_of
+from weir.state.tables.values.value_table import ValueTable
 
 _NUMBER_BYTES = 8
 

@@ -33,9 +33,9 @@ from weir.rows.records import (
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs.windows import LATE_STATE, WINDOW_PART, WindowAggregateSpec
-from weir.state.tables import window_kernels as kernels
-from weir.state.tables.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes import window_kernels as kernels
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries
+from weir.state.tables.panes.window_table import WindowTable
 
 #: Times beyond are refused: ends of windows have to be times, too.
 _TIME_MS_MAX = 1 << 61

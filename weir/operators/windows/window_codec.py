@@ -7,7 +7,7 @@ The snapshot is::
                "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
 
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
-panes (``weir.state.tables.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
+panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
 whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell sessions
 twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of
 aggregates that came later have ``"own_cells_at"``: how many are before them.
@@ -25,8 +25,8 @@ from weir.operators.keyed.state_codec import fits_aggregates, key_form
 from weir.specs.aggregate_functions import aggregate_parts, stored_function, stored_number
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
-from weir.state.tables.accumulators import FORMAT_VERSION
-from weir.state.tables.packed_pane_kernels import VERSION
+from weir.state.tables.cells.accumulators import FORMAT_VERSION
+from weir.state.tables.panes.packed_pane_kernels import VERSION
 
 _PACKED_FROM = ("sliding", "cumulative")
 #: 2: an entry of a session that is over is told by the place of its key group, not by being empty.

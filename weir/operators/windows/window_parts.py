@@ -13,8 +13,8 @@ from weir.operators.aggregation.part_entries import PartEntries, part_keys
 from weir.operators.aggregation.parts import BucketsPart, Part, Pieces
 from weir.operators.aggregation.rows import Cells
 from weir.state.tables.opened import OperatorTables
-from weir.state.tables.window_entries import WindowEntries, entry_keys
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes.window_entries import WindowEntries, entry_keys
+from weir.state.tables.panes.window_table import WindowTable
 
 
 class LoadedPart(NamedTuple):

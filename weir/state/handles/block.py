@@ -14,7 +14,7 @@ from weir.keys import hashing as weir_keys
 
 
 class StoredValues(Protocol):
-    """Bytes by whole state keys: what handles need of a :class:`weir.state.tables.values.ValueTable`."""
+    """Bytes by whole state keys: what handles need of a :class:`weir.state.tables.values.value_table.ValueTable`."""
 
     def key_prefix(self, group: int) -> bytes:
         """What the state keys of one key group start with."""

@@ -14,7 +14,7 @@ from weir.state.handles.declarations import ValueDeclaration
 from weir.state.handles.values import ValueHandle
 
 if TYPE_CHECKING:
-    from weir.state.tables.cells import CellTable
+    from weir.state.tables.cells.cell_table import CellTable
     from weir.state.tables.opened import OperatorTables
 
 _VIEWS = {"i": np.int64, "u": np.uint64, "f": np.float64, "b": np.int64}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, Protocol
 
-from weir.state_types import MapKeyType, ValueType
-from weir.ttl import Ttl
+from weir.state.ttl import Ttl
+from weir.state.types import MapKeyType, ValueType
 
 #: Returned by ``put`` of a version that is the latest one: nothing ends it.
 OPEN: Final = -1

@@ -25,7 +25,7 @@ from weir.state.handles.block import Cursor, Handle, Keys, element_owner
 from weir.state.handles.declarations import Declaration
 from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
-from weir.state_types import STAMP_BYTES, STAMPED
+from weir.state.types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

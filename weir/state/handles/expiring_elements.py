@@ -31,7 +31,7 @@ from weir.state.handles.elements import READ_COUNT, ElementHandle
 from weir.state.handles.lists import ListHandle
 from weir.state.handles.maps import MapHandle
 from weir.state.tables.expiry import UNDATED, Expiry
-from weir.state_types import STAMP_BYTES, STAMPED
+from weir.state.types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

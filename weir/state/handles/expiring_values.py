@@ -13,12 +13,12 @@ from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
 from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.declarations import ValueDeclaration
 from weir.state.tables.expiry import UNDATED, Expiry
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from weir.state.tables.cells import CellTable
+    from weir.state.tables.cells.cell_table import CellTable
     from weir.state.tables.opened import OperatorTables
 
 #: Presence bits of the two cells: of the value, and of the time.

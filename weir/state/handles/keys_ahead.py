@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: Keys that are read in one go: at first, and at most.
 _KEYS, _KEYS_MAX = 16, 256

@@ -17,7 +17,7 @@ from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
 from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
 from weir.state.tables.retained import GroupClock, index_key
-from weir.state.tables.time_first import time_bytes
+from weir.state.tables.timers.time_first import time_bytes
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

@@ -13,7 +13,7 @@ import numpy as np
 from weir.state.handles.block import Keys
 from weir.state.handles.declarations import Session
 from weir.state.handles.retained import TIME_MS_MAX, RetainedHandle, checked_bound, checked_time
-from weir.state.tables.time_first import time_bytes
+from weir.state.tables.timers.time_first import time_bytes
 
 
 class SessionHandle(RetainedHandle):

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.errors import HandshakeError
-from weir.state.tables.accumulators import presence_bytes
+from weir.state.tables.cells.accumulators import presence_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CachedEntries:
     key_lengths: np.ndarray
     #: int64, shape (keys, cells).
     cells: np.ndarray
-    #: uint8, shape (keys, presence bytes), see ``weir.state.tables.accumulators``.
+    #: uint8, shape (keys, presence bytes), see ``weir.state.tables.cells.accumulators``.
     presence: np.ndarray
 
     def __len__(self) -> int:

@@ -26,8 +26,8 @@ from weir.keys import hashing as weir_keys
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state import layout
 from weir.state.api import StateBackend
-from weir.state_types import STAMP_BYTES, STAMPED
-from weir.ttl import Ttl, TtlTime
+from weir.state.ttl import Ttl, TtlTime
+from weir.state.types import STAMP_BYTES, STAMPED
 
 #: Stands for the time of an undated entry.
 UNDATED = -(2**63)
@@ -35,7 +35,7 @@ CLOCK_NAMESPACE = b"ttl"
 _CLOCK = struct.Struct("<Bqq")
 _CLOCK_VERSION = 1
 _STAMP = struct.Struct("<q")
-#: See ``weir.state.tables.accumulators``.
+#: See ``weir.state.tables.cells.accumulators``.
 _TIMED_CELLS = np.dtype([("version", "u1"), ("presence", "u1"), ("value", "<i8"), ("time", "<i8")])
 
 

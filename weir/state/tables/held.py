@@ -10,7 +10,7 @@ from weir.errors import HandshakeError, StateError
 from weir.state.api import StateBackend, prefix_end
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 #: Of a state key, its key group.
 _GROUP_BYTES = 2

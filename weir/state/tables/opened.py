@@ -9,17 +9,17 @@ from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
-from weir.state.tables.cells import CellTable
+from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.expiry import Expiry, StateTimes
 from weir.state.tables.held import HeldTable
+from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.retention_sweep import RetentionSweep
 from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import IsOver, StateTable, never
-from weir.state.tables.timers import TimerTable
-from weir.state.tables.values import ValueTable
-from weir.state.tables.window_table import WindowTable
-from weir.ttl import Ttl
+from weir.state.tables.timers.timer_table import TimerTable
+from weir.state.tables.values.value_table import ValueTable
+from weir.state.ttl import Ttl
 
 #: Name of the only state of an operator that does not name its states.
 UNNAMED = ""

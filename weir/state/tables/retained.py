@@ -29,7 +29,7 @@ from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.handles.block import element_owner
 from weir.state.tables.expiry import UNDATED, Expiry
-from weir.state.tables.values import ValueTable
+from weir.state.tables.values.value_table import ValueTable
 
 _INDEX, _CLOCK = b"x", b"t"
 #: Bytes of a store key with a namespace of one byte, before the rest.

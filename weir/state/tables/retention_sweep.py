@@ -15,7 +15,7 @@ from weir.state.api import StateBackend
 from weir.state.handles.version_format import is_gone_before
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import RetainedTable, indexed_entry
-from weir.state.tables.time_first import time_bytes
+from weir.state.tables.timers.time_first import time_bytes
 
 #: Entries of the index that are read at a time.
 CHUNK_ENTRIES = 256

@@ -1,8 +1,8 @@
 """The life cycle of a state table, which the runtime drives; operators only read and write.
 
 A table is one declared state of one operator in one subtask: cached entries over the stage's store. There are three
-kinds: fixed-width cells in slots (:class:`weir.state.tables.cells.CellTable`), values of any length
-(:class:`weir.state.tables.values.ValueTable`) and timers (:class:`weir.state.tables.timers.TimerTable`). Checkpoints,
+kinds: fixed-width cells in slots (:class:`weir.state.tables.cells.cell_table.CellTable`), values of any length
+(:class:`weir.state.tables.values.value_table.ValueTable`) and timers (:class:`weir.state.tables.timers.timer_table.TimerTable`). Checkpoints,
 flushes and rescales iterate over tables and never ask an operator.
 """
 
@@ -16,7 +16,7 @@ from weir.state.api import StoreStats
 from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
 
-#: What entries of a key group are sorted by; see ``weir.state.tables.time_first``.
+#: What entries of a key group are sorted by; see ``weir.state.tables.timers.time_first``.
 EntryOrder = Literal["key", "time"]
 #: Asked between two writes of a flush: True: the rest has to wait for the next part, because rows have waited enough.
 IsOver = Callable[[], bool]

@@ -16,7 +16,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.accumulators import encode_values
+from weir.state.tables.cells.accumulators import encode_values
 from weir.states import declared_states
 
 

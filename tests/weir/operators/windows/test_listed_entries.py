@@ -6,7 +6,7 @@ import pytest
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.listed_entries import ListedEntries, ListedRows
-from weir.state.tables.window_entries import NEVER_MS
+from weir.state.tables.panes.window_entries import NEVER_MS
 
 
 def listed(lasts_ms, integers):

@@ -6,7 +6,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.state.tables.pane_table import PaneTable
+from weir.state.tables.panes.pane_table import PaneTable
 
 GAP_MS, SEED = 7, 3
 

@@ -11,8 +11,8 @@ from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.state.tables.time_first import time_bytes
-from weir.state.tables.window_entries import NOTHING_MS
+from weir.state.tables.panes.window_entries import NOTHING_MS
+from weir.state.tables.timers.time_first import time_bytes
 
 SCHEMA = pa.schema([("k", pa.string())])
 GROUP = int(weir_keys.key_groups(weir_keys.hash_keys(weir_keys.KeyColumn.from_list([b"a"])), 4)[0])

@@ -17,7 +17,7 @@ from tests.weir.operators.windows.window_machine import (
     windows_of,
 )
 from weir.specs.window_updates import WindowUpdates
-from weir.state.tables import packed_panes, window_table
+from weir.state.tables.panes import packed_panes, window_table
 
 
 class LongWindowMachine(WindowMachine):

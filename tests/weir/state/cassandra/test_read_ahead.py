@@ -19,7 +19,7 @@ from tests.weir.states.test_handles_model import GROUPS, Everything, Handles
 from weir.keyed_streams import process_states
 from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import known_ranges, value_ahead
+from weir.state.tables.values import known_ranges, value_ahead
 
 pytestmark = pytest.mark.service
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from weir.errors import StateError
-from weir.state.tables.accumulators import (
+from weir.state.tables.cells.accumulators import (
     decode_one,
     decode_values,
     encode_one,

@@ -13,10 +13,10 @@ from weir.errors import StateError
 from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.accumulators import decode_rows
 from weir.state.tables.capture import Capture
-from weir.state.tables.cells import CellTable
-from weir.state.tables.value_cache import WriteBackCache
+from weir.state.tables.cells.accumulators import decode_rows
+from weir.state.tables.cells.cell_table import CellTable
+from weir.state.tables.values.value_cache import WriteBackCache
 
 GROUPS = 128
 

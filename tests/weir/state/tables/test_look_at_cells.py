@@ -7,8 +7,8 @@ import pytest
 
 from weir.keys import hashing as weir_keys
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.accumulators import decode_values
-from weir.state.tables.cells import CellTable, ChangingError, WholeCell
+from weir.state.tables.cells.accumulators import decode_values
+from weir.state.tables.cells.cell_table import CellTable, ChangingError, WholeCell
 
 KEYS = 400
 

@@ -9,10 +9,10 @@ from tests.weir.model_tests import model_test
 from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import packed_panes, window_table
-from weir.state.tables.packed_reading import scan_entries
-from weir.state.tables.time_first import time_bytes, time_of, user_key_of
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes import packed_panes, window_table
+from weir.state.tables.panes.packed_reading import scan_entries
+from weir.state.tables.panes.window_table import WindowTable
+from weir.state.tables.timers.time_first import time_bytes, time_of, user_key_of
 
 GROUPS = 3
 KEYS = [b"key %d" % number for number in range(12)]

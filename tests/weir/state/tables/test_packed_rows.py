@@ -12,10 +12,10 @@ from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import packed_rows, pane_packing
-from weir.state.tables.accumulators import encode_values
-from weir.state.tables.packed_reading import get_entries, scan_entries
-from weir.state.tables.time_first import time_bytes
+from weir.state.tables.cells.accumulators import encode_values
+from weir.state.tables.panes import packed_rows, pane_packing
+from weir.state.tables.panes.packed_reading import get_entries, scan_entries
+from weir.state.tables.timers.time_first import time_bytes
 
 
 def packed(end_ms, entries, known=pane_packing.NO_KEYS):

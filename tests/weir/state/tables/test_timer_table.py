@@ -17,9 +17,9 @@ from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
-from weir.state.tables.time_first import time_bytes, time_of, times_bytes, times_of, user_key_of
-from weir.state.tables.timer_group import NEVER_MS
-from weir.state.tables.timers import TimerTable
+from weir.state.tables.timers.time_first import time_bytes, time_of, times_bytes, times_of, user_key_of
+from weir.state.tables.timers.timer_group import NEVER_MS
+from weir.state.tables.timers.timer_table import TimerTable
 
 GROUPS = 3
 STATE_ID = 5

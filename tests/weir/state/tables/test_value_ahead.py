@@ -5,8 +5,8 @@ import random
 import pytest
 
 from tests.weir.state.slow_memory import SlowMemory
-from weir.state.tables import known_ranges, value_ahead
-from weir.state.tables.value_cache import WriteBackCache
+from weir.state.tables.values import known_ranges, value_ahead
+from weir.state.tables.values.value_cache import WriteBackCache
 
 OWNERS = [b"00a", b"00b", b"01a", b"01b", b"02a"]
 

@@ -3,9 +3,9 @@ import pytest
 from tests.weir.state.failing_backend import FailingBackend
 from weir.errors import StateError
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables.value_buckets import ENTRY_OVERHEAD_BYTES
-from weir.state.tables.value_cache import WriteBackCache
-from weir.state.tables.value_writes import WRITE_ENTRIES_MAX
+from weir.state.tables.values.value_buckets import ENTRY_OVERHEAD_BYTES
+from weir.state.tables.values.value_cache import WriteBackCache
+from weir.state.tables.values.value_writes import WRITE_ENTRIES_MAX
 
 
 def test_writes_reach_the_backend_at_flush_in_chunks() -> None:

@@ -7,11 +7,11 @@ import numpy as np
 from weir.keys import hashing as weir_keys
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
-from weir.state.tables import packed_panes, window_table
-from weir.state.tables.packed_rows import end_of
-from weir.state.tables.time_first import time_bytes
-from weir.state.tables.window_entries import NEVER_MS
-from weir.state.tables.window_table import WindowTable
+from weir.state.tables.panes import packed_panes, window_table
+from weir.state.tables.panes.packed_rows import end_of
+from weir.state.tables.panes.window_entries import NEVER_MS
+from weir.state.tables.panes.window_table import WindowTable
+from weir.state.tables.timers.time_first import time_bytes
 
 
 def filled(backend, ends):

@@ -1,0 +1,1 @@
+"""Keyed accumulators in arrays."""

@@ -1,0 +1,1 @@
+"""Entries of windows, in the order of their panes."""

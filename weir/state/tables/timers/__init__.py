@@ -1,0 +1,1 @@
+"""Timers by time and key."""

@@ -1,0 +1,194 @@
+"""The timers of one key group: where they lie in the store, and what the store has not got yet."""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass, field
+
+from weir.state import layout
+from weir.state.api import StateReader, prefix_end
+from weir.state.tables.timers.time_first import time_bytes, time_of
+
+#: The time of no timer: later than all.
+NEVER_MS = 2**63 - 1
+#: Where a group's place is in the store: beside the timers, under a namespace of its own.
+_PLACE_NAMESPACE = b"place"
+#: The place after all timers: no time begins like this.
+_AFTER_ALL = b"\xff" * 9
+#: A heap is made anew when most of what it holds was written.
+_STALE_MIN = 64
+
+
+@dataclass(slots=True)
+class DuePart:
+    """Timers of one group that were taken, and where the group stands once they have fired."""
+
+    group: TimerGroup
+    #: Store keys, ascending.
+    keys: list[bytes]
+    #: Those of them that the store may not have.
+    unwritten: list[bytes]
+    #: The first store key that is not covered: all live ones before it were taken.
+    stop: bytes
+    place: bytes
+    next_ms: int
+
+
+@dataclass(slots=True)
+class TimerGroup:
+    """One key group; see :class:`weir.state.tables.timers.timer_table.TimerTable`. Keys are whole store keys."""
+
+    prefix: bytes
+    #: No live timer lies in the store before this key, and fired ones mostly do: scans begin here.
+    place: bytes
+    end: bytes
+    #: Where the place is in the store.
+    place_key: bytes
+    #: What the store has as the place, or later; ``end``: anything.
+    stored_place: bytes
+    #: Timers that have fired since.
+    fired_count: int = 0
+    #: No live timer is earlier than this; None: nobody has looked.
+    next_ms: int | None = None
+    #: Timers that changed and are perhaps not in the store yet: True: registered, False: fired or deleted.
+    unwritten: dict[bytes, bool] = field(default_factory=dict)
+    #: The registered ones among these, as a heap; others may be there, too.
+    heap: list[bytes] = field(default_factory=list)
+
+    def register(self, key: bytes) -> int:
+        """Note a timer; returns its time, ms."""
+        if not self.unwritten.get(key):
+            self.unwritten[key] = True
+            heapq.heappush(self.heap, key)
+        time_ms = time_of(key)
+        if self.next_ms is not None and time_ms < self.next_ms:
+            self.next_ms = time_ms
+        return time_ms
+
+    def written(self, key: bytes) -> None:
+        """The store has what is known of a timer: from now on scans have to find it."""
+        if self.unwritten.pop(key):
+            self.place = min(self.place, key)
+
+    def begin(self, stored: bytes | None) -> None:
+        """Go on from the place in the store, if there is one."""
+        if stored is not None:
+            self.place = self.stored_place = self.prefix + stored
+
+    def lowered_place(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        """What to write of the place together with a live timer."""
+        return self._put_place(min(key, self.place)) if key < self.stored_place else []
+
+    def moved_place(self, fired_max: int) -> list[tuple[bytes, bytes]]:
+        """What to write of the place together with all that is dirty; it moves up when so many timers have fired."""
+        place = self._first(self.place)
+        is_due = place < self.stored_place or self.fired_count >= fired_max
+        return self._put_place(place) if is_due else []
+
+    def _put_place(self, place: bytes) -> list[tuple[bytes, bytes]]:
+        self.stored_place, self.fired_count = place, 0
+        return [(self.place_key, place[len(self.prefix) :] or _AFTER_ALL)]
+
+    def first_key(self) -> bytes:
+        """No live timer lies before this key, in the store or not; ``end``: there is none."""
+        return self._first(self.place)
+
+    def begin_at(self, first: bytes) -> None:
+        """Take over from an owner whose :meth:`first_key` this was: nobody has to look."""
+        self.place = first
+        # It is not known whether the store has a later one: it is written anew.
+        self.stored_place = self.end
+        self.next_ms = self._time(first)
+
+    def trim(self) -> None:
+        """Let go of what the heap holds for nothing."""
+        if len(self.heap) > 2 * len(self.unwritten) + _STALE_MIN:
+            self.heap = [key for key, is_live in self.unwritten.items() if is_live]
+            heapq.heapify(self.heap)
+
+    def seek(self, store: StateReader) -> None:
+        """Find the first live timer."""
+        stored = self.end
+        for key, _ in store.scan(self.place, self.end):
+            if key not in self.unwritten:
+                stored = key
+                break
+        self.place = stored
+        self.next_ms = self._first_ms(stored)
+
+    def take(self, store: StateReader, until_ms: int, count_max: int) -> DuePart:
+        """The first live timers up to a time, at most so many; they stay until :meth:`fired`."""
+        bound = self.prefix + time_bytes(until_ms + 1) if until_ms < NEVER_MS else self.end
+        unwritten = self.unwritten
+        stored, beyond = self._take_stored(store, bound, count_max)
+        own = self._pop(bound, count_max)
+        keys = sorted(stored + own)
+        left = keys[count_max:]
+        del keys[count_max:]
+        if left:
+            for key in left:
+                if key in unwritten:
+                    heapq.heappush(self.heap, key)
+            own = [key for key in own if key < left[0]]
+            beyond = next((key for key in left if key not in unwritten), beyond)
+        first = self._first(beyond)
+        return DuePart(self, keys, own, min(first, bound), beyond, self._time(first))
+
+    def _take_stored(self, store: StateReader, bound: bytes, count_max: int) -> tuple[list[bytes], bytes]:
+        """The first live timers in the store before a key, at most so many, and a key before which there is no other.
+
+        A scan may be a call to a peer, for which all rows wait: there is none where nothing can be due.
+        """
+        if bound <= self.place:
+            return [], self.place
+        stored: list[bytes] = []
+        for key, _ in store.scan(self.place, self.end):
+            if key in self.unwritten:
+                continue
+            if key >= bound or len(stored) == count_max:
+                return stored, key
+            stored.append(key)
+        return stored, self.end
+
+    def fired(self, part: DuePart) -> None:
+        """What was taken has fired; its keys are to be noted as deleted, too."""
+        self.place, self.next_ms = part.place, part.next_ms
+        self.fired_count += len(part.keys)
+
+    def give_back(self, part: DuePart) -> None:
+        """What was taken has not fired."""
+        for key in part.unwritten:
+            heapq.heappush(self.heap, key)
+
+    def _pop(self, bound: bytes, count_max: int) -> list[bytes]:
+        heap, unwritten = self.heap, self.unwritten
+        own: list[bytes] = []
+        while heap and heap[0] < bound and len(own) < count_max:
+            key = heapq.heappop(heap)
+            # A key that was deleted and registered again is there twice.
+            if unwritten.get(key) and (not own or own[-1] != key):
+                own.append(key)
+        while own and heap and heap[0] == own[-1]:
+            heapq.heappop(heap)
+        return own
+
+    def _first(self, stored: bytes) -> bytes:
+        heap = self.heap
+        while heap and not self.unwritten.get(heap[0]):
+            heapq.heappop(heap)
+        return min(stored, heap[0]) if heap else stored
+
+    def _first_ms(self, stored: bytes) -> int:
+        return self._time(self._first(stored))
+
+    def _time(self, key: bytes) -> int:
+        return NEVER_MS if key == self.end else time_of(key)
+
+
+def timer_group(number: int, state_id: int) -> TimerGroup:
+    """A key group of whose timers nothing is known."""
+    prefix = layout.key_prefix(number, state_id)
+    end = prefix_end(prefix)
+    assert end is not None, "a prefix ends with the length of an empty namespace, 0"
+    place_key = layout.key_prefix(number, state_id, _PLACE_NAMESPACE)
+    return TimerGroup(prefix, prefix, end, place_key, prefix)

@@ -1,0 +1,1 @@
+"""Keyed values of any length."""

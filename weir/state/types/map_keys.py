@@ -1,0 +1,115 @@
+"""Keys of maps as bytes that sort as the keys do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weir.errors import GraphError
+from weir.state.types.declared import BYTES, TEXT, value_type
+from weir.state.types.forms import Form
+from weir.state.types.value_types import ValueType
+
+
+class MapKeyType:
+    """Keys of a map as bytes whose order is that of the keys; several types: tuples, by their first part first."""
+
+    def __init__(self, declared: object) -> None:
+        """Take one type or a tuple of types.
+
+        Raises:
+            GraphError: keys cannot have this type.
+        """
+        self._is_tuple = isinstance(declared, tuple)
+        parts = declared if isinstance(declared, tuple) else (declared,)
+        self._types = [value_type(part) for part in parts]
+        for part in self._types:
+            if not (part in (TEXT, BYTES) or part.cell_kind in ("i", "u", "b")) or not parts:
+                raise GraphError(
+                    f"{part} cannot be the type of a map's keys; use integers, Boolean, String, Binary, dates and "
+                    "times, or a tuple of these"
+                )
+        if not parts:
+            raise GraphError("a map's key has at least one part")
+        #: Of tuples.
+        self.parts = [MapKeyType(part) for part in parts] if self._is_tuple else []
+        self.form: Form = (
+            {"tuple": [part.form for part in self._types]} if self._is_tuple else self._types[0].form
+        )
+
+    def encode(self, key: Any) -> bytes:
+        """The bytes of a key.
+
+        Raises:
+            TypeError, ValueError: it is none of this type.
+        """
+        if not self._is_tuple:
+            return _part_bytes(self._types[0], key)
+        if not isinstance(key, tuple) or len(key) != len(self._types):
+            raise TypeError(f"{key!r} is not a tuple of {len(self._types)} parts")
+        return b"".join(
+            _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, key, strict=True)
+        )
+
+    def encode_prefix(self, prefix: Any) -> bytes:
+        """What the bytes of all keys begin with that begin with a text, bytes or, of tuples, their first parts.
+
+        Raises:
+            TypeError, ValueError: keys have no beginnings, or this is none.
+        """
+        if not self._is_tuple:
+            if self._types[0] not in (TEXT, BYTES):
+                raise TypeError(
+                    f"keys of type {self._types[0]} have no prefixes; those of text, bytes and tuples have"
+                )
+            return _part_bytes(self._types[0], prefix)
+        if not isinstance(prefix, tuple) or len(prefix) > len(self._types):
+            raise TypeError(f"{prefix!r} is not a tuple of {len(self._types)} parts at most")
+        return b"".join(
+            _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, prefix, strict=False)
+        )
+
+    def decode(self, data: bytes) -> Any:
+        """The key of these bytes."""
+        if not self._is_tuple:
+            return _part_of(self._types[0], data)
+        items, at = [], 0
+        for part in self._types:
+            if part in (TEXT, BYTES):
+                stop = at
+                while data[stop : stop + 2] != b"\x00\x01":
+                    stop += 2 if data[stop] == 0 else 1
+                items.append(_part_of(part, data[at:stop].replace(b"\x00\xff", b"\x00")))
+                at = stop + 2
+            else:
+                width = 1 if part.cell_kind == "b" else 8
+                items.append(_part_of(part, data[at : at + width]))
+                at += width
+        return tuple(items)
+
+
+def _part_bytes(part: ValueType, value: Any) -> bytes:
+    plain = part.to_plain(value)
+    if part is TEXT:
+        return str(plain).encode()
+    if part is BYTES:
+        return bytes(value)
+    if part.cell_kind == "b":
+        return b"\x01" if plain else b"\x00"
+    biased: int = plain if part.cell_kind == "u" else plain + 2**63
+    return biased.to_bytes(8, "big")
+
+
+def _part_of(part: ValueType, data: bytes) -> Any:
+    if part is TEXT:
+        return data.decode()
+    if part is BYTES:
+        return data
+    if part.cell_kind == "b":
+        return data == b"\x01"
+    number = int.from_bytes(data, "big")
+    return part.from_plain(number if part.cell_kind == "u" else number - 2**63)
+
+
+def _ended(part: ValueType, data: bytes) -> bytes:
+    """Text within a tuple ends with a mark that sorts before everything that may follow in a longer text."""
+    return data.replace(b"\x00", b"\x00\xff") + b"\x00\x01" if part in (TEXT, BYTES) else data

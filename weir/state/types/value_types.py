@@ -1,0 +1,324 @@
+"""What the values of a type are as bytes; the table is in ``weir.state.types``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import orjson
+import polars as pl
+
+from weir.errors import StateMismatchError
+from weir.state.types.forms import Form, describe
+
+#: First byte of a value in JSON.
+VERSION = b"\x01"
+#: First byte of a value that is bytes.
+_RAW = b"\x02"
+#: First byte of the values of a state with a TTL (``weir.state.tables.expiry``): a time follows, then the value.
+STAMPED = b"\x80"
+#: Bytes before the value then.
+STAMP_BYTES = 9
+
+
+class ValueType(ABC):
+    """One type of values. ``None`` is no value of any type: only parts of lists and structs may be null."""
+
+    #: See :data:`Form`.
+    form: Form
+    #: The values cannot change, so nobody needs to look whether they did.
+    is_immutable = True
+    #: "i" (int64), "u" (uint64), "f" (float64) or "b" (bool) if a value fits in 8 bytes, else "".
+    cell_kind = ""
+    #: The Polars type of a column of values; None: there is none.
+    dtype: pl.DataType | None = None
+
+    @abstractmethod
+    def to_plain(self, value: Any) -> Any:
+        """What JSON (or a cell) holds of a value.
+
+        Raises:
+            TypeError: the value is of another type.
+            ValueError: it does not fit.
+        """
+
+    @abstractmethod
+    def from_plain(self, plain: Any) -> Any:
+        """The value again."""
+
+    def encode(self, value: Any) -> bytes:
+        """The bytes of a value.
+
+        Raises:
+            TypeError, ValueError: it is none of this type.
+        """
+        plain = self.to_plain(value)
+        try:
+            return VERSION + orjson.dumps(plain)
+        except TypeError as error:
+            raise ValueError(f"{value!r} cannot be kept as {self}: {error}") from error
+
+    def decode(self, data: bytes) -> Any:
+        """The value of these bytes.
+
+        Raises:
+            StateMismatchError: another version of Weir wrote them.
+        """
+        if data[:1] != VERSION:
+            if data[:1] == STAMPED:
+                # The state had a TTL once.
+                return self.decode(data[STAMP_BYTES:])
+            raise StateMismatchError(
+                f"a stored value has format version {data[:1].hex()}, this program reads {VERSION.hex()}: use the "
+                "version of Weir that wrote it"
+            )
+        return self.from_plain(orjson.loads(data[1:]))
+
+    def __str__(self) -> str:
+        return describe(self.form)
+
+    def _wrong(self, value: Any) -> TypeError:
+        if value is None:
+            return TypeError(f"None is no value, the state is declared as {self}; clear() takes a value away")
+        return TypeError(f"{value!r} is {type(value).__name__}, the state is declared as {self}")
+
+
+class IntegerType(ValueType):
+    """Whole numbers of a width."""
+
+    def __init__(self, form: str, low: int, high: int, dtype: pl.DataType) -> None:
+        self.form, self.low, self.high, self.dtype = form, low, high, dtype
+        self.cell_kind = "u" if high > 2**63 else "i"
+
+    def to_plain(self, value: Any) -> int:
+        """See :class:`ValueType`."""
+        if type(value) is not int:
+            if isinstance(value, bool) or not hasattr(value, "__index__"):
+                raise self._wrong(value)
+            value = value.__index__()
+        if not self.low <= value <= self.high:
+            raise ValueError(f"{value} does not fit in {self}")
+        return int(value)
+
+    def from_plain(self, plain: Any) -> int:
+        """See :class:`ValueType`."""
+        return plain  # type: ignore[no-any-return]
+
+
+class FloatType(ValueType):
+    """Numbers of 32 or 64 bits; infinities and NaN, too."""
+
+    cell_kind = "f"
+
+    def __init__(self, form: str, dtype: pl.DataType) -> None:
+        self.form, self.dtype = form, dtype
+        self._is_single = form == "float32"
+
+    def to_plain(self, value: Any) -> Any:
+        """See :class:`ValueType`."""
+        number = self.to_cell(value)
+        return number if math.isfinite(number) else str(number)
+
+    def to_cell(self, value: Any) -> float:
+        """The number, as exact as this type is."""
+        if type(value) is not float:
+            if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+                raise self._wrong(value)
+            value = float(value)
+        if self._is_single and math.isfinite(value):
+            value = struct.unpack("<f", struct.pack("<f", value))[0]
+        return value  # type: ignore[no-any-return]
+
+    def from_plain(self, plain: Any) -> float:
+        """See :class:`ValueType`."""
+        return float(plain)
+
+
+class BooleanType(ValueType):
+    """True or False, also numpy's."""
+
+    form = "boolean"
+    cell_kind = "b"
+    dtype = pl.Boolean()
+
+    def to_plain(self, value: Any) -> bool:
+        """See :class:`ValueType`."""
+        if type(value) is not bool:
+            if type(value).__name__ not in ("bool", "bool_"):
+                raise self._wrong(value)
+            value = bool(value)
+        return value  # type: ignore[no-any-return]
+
+    def from_plain(self, plain: Any) -> bool:
+        """See :class:`ValueType`."""
+        return bool(plain)
+
+
+class PlainType(ValueType):
+    """Text, bytes and Decimal: one Python class, and functions to and from text."""
+
+    def __init__(
+        self,
+        form: str,
+        kind: type,
+        dtype: pl.DataType,
+        to_text: Callable[[Any], str],
+        from_text: Callable[[str], Any],
+    ) -> None:
+        self.form, self.dtype = form, dtype
+        self._kind, self._to_text, self._from_text = kind, to_text, from_text
+
+    def to_plain(self, value: Any) -> str:
+        """See :class:`ValueType`."""
+        if not isinstance(value, self._kind):
+            raise self._wrong(value)
+        return self._to_text(value)
+
+    def from_plain(self, plain: Any) -> Any:
+        """See :class:`ValueType`."""
+        return self._from_text(plain)
+
+
+class BinaryType(PlainType):
+    """Bytes: as they are, unless they are part of a value."""
+
+    def encode(self, value: Any) -> bytes:
+        """See :class:`ValueType`."""
+        if not isinstance(value, bytes):
+            raise self._wrong(value)
+        return _RAW + value
+
+    def decode(self, data: bytes) -> Any:
+        """See :class:`ValueType`."""
+        return data[1:] if data[:1] == _RAW else super().decode(data)
+
+
+class TemporalType(ValueType):
+    """Dates and times as integers."""
+
+    cell_kind = "i"
+
+    def __init__(
+        self,
+        form: str,
+        kind: type,
+        dtype: pl.DataType,
+        to_int: Callable[[Any], int],
+        from_int: Callable[[int], Any],
+    ) -> None:
+        self.form, self.dtype = form, dtype
+        self._kind, self._to_int, self._from_int = kind, to_int, from_int
+
+    def to_plain(self, value: Any) -> int:
+        """See :class:`ValueType`."""
+        if not isinstance(value, self._kind) or (self._kind is dt.date and isinstance(value, dt.datetime)):
+            raise self._wrong(value)
+        return self._to_int(value)
+
+    def from_plain(self, plain: Any) -> Any:
+        """See :class:`ValueType`."""
+        return self._from_int(plain)
+
+
+class ListType(ValueType):
+    """Lists of values of one type; elements may be null."""
+
+    is_immutable = False
+
+    def __init__(self, inner: ValueType) -> None:
+        self.form = {"list": inner.form}
+        self.dtype = None if inner.dtype is None else pl.List(inner.dtype)
+        self._inner = inner
+
+    def to_plain(self, value: Any) -> list[Any]:
+        """See :class:`ValueType`."""
+        if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
+            raise self._wrong(value)
+        inner = self._inner.to_plain
+        return [None if item is None else inner(item) for item in value]
+
+    def from_plain(self, plain: Any) -> list[Any]:
+        """See :class:`ValueType`."""
+        inner = self._inner.from_plain
+        return [None if item is None else inner(item) for item in plain]
+
+
+def _with_added(plain: Sequence[Any], fields: Collection[str]) -> Sequence[Any]:
+    """The fields of a stored value; those that came later, which are nullable and last, are null."""
+    missing = len(fields) - len(plain)
+    return plain if missing <= 0 else [*plain, *[None] * missing]
+
+
+class StructType(ValueType):
+    """Mappings with known names; values may be null."""
+
+    is_immutable = False
+
+    def __init__(self, fields: Mapping[str, ValueType]) -> None:
+        self.form = {"struct": [[name, field.form] for name, field in fields.items()]}
+        self._fields = dict(fields)
+        if all(field.dtype is not None for field in fields.values()):
+            self.dtype = pl.Struct({name: field.dtype for name, field in fields.items()})  # type: ignore[misc]
+
+    def to_plain(self, value: Any) -> list[Any]:
+        """See :class:`ValueType`."""
+        if not isinstance(value, Mapping):
+            raise self._wrong(value)
+        if value.keys() != self._fields.keys():
+            raise TypeError(f"{value!r} has other fields than {self}")
+        return [
+            None if value[name] is None else field.to_plain(value[name])
+            for name, field in self._fields.items()
+        ]
+
+    def from_plain(self, plain: Any) -> dict[str, Any]:
+        """See :class:`ValueType`."""
+        return {
+            name: None if item is None else field.from_plain(item)
+            for (name, field), item in zip(
+                self._fields.items(), _with_added(plain, self._fields), strict=True
+            )
+        }
+
+
+class DataclassType(ValueType):
+    """Instances of a user's dataclass; fields with ``| None`` may be null."""
+
+    is_immutable = False
+
+    def __init__(self, kind: type, fields: Mapping[str, tuple[ValueType, bool]]) -> None:
+        self.form = {
+            "dataclass": [
+                [name, {"nullable": field.form} if null else field.form]
+                for name, (field, null) in fields.items()
+            ]
+        }
+        self._kind = kind
+        self._fields = dict(fields)
+
+    def to_plain(self, value: Any) -> list[Any]:
+        """See :class:`ValueType`."""
+        if type(value) is not self._kind:
+            raise self._wrong(value)
+        plain = []
+        for name, (field, nullable) in self._fields.items():
+            item = getattr(value, name)
+            if item is None and not nullable:
+                raise TypeError(f"{self._kind.__name__}.{name} is None, it is declared as {field}")
+            plain.append(None if item is None else field.to_plain(item))
+        return plain
+
+    def from_plain(self, plain: Any) -> Any:
+        """See :class:`ValueType`."""
+        return self._kind(
+            **{
+                name: None if item is None else field.from_plain(item)
+                for (name, (field, _)), item in zip(
+                    self._fields.items(), _with_added(plain, self._fields), strict=True
+                )
+            }
+        )
