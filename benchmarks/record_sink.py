@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 import weir
-from weir.operators.base import Json, OperatorContext
+from weir.author.operator import Json, OperatorContext
 from weir.operators.sinks.two_phase import TransactionId
 from weir.rows.records import INGEST_TIME_COLUMN
 

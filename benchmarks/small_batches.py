@@ -30,9 +30,9 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
+from weir.author.operator import OperatorContext
 from weir.graph import PhysicalGraph, Stage
 from weir.job_loading import load_job
-from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
 from weir.protocol.routing import initial_table

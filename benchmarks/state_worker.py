@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 from rocksdict import Options, Rdict
 
 from benchmarks.results import BenchmarkError
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.rows.records import KEY_HASH_COLUMN
 from weir.specs import Aggregate, KeyedAggregateSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.held_source import HeldLinesSpec, kept_back_path
-from weir.operators.base import Poll
+from weir.author.operator import Poll
 from weir.operators.sources.json_lines import JsonLinesReader
 from weir.operators.sources.local_input import list_input_files
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import weir
-from weir import keyed_streams, states, streams, testing, timed_states, windowed_streams
+from weir import keyed_streams, streams, testing, windowed_streams
+from weir.author import states, timed_states
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 #: Values, settings, side outputs and methods of what a function is called with.

@@ -34,8 +34,24 @@ if TYPE_CHECKING:
         sum,
         variance,
     )
-    from weir.aggregator import Aggregator, WindowBounds
-    from weir.broadcast_process import BroadcastProcess
+    from weir.author.aggregator import Aggregator, WindowBounds
+    from weir.author.broadcast_context import BroadcastContext
+    from weir.author.broadcast_process import BroadcastProcess
+    from weir.author.key_context import KeyContext
+    from weir.author.keyed_process import KeyedProcess
+    from weir.author.operator import Operator, OperatorContext, Poll, SourceReader
+    from weir.author.sink import Sink
+    from weir.author.source import Source
+    from weir.author.states import AggregatingState, ListState, MapState, ReducingState, ValueState
+    from weir.author.timed_states import SessionState, VersionedState, WindowState
+    from weir.author.watermarks import (
+        WatermarkAlignment,
+        WatermarkGenerator,
+        WatermarkStrategy,
+        bounded_out_of_orderness,
+        custom_watermarks,
+        watermark_alignment,
+    )
     from weir.builder import Dataflow
     from weir.client import connect
     from weir.connectors import (
@@ -58,32 +74,16 @@ if TYPE_CHECKING:
     from weir.errors import GraphError, WeirError
     from weir.kafka_connectors import Kafka, KafkaSink
     from weir.kafka_values import Avro, Protobuf
-    from weir.keyed_process import KeyedProcess
     from weir.keyed_streams import KeyedStream
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
-    from weir.operators.base import Operator, OperatorContext, Poll, SourceReader
-    from weir.operators.keyed.broadcast_context import BroadcastContext
-    from weir.operators.keyed.key_context import KeyContext
-    from weir.operators.sinks.sink import Sink
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
-    from weir.operators.sources.source import Source
     from weir.rows.records import with_times
     from weir.rows.schemas import Nullable
     from weir.rows.side_outputs import side
     from weir.state.ttl import Ttl
-    from weir.states import AggregatingState, ListState, MapState, ReducingState, ValueState
     from weir.streams import Stream
-    from weir.timed_states import SessionState, VersionedState, WindowState
     from weir.triggers import every
-    from weir.watermarks import (
-        WatermarkAlignment,
-        WatermarkGenerator,
-        WatermarkStrategy,
-        bounded_out_of_orderness,
-        custom_watermarks,
-        watermark_alignment,
-    )
     from weir.window_trigger import WindowTrigger
     from weir.windowed_streams import WindowedStream
     from weir.windows import cumulative, global_window, session, sliding, tumbling
@@ -193,8 +193,8 @@ _MODULES = {
         "sum",
         "variance",
     ),
-    "aggregator": ("Aggregator", "WindowBounds"),
-    "broadcast_process": ("BroadcastProcess",),
+    "author.aggregator": ("Aggregator", "WindowBounds"),
+    "author.broadcast_process": ("BroadcastProcess",),
     "builder": ("Dataflow",),
     "client": ("connect",),
     "connectors": (
@@ -226,19 +226,19 @@ _MODULES = {
         "Avro",
         "Protobuf",
     ),
-    "keyed_process": ("KeyedProcess",),
+    "author.keyed_process": ("KeyedProcess",),
     "nexmark.specs": ("Nexmark",),
     "local.running": ("run",),
-    "operators.base": (
+    "author.operator": (
         "Operator",
         "OperatorContext",
         "Poll",
         "SourceReader",
     ),
-    "operators.keyed.broadcast_context": ("BroadcastContext",),
-    "operators.keyed.key_context": ("KeyContext",),
-    "operators.sinks.sink": ("Sink",),
-    "operators.sources.source": ("Source",),
+    "author.broadcast_context": ("BroadcastContext",),
+    "author.key_context": ("KeyContext",),
+    "author.sink": ("Sink",),
+    "author.source": ("Source",),
     "operators.sinks.two_phase": (
         "TransactionId",
         "TwoPhaseSink",
@@ -246,7 +246,7 @@ _MODULES = {
     "rows.records": ("with_times",),
     "rows.schemas": ("Nullable",),
     "rows.side_outputs": ("side",),
-    "states": (
+    "author.states": (
         "AggregatingState",
         "ListState",
         "MapState",
@@ -255,13 +255,13 @@ _MODULES = {
     ),
     "keyed_streams": ("KeyedStream",),
     "streams": ("Stream",),
-    "timed_states": (
+    "author.timed_states": (
         "SessionState",
         "VersionedState",
         "WindowState",
     ),
     "state.ttl": ("Ttl",),
-    "watermarks": (
+    "author.watermarks": (
         "WatermarkGenerator",
         "WatermarkAlignment",
         "WatermarkStrategy",

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
-from weir.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
+from weir.author.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
 from weir.row_aggregates import RowAggregates
 from weir.rows.changes import refuse_changes
 from weir.specs.aggregate_functions import compares_texts
@@ -174,7 +174,7 @@ class _AllRowsAggregates:
         self._of_rows = RowAggregates(aggregates, schema)
 
     def __call__(self, window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
-        """See ``weir.aggregator.AllRowsFunction``."""
+        """See ``weir.author.aggregator.AllRowsFunction``."""
         return self._of_rows({}, window, rows)
 
 

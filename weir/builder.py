@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from weir.author.watermarks import WatermarkStrategy, checked_strategy
 from weir.connectors import AnySource
 from weir.errors import GraphError
 from weir.graph import LogicalGraph, Node
@@ -37,7 +38,6 @@ from weir.specs import SourceSpec
 from weir.step_names import RenamedStep, renamed_step
 from weir.stream_frame import type_name
 from weir.streams import Stream
-from weir.watermarks import WatermarkStrategy, checked_strategy
 
 _SOURCE = 'flow.source("name", weir.JsonLines("input.jsonl", schema={"x": int}))'
 _RUNS = frozenset({"run", "execute", "start", "submit", "collect", "awaitTermination"})

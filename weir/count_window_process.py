@@ -9,14 +9,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.keyed_process import KeyedProcess
+from weir.author.states import ValueState
 from weir.kept_rows import KeptRows
-from weir.keyed_process import KeyedProcess
 from weir.rows.records import INGEST_TIME_COLUMN, int64_column, with_times
 from weir.specs.windows import WINDOW_END
-from weir.states import ValueState
 
 if TYPE_CHECKING:
-    from weir.operators.keyed.key_context import KeyContext
+    from weir.author.key_context import KeyContext
 
 
 class CountWindowProcess(KeyedProcess):

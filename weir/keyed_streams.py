@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
-from weir.broadcast_process import HoldUntil, broadcast_form, checked_hold
+from weir.author.broadcast_process import HoldUntil, broadcast_form, checked_hold
+from weir.author.keyed_process import process_form
+from weir.author.states import DeclaredState, declared_states
+from weir.author.timer_hooks import timer_states
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.join_steps import JoinSteps
-from weir.keyed_process import process_form
 from weir.rows.changes import is_changelog
 from weir.specs import (
     Aggregate,
@@ -30,11 +32,9 @@ from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
-from weir.states import DeclaredState, declared_states
 from weir.step_names import renamed_step
 from weir.stream_frame import Columns, after_step, checked_callable, type_name
 from weir.streams import Stream
-from weir.timer_hooks import timer_states
 
 if TYPE_CHECKING:
     from weir.count_windows import CountWindowedStream, TriggeredStream

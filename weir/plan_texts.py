@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 from weir.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
@@ -11,7 +12,6 @@ from weir.specs.multi_joins import MultiJoinSpec
 from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
-from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 
 _UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000))
 #: Fields of a window that have words of their own.

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from weir.aggregator import WindowBounds
+from weir.author.aggregator import WindowBounds
 from weir.errors import WeirError
 from weir.rows.changes import rows_there
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
@@ -35,7 +35,7 @@ class RowAggregates:
         ]
 
     def __call__(self, key: dict[str, Any], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
-        """See ``weir.aggregator.RowsFunction``; the rows are in the order of their event times."""
+        """See ``weir.author.aggregator.RowsFunction``; the rows are in the order of their event times."""
         # All that counts of these is their order.
         ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
         window_of = pl.lit(0).alias(UNNAMED_COLUMN)

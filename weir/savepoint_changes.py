@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from weir.author.operator import ChecksRestored, Json, OperatorContext
 from weir.errors import CheckpointError, WeirError
 from weir.graph import LogicalGraph, Node
-from weir.operators.base import ChecksRestored, Json, OperatorContext
 from weir.operators.registry import create_operator
 from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest

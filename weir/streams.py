@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import polars as pl
 
+from weir.author.watermarks import WatermarkStrategy, checked_strategy
 from weir.errors import GraphError
 from weir.function_steps import FunctionSteps
 from weir.graph import Exchange, Input
@@ -29,7 +30,6 @@ from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
 from weir.step_names import renamed_columns, renamed_step
 from weir.stream_frame import after_step, checked_callable, type_name
-from weir.watermarks import WatermarkStrategy, checked_strategy
 
 if TYPE_CHECKING:
     from weir.all_rows_windows import AllRowsWindowedStream

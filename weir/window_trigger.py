@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_process import KeyedProcess
+from weir.author.states import ValueState
 from weir.errors import GraphError
 from weir.kept_rows import Kept, KeptRows
-from weir.keyed_process import KeyedProcess
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column, with_times
 from weir.specs.windows import WINDOW_END
-from weir.states import ValueState
 
 if TYPE_CHECKING:
-    from weir.operators.keyed.key_context import KeyContext
+    from weir.author.key_context import KeyContext
 
 
 class WindowTrigger(KeyedProcess):

@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.aggregates import AggregateCall
-from weir.aggregator import Aggregator, RowsFunction, check_aggregator
+from weir.author.aggregator import Aggregator, RowsFunction, check_aggregator
 from weir.errors import GraphError
 from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream

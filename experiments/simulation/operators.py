@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from experiments.simulation.world import SCALE, Violation
+from weir.author.operator import Json, Operator, OperatorContext, Poll, SourceReader
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
-from weir.operators.base import Json, Operator, OperatorContext, Poll, SourceReader
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, with_system_columns
 from weir.specs import SinkSpec, SourceSpec

@@ -14,8 +14,8 @@ import orjson
 import pyarrow as pa
 
 from task_manager.exchange.credits import CancelledError
+from weir.author.operator import Operator, OperatorContext, SetAside
 from weir.errors import FailureKind, UserFunctionError, kind_in_step
-from weir.operators.base import Operator, OperatorContext, SetAside
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator

@@ -13,8 +13,8 @@ from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.task_subtask import TaskSubtask
+from weir.author.operator import SourceReader
 from weir.errors import HandshakeError
-from weir.operators.base import SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.protocol.rescale_owner import OwnerEvent

@@ -10,9 +10,10 @@ import pyarrow as pa
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
+from weir.author.operator import Json, OperatorContext, SourceReader
+from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
-from weir.operators.base import Json, OperatorContext, SourceReader
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.protocol.input_times import times_to_json
 from weir.protocol.source_watermark import SourceWatermark
@@ -20,7 +21,6 @@ from weir.protocol.watermark_drift import WatermarkDrift
 from weir.protocol.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
-from weir.watermarks import WatermarkStrategy
 
 
 class SourceSubtask(Subtask):

@@ -11,12 +11,13 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.subtasks.isolation import Isolation
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.topology import Topology
+from weir.author.operator import Operator, OperatorContext, SourceReader
+from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import GraphError
 from weir.graph import Node, Stage
 from weir.metrics import SubtaskLabels
-from weir.operators.base import Operator, OperatorContext, SourceReader
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
@@ -26,7 +27,6 @@ from weir.rpc.wire import JobIdentity
 from weir.specs import SourceSpec
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
-from weir.watermarks import DEFAULT_STRATEGY
 
 
 class StepParts:

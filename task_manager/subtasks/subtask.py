@@ -19,8 +19,8 @@ from task_manager.subtasks.progress import InputWatermark, SubtaskState
 from task_manager.subtasks.state_upkeep import StateUpkeep
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
+from weir.author.operator import NEVER_US, Json
 from weir.errors import WeirError, kind_of
-from weir.operators.base import NEVER_US, Json
 from weir.operators.step_errors import StepError
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows

@@ -24,10 +24,11 @@ from task_manager.subtasks.step_parts import StepParts
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
+from weir.author.operator import OperatorContext
+from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
 from weir.graph import Edge, Node, PhysicalGraph, Stage
-from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.protocol.input_times import restored_times, times_key
@@ -38,7 +39,6 @@ from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId
-from weir.watermarks import DEFAULT_STRATEGY
 
 #: Stage index and key groups -> address of the store that has the state of each.
 LocateGroups = Callable[[int, Sequence[int]], Mapping[int, str]]

@@ -16,8 +16,8 @@ from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleR
 from task_manager.subtasks.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
+from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
-from weir.operators.base import HELD_INPUT, Json
 from weir.protocol.alignment import BarrierAligner, Step
 from weir.protocol.input_times import times_to_json
 from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine

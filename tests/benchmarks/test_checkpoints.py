@@ -14,7 +14,7 @@ from benchmarks.recovery import RecoveryOptions, kill_figures
 from benchmarks.recovery import run as run_recovery
 from benchmarks.results import BenchmarkError
 from benchmarks.sustained import OverloadedError
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.rows.records import with_system_columns
 
 

@@ -5,7 +5,7 @@ import pytest
 import weir
 from experiments.held_reader import HeldLinesReader
 from experiments.held_source import held, keep_back
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.registry import create_reader
 from weir.testing.manual_clock import ManualClock
 

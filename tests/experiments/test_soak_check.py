@@ -5,7 +5,7 @@ import pytest
 
 import weir
 from experiments.soak_check import WrongResultError, check_output, check_rows_so_far, write_events
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns
 

@@ -2,9 +2,9 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.junk import JUNK_CHARACTERS, JunkRewriter, junk_value
+from weir.author.operator import OperatorContext
 from weir.keyed_streams import process_states
 from weir.keys.hashing import hash_keys, key_bytes
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec

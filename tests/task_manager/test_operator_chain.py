@@ -7,8 +7,8 @@ import pytest
 import weir
 from task_manager.exchange.credits import CancelledError
 from task_manager.subtasks.isolation import Isolation
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import ConnectionLostError, FailureKind, StateError, UserFunctionError
-from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.conditions import AllOf, AnyOf, Comparison, columns_of, condition_of, may_hold
-from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
 from weir.stages import physical_graph
 

@@ -7,8 +7,8 @@ import pytest
 
 import weir
 from weir import pre_aggregation, testing
+from weir.author.operator import OperatorContext
 from weir.fingerprints import fingerprint_of
-from weir.operators.base import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
 from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from weir.operators.base import Operator, OperatorContext
+from weir.author.operator import Operator, OperatorContext
 
 
 class Collection:

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
+from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 from weir.clock import Clock
 from weir.graph import Node, PhysicalGraph, Stage
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
 from weir.local.state import step_tables, take_snapshot
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
-from weir.operators.base import NEVER_US, Json, Operator, OperatorContext, SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
@@ -29,7 +30,6 @@ from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
-from weir.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from weir.author.operator import NEVER_US
 from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
@@ -21,7 +22,6 @@ from weir.local.preparing import collected_steps, initial_routing, local_graph, 
 from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
-from weir.operators.base import NEVER_US
 from weir.operators.step_errors import StepError
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number

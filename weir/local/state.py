@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 
+from weir.author.operator import Json
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows
 from weir.errors import StateMismatchError
 from weir.graph import Node, PhysicalGraph, Stage
-from weir.operators.base import Json
 from weir.operators.chain import OperatorChain
 from weir.protocol.database_run import databases_of
 from weir.protocol.event_counts import EventCounts

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 
+from weir.author.operator import HELD_INPUT, NEVER_US, Json, OperatorContext, Poll, SourceReader
+from weir.author.watermarks import WatermarkAlignment
 from weir.clock import Clock
 from weir.local.channels import LocalOutput
-from weir.operators.base import HELD_INPUT, NEVER_US, Json, OperatorContext, Poll, SourceReader
 from weir.operators.chain import OperatorChain
 from weir.operators.step_errors import as_kept, naming_step
 from weir.protocol.alignment import BarrierAligner, Step
@@ -27,7 +28,6 @@ from weir.rows.records import (
     Watermark,
 )
 from weir.types import ChannelId, SubtaskId
-from weir.watermarks import WatermarkAlignment
 
 #: Called at a barrier, and with id 0 at the end: subtask, checkpoint id.
 OnBarrier = Callable[["LocalSubtask", int], None]

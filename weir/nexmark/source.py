@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from weir.author.operator import Json, SourceReader
+from weir.author.source import Source
 from weir.nexmark.events import Events
 from weir.nexmark.model import EVENTS_PER_EPOCH, PLACES, stream_numbers
 from weir.nexmark.specs import NexmarkSpec
-from weir.operators.base import Json, SourceReader
-from weir.operators.sources.source import Source
 from weir.operators.sources.user_source import UserSourceReader
 
 #: Rows that are made at a time, about.

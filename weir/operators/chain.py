@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from weir.errors import UserFunctionError
-from weir.operators.base import (
+from weir.author.operator import (
     NEVER_US,
     AheadFilter,
     HoldsRows,
@@ -26,6 +25,7 @@ from weir.operators.base import (
     TimeAssigner,
     TimedOperator,
 )
+from weir.errors import UserFunctionError
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.rows import row_watermarks

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import pyarrow as pa
 
-from weir.operators.base import Operator, OperatorContext, SetAside
+from weir.author.operator import Operator, OperatorContext, SetAside
 
 
 class ChainOutput(Protocol):

@@ -44,7 +44,7 @@ _CUT_CHARACTER_BYTES_MAX = 3
 
 
 class DeadLetterFile:
-    """Implements :class:`weir.operators.base.DeadLetters` for one operator of one subtask.
+    """Implements :class:`weir.author.operator.DeadLetters` for one operator of one subtask.
 
     The file is ``<directory>/<job>/<operator>.<subtask>.jsonl``, appended to and opened at the first record,
     so a clean run leaves nothing behind. Each record reaches the operating system before ``reject`` returns:
@@ -153,7 +153,7 @@ class DeadLetterFile:
         )
 
     def position_bytes(self) -> int:
-        """How much is in the file; see :class:`weir.operators.base.RepeatableDeadLetters`."""
+        """How much is in the file; see :class:`weir.author.operator.RepeatableDeadLetters`."""
         try:
             return self.path.stat().st_size
         except OSError:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from weir.operators.base import Json, Operator, OperatorContext
+from weir.author.operator import Json, Operator, OperatorContext
 from weir.rows.records import as_authors_see
 
 

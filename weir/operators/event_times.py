@@ -9,11 +9,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.author.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator, WatermarkStrategy
 from weir.clock import Clock, wall_ms
 from weir.errors import UserFunctionError
 from weir.operators.stateless.expressions import ExpressionInput
 from weir.rows.records import WATERMARK_MIN_MS
-from weir.watermarks import DEFAULT_STRATEGY, EVENT_TIME_MS_MAX, WatermarkGenerator, WatermarkStrategy
 
 
 @dataclass(frozen=True)

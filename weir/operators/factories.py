@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from weir.author.operator import Operator, SourceReader
 from weir.errors import GraphError
 from weir.graph import Node
-from weir.operators.base import Operator, SourceReader
 from weir.operators.registry import create_operator, create_reader
 from weir.specs import SourceSpec
 

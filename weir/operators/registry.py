@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from weir.author.operator import Operator, SourceReader
 from weir.errors import GraphError
-from weir.operators.base import Operator, SourceReader
 from weir.specs import OperatorSpec, SourceSpec
 
 if TYPE_CHECKING:

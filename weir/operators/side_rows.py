@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.rows.records import BATCH_BYTES_MAX
 from weir.rows.side_outputs import SideRows

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import orjson
 import pyarrow as pa
 
+from weir.author.operator import Json
 from weir.errors import FailureKind, UserFunctionError, WeirError, kind_in_step
-from weir.operators.base import Json
 
 
 class StepError(Exception):

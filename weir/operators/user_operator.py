@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import GraphError
-from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.side_rows import unknown_output
 from weir.operators.stateless.functions import MapBatchesOperator, as_batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from weir.broadcast_process import HoldUntil
+from weir.author.broadcast_process import HoldUntil
 from weir.specs.keyed import KeyedProcessSpec
 
 #: State of the rows that wait for rules.

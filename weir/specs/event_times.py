@@ -8,9 +8,9 @@ from typing import ClassVar
 import polars as pl
 import pyarrow as pa
 
+from weir.author.watermarks import WatermarkStrategy
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import check_event_time, expression_columns
-from weir.watermarks import WatermarkStrategy
 
 
 @dataclass(frozen=True)

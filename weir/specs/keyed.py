@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import polars as pl
 import pyarrow as pa
 
+from weir.author.states import DeclaredState, State
 from weir.errors import GraphError
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
@@ -22,10 +23,9 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
-from weir.states import DeclaredState, State
 
 if TYPE_CHECKING:
-    from weir.keyed_process import KeyedHooks
+    from weir.author.keyed_process import KeyedHooks
 
 #: When a keyed aggregation emits: one row per input row, or the last row of each key of a batch.
 EmitMode = Literal["per_event", "per_batch"]

@@ -12,7 +12,7 @@ from weir.errors import GraphError
 from weir.specs.base import OperatorSpec, is_number
 
 if TYPE_CHECKING:
-    from weir.operators.base import Operator
+    from weir.author.operator import Operator
 
 
 @dataclass(frozen=True)

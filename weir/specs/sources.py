@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 import polars as pl
 import pyarrow as pa
 
+from weir.author.watermarks import WatermarkStrategy
 from weir.conditions import AllOf, Condition
 from weir.rows.nested_paths import Path
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import expression_columns
-from weir.watermarks import WatermarkStrategy
 
 #: What to do with a record that cannot be read.
 OnBadRecord = Literal["dead_letter", "fail"]

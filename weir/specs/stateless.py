@@ -23,7 +23,7 @@ from weir.specs.expression_checks import (
 from weir.spelling import did_you_mean
 
 if TYPE_CHECKING:
-    from weir.operators.base import Operator
+    from weir.author.operator import Operator
 
 
 @dataclass(frozen=True)

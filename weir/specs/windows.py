@@ -8,6 +8,8 @@ from typing import ClassVar
 import polars as pl
 import pyarrow as pa
 
+from weir.author.states import DeclaredState
+from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 from weir.errors import GraphError
 from weir.rows.changes import changelog_schema
 from weir.rows.records import SYSTEM_COLUMNS
@@ -24,8 +26,6 @@ from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
-from weir.states import DeclaredState
-from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 
 #: What rows have that stand for several: their accumulators. Null: it is a row as it came.
 WINDOW_PART = "window_part"

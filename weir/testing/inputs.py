@@ -12,10 +12,11 @@ import orjson
 import polars as pl
 import pyarrow as pa
 
+from weir.author.operator import DeadLetters, Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 from weir.clock import SystemClock
 from weir.errors import GraphError
 from weir.graph import Node
-from weir.operators.base import DeadLetters, Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, generated
 from weir.rows import row_watermarks
 from weir.rows.records import (
@@ -28,7 +29,6 @@ from weir.rows.records import (
 )
 from weir.rows.schemas import schema_difference, small_type
 from weir.specs import SourceSpec
-from weir.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 
 #: Dicts, frames, tables and batches, or several of these; a Watermark stands behind the rows before it.
 GivenRows: TypeAlias = (

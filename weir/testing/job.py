@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
 
+from weir.author.operator import SourceReader
 from weir.builder import Dataflow
 from weir.clock import Clock
 from weir.errors import GraphError
@@ -23,7 +24,6 @@ from weir.local.generations import Generations
 from weir.local.preparing import local_graph, local_settings
 from weir.local.result import DeadLetter, Result, Rows, rows_of
 from weir.local.running import read_all
-from weir.operators.base import SourceReader
 from weir.rows.records import Watermark
 from weir.spelling import did_you_mean
 from weir.stages import physical_graph

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import weir
 from experiments.held_source import held
-from weir.operators.base import Operator
+from weir.author.operator import Operator
 
 #: How long a write waits for another process that has locked the database; then it raises.
 TIMEOUT_S = 0.05

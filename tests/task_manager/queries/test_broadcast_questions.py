@@ -12,7 +12,7 @@ from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
 from tests.task_manager.queries.test_checkpoint_reading import World, manifest
 from tests.task_manager.queries.test_window_questions import table_of
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.keyed.broadcast_operator import BroadcastOperator
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT

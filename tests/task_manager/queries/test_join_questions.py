@@ -10,7 +10,7 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.state_copies import copy_part
 from tests.task_manager.queries.test_window_questions import Stored, table_of
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.queries import joined_rows
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut

@@ -7,7 +7,7 @@ import pytest
 
 import weir
 from tests.task_manager.queries.test_window_questions import GROUPS, KEYS, WINDOWS, Job, table_of
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.queries import kept_windows
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator

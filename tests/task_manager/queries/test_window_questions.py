@@ -11,8 +11,8 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.queries import pane_runs
 from weir.operators.queries import panes as pane_questions
 from weir.operators.queries.answering import answer_one, answer_range, asked_state

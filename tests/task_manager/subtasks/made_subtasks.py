@@ -7,7 +7,7 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.state.stores.memory import MemoryBackend

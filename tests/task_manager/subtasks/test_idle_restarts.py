@@ -27,8 +27,8 @@ from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
+from weir.author.operator import Operator, OperatorContext
 from weir.graph import Edge, Exchange
-from weir.operators.base import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_reader
 from weir.operators.user_errors import UserErrors

@@ -9,8 +9,8 @@ from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.inbox import Inbox
 from task_manager.subtasks.progress import SubtaskState
 from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
+from weir.author.operator import Operator
 from weir.clock import SystemClock
-from weir.operators.base import Operator
 
 INPUTS = input_channels(2)
 ROWS = pa.record_batch({"id": pa.array(range(5))})

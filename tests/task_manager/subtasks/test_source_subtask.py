@@ -17,14 +17,14 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
+from weir.author.operator import Poll
+from weir.author.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 from weir.clock import SystemClock
-from weir.operators.base import Poll
 from weir.operators.user_errors import UserErrors
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import WATERMARK_MIN_MS, Idle, Watermark
 from weir.state.tables.sweep import Sweeps
 from weir.types import SubtaskId
-from weir.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 
 SUBTASK = SubtaskId(0, 0)
 

@@ -9,8 +9,8 @@ from tests.task_manager.subtasks.scripted_subtasks import (
     Setup,
     rows,
 )
+from weir.author.operator import LateSync
 from weir.errors import StateError
-from weir.operators.base import LateSync
 from weir.rows.records import Barrier, EndOfStream, InputRows
 
 

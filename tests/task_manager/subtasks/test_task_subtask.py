@@ -15,8 +15,8 @@ from tests.task_manager.subtasks.scripted_subtasks import (
     Setup,
     rows,
 )
+from weir.author.operator import Operator
 from weir.errors import FailureKind, StateError
-from weir.operators.base import Operator
 from weir.protocol.rescale_owner import Proceed
 from weir.rows.records import EndOfStream
 

@@ -15,7 +15,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
     Setup,
     rows,
 )
-from weir.operators.base import HoldsRows
+from weir.author.operator import HoldsRows
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
 from weir.rows.records import Idle, Watermark
 from weir.specs import AssignEventTimeSpec

@@ -3,7 +3,7 @@
 from task_manager.exchange.inbox import Inbox
 from task_manager.subtasks.progress import SubtaskState
 from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
-from weir.operators.base import NEVER_US, TimedOperator
+from weir.author.operator import NEVER_US, TimedOperator
 from weir.testing import ManualClock
 
 BEGINS_S = 0.2

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.examples.sqlite_sink import TransactionSink, UpsertSink
 from weir.examples.sqlite_source import NewRows, TableRows, insert
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator, create_reader
 from weir.rows.records import with_system_columns
 

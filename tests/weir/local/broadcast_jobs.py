@@ -4,8 +4,8 @@ import polars as pl
 import pyarrow as pa
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.local.preparing import local_graph
-from weir.operators.base import OperatorContext
 from weir.operators.keyed.broadcast_operator import BroadcastOperator
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.state.stores.memory import MemoryBackend

@@ -8,8 +8,8 @@ import pytest
 import weir
 from task_manager.subtasks.isolation import Isolation
 from weir import testing
+from weir.author.operator import OperatorContext
 from weir.errors import FailureKind
-from weir.operators.base import OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.stateless.async_map import AsyncMapOperator
 from weir.operators.step_errors import StepError

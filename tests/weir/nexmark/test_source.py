@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.nexmark.source import NexmarkSource, create_reader
-from weir.operators.base import OperatorContext
 
 EVENTS = 120_000
 

@@ -7,7 +7,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from weir.operators.base import Operator, OperatorContext
+from weir.author.operator import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.stateless.expressions import FilterOperator
 from weir.specs import FilterSpec

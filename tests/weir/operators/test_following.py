@@ -12,8 +12,8 @@ import pytest
 
 import weir
 from tests.effort import cases
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
 from weir.operators.sources.local_input import LOCAL_INPUT
 from weir.testing.manual_clock import ManualClock

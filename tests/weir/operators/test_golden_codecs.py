@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import StateMismatchError
-from weir.operators.base import OperatorContext
 from weir.operators.joins.joined_rows import JoinedRows
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.state_codec import aggregate_codec, key_forms

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_operator, create_reader
 from weir.rows.records import with_system_columns

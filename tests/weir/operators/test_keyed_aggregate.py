@@ -7,9 +7,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.rows.records import KEY_HASH_COLUMN, with_system_columns
 from weir.specs import Aggregate, EmitMode, KeyedAggregateSpec

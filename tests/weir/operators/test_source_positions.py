@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.effort import cases
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 from weir.operators.sources import line_source, splits

@@ -5,9 +5,9 @@ import logging
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError, UserFunctionError
 from weir.operators import user_errors
-from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
 from weir.operators.step_errors import StepError, as_kept
 from weir.operators.user_errors import KINDS_MAX, UserErrors

@@ -4,8 +4,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError, UserFunctionError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import KEY_HASH_COLUMN
 from weir.specs import UserOperatorSpec

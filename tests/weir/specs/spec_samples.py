@@ -12,6 +12,8 @@ import pyarrow as pa
 
 import weir.nexmark.specs
 import weir.specs
+from weir.author.states import DeclaredState
+from weir.author.watermarks import WatermarkAlignment, WatermarkStrategy
 from weir.conditions import AllOf, AnyOf, Comparison
 from weir.specs import OperatorSpec
 from weir.specs.base import SideOutput
@@ -22,8 +24,6 @@ from weir.specs.keyed import Aggregate
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import Trigger, WindowUpdates
 from weir.specs.windows import WindowAggregate
-from weir.states import DeclaredState
-from weir.watermarks import WatermarkAlignment, WatermarkStrategy
 
 for found in pkgutil.iter_modules(weir.specs.__path__):
     importlib.import_module(f"weir.specs.{found.name}")

@@ -5,12 +5,12 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from weir.author.states import State
 from weir.keys import hashing as weir_keys
+from weir.operators.keyed.opening import open_handle
 from weir.state.api import StateBackend
 from weir.state.handles.block import Cursor, Keys
-from weir.state.handles.opening import open_handle
 from weir.state.tables.opened import StateTables
-from weir.states import State
 
 
 class Step:

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import InTimeOperator, Json, OperatorContext
 from weir.errors import StateError, StateMismatchError
 from weir.keys import hashing as weir_keys
-from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_rows import HeldRows
 from weir.operators.joins.join_times import row_bounds, shared_windows
@@ -24,7 +25,6 @@ from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Par
 from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.rows import row_watermarks
 from weir.rows.records import (

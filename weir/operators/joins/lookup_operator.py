@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import UserFunctionError
-from weir.operators.base import Operator, OperatorContext
 from weir.rows import row_watermarks
 from weir.rows.python_rows import rows_batch
 from weir.rows.records import as_authors_see, system_schema, user_columns

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from weir.errors import InputError
 
 if TYPE_CHECKING:
-    from weir.operators.base import Operator, SourceReader
+    from weir.author.operator import Operator, SourceReader
     from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
 
 

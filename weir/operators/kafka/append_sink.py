@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
+from weir.author.sink import Sink
 from weir.operators.kafka.producing import RecordProducer
-from weir.operators.sinks.sink import Sink
 from weir.specs.kafka import KafkaSinkSpec
 
 

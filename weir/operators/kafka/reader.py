@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext, Poll
+from weir.author.source import Source
 from weir.errors import InputError
-from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartitions, Partition
 from weir.operators.kafka.records import RecordDecoder
 from weir.operators.sources.positions import SourceCounts
-from weir.operators.sources.source import Source
 from weir.operators.sources.user_source import UserSourceReader
 from weir.operators.sources.user_splits import OpenSplit
 from weir.specs.kafka import KafkaSpec

@@ -34,8 +34,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
+from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
 from weir.errors import FailureKind, InputError
-from weir.operators.base import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
 from weir.operators.kafka.commits import Commits
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer

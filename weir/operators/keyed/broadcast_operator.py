@@ -10,15 +10,15 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from weir.broadcast_process import BroadcastProcess, broadcast_form
+from weir.author.all_keys import AllKeys, find_keys
+from weir.author.broadcast_context import BroadcastContext
+from weir.author.broadcast_process import BroadcastProcess, broadcast_form
+from weir.author.keyed_process import takes
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import Json, OperatorContext
 from weir.errors import GraphError, UserFunctionError, WeirError
-from weir.keyed_process import takes
-from weir.operators.base import Json, OperatorContext
-from weir.operators.keyed.all_keys import AllKeys, find_keys
-from weir.operators.keyed.broadcast_context import BroadcastContext
 from weir.operators.keyed.firing import UserCalls
 from weir.operators.keyed.holding_operator import HoldingOperator
-from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
 from weir.rows.records import WATERMARK_MAX_MS, as_authors_see

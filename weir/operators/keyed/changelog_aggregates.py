@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import (
@@ -18,9 +20,7 @@ from weir.operators.aggregation.columns import (
     words,
 )
 from weir.operators.aggregation.conditions import Conditions
-from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.rows.change_codes import (
     CHANGE_VALUES,

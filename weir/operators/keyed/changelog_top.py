@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec

@@ -9,10 +9,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import InTimeOperator, Json, OperatorContext
+from weir.author.states import ValueState
 from weir.keys import hashing as weir_keys
-from weir.operators.base import InTimeOperator, Json, OperatorContext
 from weir.operators.keyed import row_kernels as kernels
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.state_codec import (
     check_declared,
@@ -29,7 +30,6 @@ from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.expiring_values import ExpiringCellHandle
 from weir.state.ttl import Ttl
-from weir.states import ValueState
 
 
 class _DatedByValue(ExpiringCellHandle):

@@ -12,14 +12,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.key_context import KeyContext
+from weir.author.keyed_process import KeyedHooks
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import NEVER_US, OperatorContext, SetAside
+from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS, timer_hooks
+from weir.author.timer_sides import Firing, TimerSide
+from weir.author.timers import NoTimers, Timers
 from weir.errors import UserFunctionError, WeirError
-from weir.keyed_process import KeyedHooks
 from weir.keys import hashing as weir_keys
-from weir.operators.base import NEVER_US, OperatorContext, SetAside
-from weir.operators.keyed.key_context import KeyContext
-from weir.operators.keyed.keyed_rows import declared_tables
-from weir.operators.keyed.timer_sides import Firing, TimerSide
-from weir.operators.keyed.timers import NoTimers, Timers
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
@@ -29,7 +30,6 @@ from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.timers.time_first import times_of, user_key_of
 from weir.state.tables.timers.timer_group import NEVER_MS
-from weir.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS, timer_hooks
 
 log = logging.getLogger(__name__)
 

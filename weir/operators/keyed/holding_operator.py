@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from weir.operators.base import HoldsRows, OperatorContext
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
-from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weir.author.key_context import KeyContext
+from weir.author.operator import OperatorContext
 from weir.errors import WeirError
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.row_times import RowTimes
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from weir.author.operator import Json, OperatorContext
+from weir.author.states import State
 from weir.errors import StateMismatchError
-from weir.operators.base import Json, OperatorContext
 from weir.state.tables.expiry import StateTimes
-from weir.states import State
 
 
 class OperatorTimes:

@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weir.author.key_context import KeyContext
+from weir.author.keyed_process import KeyedHooks, KeyedProcess, process_form
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
+from weir.author.states import bind_handles, declared_states
+from weir.author.timer_hooks import TIMERS_FORM
 from weir.errors import GraphError, UserFunctionError
-from weir.keyed_process import KeyedHooks, KeyedProcess, process_form
-from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.operators.delegate import UserStep
 from weir.operators.keyed.firing import TimerFirer, UserCalls, open_timers
-from weir.operators.keyed.key_context import KeyContext
 from weir.operators.keyed.keyed_records import Batches, Records, known_hashes
-from weir.operators.keyed.keyed_rows import declared_tables
+from weir.operators.keyed.opening import open_handle
 from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.row_times import RowTimes
 from weir.operators.keyed.state_codec import (
@@ -34,10 +37,7 @@ from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
-from weir.state.handles.opening import open_handle
 from weir.state.tables.expiry import StateTimes
-from weir.states import bind_handles, declared_states
-from weir.timer_hooks import TIMERS_FORM
 
 
 class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from weir.author.operator import OperatorContext
 from weir.errors import UserFunctionError, WeirError
-from weir.operators.base import OperatorContext
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns

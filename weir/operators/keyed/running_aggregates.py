@@ -7,16 +7,16 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.rows import NO_TIMES, FoldRows, event_times
-from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.keyed import aggregate_kernels as kernels
 from weir.operators.keyed.accumulator import Accumulator
 from weir.operators.keyed.aggregate_functions import cell_count, make_accumulators
 from weir.operators.keyed.keyed_parts import KeyedParts
-from weir.operators.keyed.keyed_rows import declared_tables
 from weir.operators.keyed.state_codec import (
     AggregateCodec,
     aggregate_codec,

@@ -19,14 +19,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext
+from weir.author.timer_hooks import TIMERS_FORM
 from weir.errors import StateMismatchError
-from weir.operators.base import Json, OperatorContext
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
 from weir.state.types import describe, key_reads, reads
-from weir.timer_hooks import TIMERS_FORM
 
 _VERSION = 1
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"

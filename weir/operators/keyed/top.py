@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
-from weir.operators.base import Json, Operator, OperatorContext
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.rows.changes import (
     CHANGE_COLUMN,

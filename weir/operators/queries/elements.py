@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Protocol
 
+from weir.author.states import ListState, MapState, State
+from weir.author.timed_states import RetainedState, SessionState, VersionedState, WindowState
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
@@ -31,8 +33,6 @@ from weir.state.tables.expiry import UNDATED, value_stamps
 from weir.state.tables.timers.time_first import time_bytes
 from weir.state.types import STAMP_BYTES, STAMPED
 from weir.state.types.map_keys import MapKeyType
-from weir.states import ListState, MapState, State
-from weir.timed_states import RetainedState, SessionState, VersionedState, WindowState
 
 _LATEST, _AFTER = b"\x00", b"\x02"
 

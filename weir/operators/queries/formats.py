@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from weir.author.states import SingleState, State, declared_states
 from weir.graph import Node
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
@@ -45,7 +46,6 @@ from weir.state.tables.cells.accumulators import (
 )
 from weir.state.tables.cells.cell_table import WholeCell
 from weir.state.tables.expiry import UNDATED, value_stamps
-from weir.states import SingleState, State, declared_states
 
 #: Running aggregates whose only cell is replaced by each row.
 _COUNTS, _EXTREMES_AND_SUMS = ("count", "count_distinct"), ("sum", "min", "max")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from weir.aggregator import Aggregator
+from weir.author.aggregator import Aggregator
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat

@@ -26,8 +26,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import orjson
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext
 from weir.errors import FailureKind, InputError
-from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.partitions import Values
 from weir.operators.sinks.rolled_files import RolledFilesSink
 from weir.operators.sinks.rolled_writing import FileNames, WrittenFile

@@ -35,8 +35,8 @@ from typing import Any, BinaryIO
 import orjson
 import pyarrow as pa
 
+from weir.author.operator import Json, LateSync, OperatorContext
 from weir.errors import InputError, StateMismatchError
-from weir.operators.base import Json, LateSync, OperatorContext
 from weir.operators.sinks.latency_format import LatencyText
 from weir.rows.records import INGEST_TIME_COLUMN, int64_column
 from weir.specs import LatencySinkSpec

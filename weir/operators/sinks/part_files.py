@@ -19,8 +19,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError, StateMismatchError
-from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_formats import PartWriter, part_format
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import open_place

@@ -29,8 +29,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError
-from weir.operators.base import Json, OperatorContext
 from weir.operators.sinks.part_files import PartFilesSink
 from weir.operators.sinks.rolled_writing import FileNames, WrittenFile, remove_files, write_files
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, read_logs

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import ipc
 
+from weir.author.operator import Json
 from weir.errors import InputError
-from weir.operators.base import Json
 from weir.operators.sinks.places import Place
 from weir.rows.records import batch_bytes
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import InputError
-from weir.operators.base import Operator, OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sinks.json_lines_sink import json_lines
 from weir.specs import BlackholeSpec, DeadLettersSpec, PrintSpec

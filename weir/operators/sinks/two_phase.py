@@ -21,8 +21,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import GraphError, StateError, StateMismatchError
-from weir.operators.base import Json, Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.rows.records import as_authors_see
 from weir.specs import UserSinkSpec

@@ -16,8 +16,8 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext, Poll
 from weir.errors import InputError, WeirError
-from weir.operators.base import Json, OperatorContext, Poll
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.input_files import InputFiles
 from weir.operators.sources.local_input import (

@@ -16,9 +16,10 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
+from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.errors import GraphError, InputError
 from weir.keys.division import LateColumn
-from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.positions import SchedulePlace, SourceCounts
 from weir.operators.sources.schedule import Schedule, is_trickle
@@ -35,7 +36,6 @@ from weir.rows.records import (
     user_columns,
 )
 from weir.specs import SourceSpec
-from weir.watermarks import DEFAULT_STRATEGY
 
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from weir.author.operator import Json, OperatorContext
 from weir.errors import FailureKind, InputError
-from weir.operators.base import Json, OperatorContext
 from weir.operators.sources.input_files import InputFiles, unreadable
 from weir.operators.sources.local_input import LOCAL_INPUT
 from weir.rows.records import WATERMARK_MIN_MS

@@ -10,10 +10,10 @@ from itertools import accumulate
 
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext, Poll, SourceReader
+from weir.author.source import Rows, Source
 from weir.errors import GraphError
-from weir.operators.base import Json, OperatorContext, Poll, SourceReader
 from weir.operators.sources.own_copies import own_copy
-from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_thread import Call, Entry, Kind, SourceThread
 from weir.operators.sources.user_source import UserSourceReader
 from weir.operators.sources.user_splits import OpenSplit

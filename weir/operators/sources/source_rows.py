@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.operators.sources.source import Rows
+from weir.author.source import Rows
 from weir.rows.python_rows import rows_batch
 from weir.rows.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
 from weir.rows.utf8 import row_json, wrong_texts

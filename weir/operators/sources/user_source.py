@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import Json, OperatorContext, Poll, RepeatableDeadLetters
+from weir.author.source import Rows, Source
 from weir.errors import GraphError, InputError
-from weir.operators.base import Json, OperatorContext, Poll, RepeatableDeadLetters
 from weir.operators.sources.discovery import Discovery
 from weir.operators.sources.own_copies import own_copy
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.positions import SourceCounts, time_from_json, time_to_json
-from weir.operators.sources.source import Rows, Source
 from weir.operators.sources.source_rows import checked_rows
 from weir.operators.sources.splits import assign, share_evenly
 from weir.operators.sources.user_splits import (

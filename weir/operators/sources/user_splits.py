@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from weir.author.operator import Json, OperatorContext
+from weir.author.source import Rows
 from weir.errors import GraphError, InputError
-from weir.operators.base import Json, OperatorContext
 from weir.operators.sources.positions import (
     SourceCounts,
     counts_from_json,
@@ -28,7 +29,6 @@ from weir.operators.sources.positions import (
     time_from_json,
     time_to_json,
 )
-from weir.operators.sources.source import Rows
 from weir.operators.sources.source_thread import SplitAhead
 from weir.rows.records import WATERMARK_MIN_MS
 

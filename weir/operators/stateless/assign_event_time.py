@@ -8,7 +8,8 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from weir.operators.base import Json, OperatorContext, TimeAssigner
+from weir.author.operator import Json, OperatorContext, TimeAssigner
+from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.protocol.source_watermark import SourceWatermark
@@ -22,7 +23,6 @@ from weir.rows.records import (
     user_columns,
 )
 from weir.specs import AssignEventTimeSpec
-from weir.watermarks import DEFAULT_STRATEGY
 
 
 class AssignEventTimeOperator(TimeAssigner):

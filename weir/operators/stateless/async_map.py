@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from weir import threads
+from weir.author.operator import NEVER_US, OperatorContext, TimedOperator
 from weir.errors import UserFunctionError
-from weir.operators.base import NEVER_US, OperatorContext, TimedOperator
 from weir.operators.stateless.functions import RowFunctionOperator, SetRowAside
 from weir.rows import row_watermarks
 from weir.rows.records import (

@@ -9,8 +9,8 @@ import numba
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import Operator
 from weir.kernels.declare import kernel
-from weir.operators.base import Operator
 from weir.specs import BusySpec
 
 #: Work between two outputs: rows are handed on in pieces of this length at most, never less than a row.

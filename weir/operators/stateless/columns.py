@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.operators.base import Operator, OperatorContext
+from weir.author.operator import Operator, OperatorContext
 from weir.rows.records import BATCH_BYTES_MAX, batch_bytes
 from weir.specs.columns import ExplodeSpec, RenameSpec
 

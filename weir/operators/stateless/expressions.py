@@ -13,8 +13,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.operator import AheadFilter, Operator, OperatorContext
 from weir.errors import UserFunctionError
-from weir.operators.base import AheadFilter, Operator, OperatorContext
 from weir.operators.stateless.small_predicates import SmallPredicate, small_predicate
 from weir.rows.frames import has_arrays, whole_rows
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array, system_schema

@@ -19,8 +19,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import UserFunctionError
-from weir.operators.base import Operator, OperatorContext
 from weir.rows import row_watermarks
 from weir.rows.python_rows import rows_batch
 from weir.rows.records import (

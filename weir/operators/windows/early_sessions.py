@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import OperatorContext
 from weir.operators.windows.closing_sessions import LARGE_SLOTS
 from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds

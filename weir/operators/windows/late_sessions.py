@@ -16,9 +16,9 @@ from collections.abc import Generator, Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import OperatorContext
 from weir.operators.windows.due_sessions import DueSessions
 from weir.operators.windows.early_sessions import EarlySessionOperator
 from weir.operators.windows.session_aggregates import Sessions

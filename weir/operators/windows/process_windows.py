@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.aggregator import WindowBounds
+from weir.author.aggregator import WindowBounds
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.late_sessions import LateSessionOperator
 from weir.operators.windows.panes import session_pane_ends, window_pane_ends

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import NEVER_US, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import NEVER_US, OperatorContext
 from weir.operators.windows import fold_kernels
 from weir.operators.windows.closing_sessions import ClosingSessions
 from weir.operators.windows.folds import Folds

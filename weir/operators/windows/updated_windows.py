@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import row_hashes
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import OperatorContext
-from weir.operators.keyed.keyed_rows import row_hashes
 from weir.operators.windows.early_times import EarlyTimes
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.told import ToldCells, interleaved

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.aggregator import Aggregator, WindowBounds
+from weir.author.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
 from weir.operators.windows.kept_values import KeptValues
 from weir.operators.windows.row_chunks import chunks_of_rows, rows_of_chunks

@@ -7,11 +7,11 @@ from collections.abc import Generator, Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import declared_tables, row_hashes
+from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
 from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
-from weir.operators.keyed.keyed_rows import declared_tables, row_hashes
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of

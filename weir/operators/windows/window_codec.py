@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from weir.author.operator import Json
 from weir.errors import StateMismatchError
-from weir.operators.base import Json
 from weir.operators.keyed.state_codec import fits_aggregates, key_form
 from weir.specs.aggregate_functions import aggregate_parts, stored_function, stored_number
 from weir.specs.window_process import WindowProcessSpec

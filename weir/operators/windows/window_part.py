@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.base import Operator
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of
 from weir.operators.windows.part_rows import packed

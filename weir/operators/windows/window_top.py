@@ -10,16 +10,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.keyed_process import KeyedProcess
-from weir.operators.base import Operator, OperatorContext
-from weir.operators.keyed.key_context import KeyContext
+from weir.author.key_context import KeyContext
+from weir.author.keyed_process import KeyedProcess
+from weir.author.operator import Operator, OperatorContext
+from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END, WindowTopPartSpec, WindowTopSpec
-from weir.states import ValueState
 
 
 def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:

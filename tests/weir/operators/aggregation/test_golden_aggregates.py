@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.windows.making import make_window_operator
 from weir.rows.records import user_columns, with_times

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 import weir
 from tests.effort import cases
 from weir import testing
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.rows.records import with_times
 from weir.specs import Aggregate, KeyedAggregateSpec

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.joins import row_chunks
 from weir.operators.registry import create_operator
 from weir.rows.records import with_times

@@ -7,7 +7,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer
 
 import weir
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.registry import create_operator
 
 

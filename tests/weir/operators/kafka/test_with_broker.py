@@ -16,8 +16,8 @@ from tests.kafka_topics import make_topics
 from tests.secure_listener import client_properties, write_certificate
 from tests.weir.operators.kafka.registry_server import RegistryServer
 from tests.weir.operators.kafka.sinks import delivered, rows, sink, through_json
+from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 

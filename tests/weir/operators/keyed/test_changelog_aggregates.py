@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import weir
 from tests.effort import cases
 from weir import testing
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.changes import folded
 from weir.rows.records import with_times

@@ -6,8 +6,8 @@ import pytest
 
 from tests.weir.operators.queries.asked_states import GROUPS, Everything, build
 from tests.weir.state.retained_steps import Step
+from weir.author.states import declared_states
 from weir.state.stores.memory import MemoryBackend
-from weir.states import declared_states
 
 
 @pytest.fixture(scope="module")

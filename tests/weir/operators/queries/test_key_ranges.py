@@ -8,6 +8,7 @@ import pytest
 import weir
 from tests.weir.operators.queries.asked_states import GROUPS, Everything, Reading, build, page, table_of
 from tests.weir.state.retained_steps import Step
+from weir.author.states import declared_states
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed.aggregate_functions import cell_count
 from weir.operators.queries.answering import answer_range, asked_state
@@ -17,7 +18,6 @@ from weir.questions.json_values import plain
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cells.accumulators import encode_values
-from weir.states import declared_states
 
 
 @pytest.mark.parametrize(

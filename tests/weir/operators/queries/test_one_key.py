@@ -11,8 +11,9 @@ import pytest
 import weir
 from tests.weir.operators.queries.asked_states import GROUPS, Reading, ask, build
 from tests.weir.state.retained_steps import Step
+from weir.author.operator import OperatorContext
+from weir.author.states import declared_states
 from weir.client import _texts
-from weir.operators.base import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
@@ -20,7 +21,6 @@ from weir.protocol.queries import QueryError, Question
 from weir.rows.records import with_times
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
-from weir.states import declared_states
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import weir
 from tests.weir.operators.queries.asked_states import Reading, table_of
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator

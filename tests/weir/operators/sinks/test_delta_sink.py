@@ -14,8 +14,8 @@ import weir
 from tests.weir.checkpoints.s3_server import SECRET
 from tests.weir.operators.sinks.test_file_sinks import batch, opened, snapshot
 from tests.weir.operators.sinks.test_rolled_files import checkpoint
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks.delta_sink import table_of
 from weir.rows.records import with_system_columns

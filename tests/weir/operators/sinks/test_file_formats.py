@@ -16,8 +16,8 @@ import pytest
 
 import weir
 from weir import testing
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks.part_formats import repeating_columns
 from weir.rows.records import with_system_columns

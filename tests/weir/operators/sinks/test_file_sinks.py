@@ -13,8 +13,8 @@ from pyarrow import fs
 
 import weir
 from tests.effort import cases
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.sinks import part_files, places, rolled_writing, row_logs
 from weir.rows.records import with_system_columns

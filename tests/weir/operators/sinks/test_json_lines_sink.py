@@ -6,8 +6,8 @@ import random
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError, StateError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns
 from weir.specs import JsonLinesSinkSpec

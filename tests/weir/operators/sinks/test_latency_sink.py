@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError, StateError
-from weir.operators.base import OperatorContext
 from weir.operators.sinks.latency_format import LatencyText
 from weir.operators.sinks.latency_sink import LatencySink
 from weir.rows.records import with_system_columns

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.rows.records import KEY_HASH_COLUMN, with_system_columns
 

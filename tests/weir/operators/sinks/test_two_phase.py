@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import Operator, OperatorContext
 from weir.errors import GraphError
-from weir.operators.base import Operator, OperatorContext
 from weir.operators.delegate import UserOperator
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns

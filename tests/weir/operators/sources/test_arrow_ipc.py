@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
 
 FORMATS = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}

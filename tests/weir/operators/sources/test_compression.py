@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_reader
 
 CODECS = [("gzip", "gz"), ("zstd", "zst"), ("bz2", "bz2"), ("lz4", "lz4")]

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import weir
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.registry import create_reader
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, late_ms

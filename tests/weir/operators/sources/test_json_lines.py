@@ -8,8 +8,8 @@ import random
 import pyarrow as pa
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.json_lines import JsonLinesReader
 from weir.rows.ahead import RowsAhead

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.errors import GraphError
-from weir.operators.base import OperatorContext
 from weir.operators.sources.pacing import BatchSource
 from weir.operators.sources.schedule import COALESCE_US, CROWD_US_MAX, Schedule
 from weir.rows.ahead import RowsAhead

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.parquet import ParquetReader
 from weir.rows.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, system_schema

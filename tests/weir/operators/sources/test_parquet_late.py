@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.kernels.bytes import PADDING_BYTES
 from weir.keys.division import PartLimits, split_by_owner, with_key_hash
-from weir.operators.base import OperatorContext
 from weir.operators.sources.parquet import ParquetReader
 from weir.operators.sources.parquet_groups import direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader

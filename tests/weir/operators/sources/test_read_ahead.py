@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 

@@ -15,8 +15,8 @@ from pyarrow import fs
 
 import weir
 from tests.weir.checkpoints.s3_server import SECRET, free_port
+from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
-from weir.operators.base import OperatorContext
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 from weir.operators.sources import input_files, line_source, splits

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext, Poll
 from weir.errors import GraphError, InputError
-from weir.operators.base import OperatorContext, Poll
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
 from weir.rows.records import WATERMARK_MIN_MS, with_system_columns

@@ -6,9 +6,9 @@ import pytest
 
 import weir
 from weir import testing
+from weir.author.operator import OperatorContext
 from weir.errors import WeirError
 from weir.keys.division import with_key_hash
-from weir.operators.base import OperatorContext
 from weir.operators.registry import create_operator
 from weir.operators.stateless.expressions import FilterOperator, PassThroughOperator, WithColumnsOperator
 from weir.rows.records import KEY_HASH_COLUMN, system_schema, with_system_columns

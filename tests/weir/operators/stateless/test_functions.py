@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from weir.author.operator import OperatorContext
 from weir.errors import WeirError
-from weir.operators.base import OperatorContext
 from weir.operators.stateless.functions import FlatMapOperator, MapBatchesOperator, MapOperator
 from weir.rows.records import BATCH_BYTES_MAX, with_system_columns
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec

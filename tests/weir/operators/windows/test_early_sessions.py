@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
-from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.rows.records import user_columns, with_times
 from weir.specs.window_updates import Trigger, WindowUpdates

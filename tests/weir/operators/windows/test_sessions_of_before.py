@@ -3,9 +3,9 @@
 import pyarrow as pa
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state import layout

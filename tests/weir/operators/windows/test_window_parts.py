@@ -14,7 +14,7 @@ from tests.effort import cases
 from tests.weir.operators.windows.pushed_rows import pushed
 from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
-from weir.operators.base import OperatorContext
+from weir.author.operator import OperatorContext
 from weir.operators.windows.window_part import WindowPartOperator
 from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec

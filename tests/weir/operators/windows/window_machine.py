@@ -14,9 +14,9 @@ import pyarrow as pa
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 import weir
+from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.operators.windows.making import make_window_operator
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
 from weir.rows.side_outputs import SideRows

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from weir.author.keyed_process import KeyedHooks, takes
+from weir.author.states import DeclaredState
 from weir.errors import GraphError
-from weir.keyed_process import KeyedHooks, takes
-from weir.states import DeclaredState
 
 #: Names of the states that timers are kept in.
 EVENT_TIMERS = "_event_timers"

@@ -11,8 +11,8 @@ from weir.errors import GraphError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from weir.operators.base import OperatorContext
-    from weir.operators.keyed.key_context import KeyContext
+    from weir.author.key_context import KeyContext
+    from weir.author.operator import OperatorContext
 
 #: What ``process`` takes: rows, or whole batches.
 ProcessForm = Literal["records", "batches"]
@@ -73,7 +73,7 @@ class KeyedHooks:
 
 
 class KeyedProcess(KeyedHooks):
-    """Base of users' keyed operators. State is declared as attributes of the class: see ``weir.states``.
+    """Base of users' keyed operators. State is declared as attributes of the class: see ``weir.author.states``.
 
     A subclass overrides one of :meth:`process` and :meth:`process_batch` (the latter counts if both are there), and
     any of the other methods. One thread calls all of them. Only declared state survives a restart and moves with its

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from weir.operators.base import Operator, OperatorContext
+from weir.author.operator import Operator, OperatorContext
 
 
 class Sink(Operator):

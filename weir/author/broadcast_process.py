@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from weir.author.keyed_process import KeyedHooks, takes
 from weir.errors import GraphError
-from weir.keyed_process import KeyedHooks, takes
 
 if TYPE_CHECKING:
-    from weir.operators.keyed.broadcast_context import BroadcastContext
+    from weir.author.broadcast_context import BroadcastContext
 
 BroadcastForm = Literal["records", "batches"]
 #: When rows are not held back any more: when there is a rule, or a function of the rules says so.

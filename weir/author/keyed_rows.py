@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from weir.author.operator import OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
-from weir.operators.base import OperatorContext
 from weir.rows.records import KEY_HASH_COLUMN
 from weir.state.tables.opened import OperatorTables
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
+from weir.author.all_keys import AllKeys
+from weir.author.key_context import KeyContext
 from weir.errors import StateError
-from weir.operators.keyed.all_keys import AllKeys
-from weir.operators.keyed.key_context import KeyContext
 from weir.state.handles.block import write_back
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from weir.author.states import ListState, MapState, SingleState, State
 from weir.keys import hashing as weir_keys
 from weir.rows.frames import frame_of
 from weir.state import layout
 from weir.state.handles.block import Keys
 from weir.state.tables.opened import OperatorTables
-from weir.states import ListState, MapState, SingleState, State
 
 #: Of the key of an element: the length of the key that it belongs to (``weir.state.handles.block.element_owner``).
 _LENGTH_BYTES = 4

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import polars as pl
 import pyarrow as pa
 
-from weir.operators.base import Json, OperatorContext
+from weir.author.operator import Json, OperatorContext
 
 #: Rows with the columns of the source's schema: dicts, or a table of Arrow or Polars.
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | pa.RecordBatch | pa.Table | pl.DataFrame

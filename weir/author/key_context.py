@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from weir.author.keyed_rows import row_hashes
+from weir.author.timer_sides import TimerSide
+from weir.author.timers import NoTimers, Timers
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.keyed_rows import row_hashes
-from weir.operators.keyed.timer_sides import TimerSide
-from weir.operators.keyed.timers import NoTimers, Timers
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
 from weir.state.tables.expiry import StateTimes
@@ -19,7 +19,7 @@ from weir.state.tables.expiry import StateTimes
 class KeyContext:
     """Given to ``process`` and ``process_batch`` of a :class:`weir.KeyedProcess`; one for each subtask.
 
-    In ``on_timer`` it is of the timer's key. See :class:`weir.operators.keyed.timers.Timers` for ``timers``.
+    In ``on_timer`` it is of the timer's key. See :class:`weir.author.timers.Timers` for ``timers``.
     """
 
     def __init__(

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from weir.author.timer_sides import TimerSide
 from weir.clock import Clock
 from weir.errors import GraphError, StateError
-from weir.operators.keyed.timer_sides import TimerSide
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.state.handles.block import Cursor, Keys
 

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from weir.author.states import (
+    AggregatingState,
+    ListState,
+    MapState,
+    ReducingState,
+    SingleState,
+    State,
+    ValueState,
+)
+from weir.author.timed_states import SessionState, VersionedState, WindowState
 from weir.errors import GraphError
 from weir.state.handles.block import Cursor, Handle
 from weir.state.handles.byte_values import BytesHandle
@@ -15,16 +25,6 @@ from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHa
 from weir.state.handles.versions import VersionedHandle
 from weir.state.handles.windows import WindowHandle
 from weir.state.tables.opened import OperatorTables
-from weir.states import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    SingleState,
-    State,
-    ValueState,
-)
-from weir.timed_states import SessionState, VersionedState, WindowState
 
 
 def open_handle(state: State, tables: OperatorTables, cursor: Cursor) -> Handle:

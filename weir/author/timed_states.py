@@ -1,4 +1,4 @@
-"""State whose entries belong to times: versions of a value, values of windows, sessions; inert, as ``weir.states``.
+"""State whose entries belong to times: versions of a value, values of windows, sessions; inert, as ``weir.author.states``.
 
 ::
 
@@ -19,11 +19,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, overload
 
+from weir.author.states import State
 from weir.errors import GraphError
 from weir.state.handles.declarations import NOT_PUT, OPEN
 from weir.state.ttl import Ttl, duration_ms
 from weir.state.types import Form, value_type
-from weir.states import State
 
 if TYPE_CHECKING:
     from typing import Self

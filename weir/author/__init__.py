@@ -1,0 +1,1 @@
+"""What authors of jobs subclass and declare."""
