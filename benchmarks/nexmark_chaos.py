@@ -20,7 +20,7 @@ from experiments.processes import ClusterError
 from experiments.scaling import wait_running
 from experiments.soak import StreamEndedError, rescale
 from weir.examples import nexmark
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 #: Frequent checkpoints, and a loss that is soon noticed.
 _SETTINGS = {

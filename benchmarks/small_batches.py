@@ -31,13 +31,13 @@ from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from weir.author.operator import OperatorContext
-from weir.graph import PhysicalGraph, Stage
 from weir.job_loading import load_job
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
+from weir.plan.graph import PhysicalGraph, Stage
+from weir.plan.stages import physical_graph
 from weir.protocol.routing import initial_table
 from weir.specs import SourceSpec
-from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import UNNAMED, StateTables
 from weir.types import SubtaskId

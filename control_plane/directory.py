@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from control_plane.composition import ControlPlane
-from weir.graph import PhysicalGraph
+from weir.plan.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.askable import askable, refused_step
 from weir.questions.directory import Reply

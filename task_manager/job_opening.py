@@ -28,17 +28,17 @@ from weir import threads
 from weir.clock import Clock
 from weir.config import Config, TaskManagerConfig
 from weir.errors import FailureKind, HandshakeError, JobCodeError
-from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.stages import physical_graph
+from weir.plan.stored_aggregates import with_layouts
 from weir.protocol.aggregate_layout import layouts_from_json
 from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, strategy_from_proto
-from weir.stages import physical_graph
-from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
 #: That publish, and as many that take images.

@@ -30,9 +30,9 @@ from task_manager.topology import Topology
 from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
-from weir.graph import PhysicalGraph
 from weir.metrics import SubtaskLabels
 from weir.operators.step_errors import StepError
+from weir.plan.graph import PhysicalGraph
 from weir.protocol.fencing import EpochFence
 from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from weir.graph import PhysicalGraph
+from weir.plan.graph import PhysicalGraph
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import subtask_from_proto

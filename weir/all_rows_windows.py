@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from weir.aggregates import AggregateCall
 from weir.author.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
+from weir.plan.step_names import renamed_step
 from weir.row_aggregates import RowAggregates
 from weir.rows.changes import refuse_changes
 from weir.specs.aggregate_functions import compares_texts
@@ -18,7 +19,6 @@ from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, window_schema
-from weir.step_names import renamed_step
 from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable
 from weir.streams import Stream
 from weir.windowed_streams import (

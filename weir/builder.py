@@ -23,19 +23,19 @@ import polars as pl
 from weir.author.watermarks import WatermarkStrategy, checked_strategy
 from weir.connectors import AnySource
 from weir.errors import GraphError
-from weir.graph import LogicalGraph, Node
-from weir.graph_checks import (
+from weir.job_traceback import calling_line
+from weir.missing_names import MissingNameError, methods_of, missing_name
+from weir.named_steps import named_steps
+from weir.plan.checks import (
     check_max_parallelism,
     check_name,
     check_parallelism,
     check_source_spec,
     checked_graph,
 )
-from weir.job_traceback import calling_line
-from weir.missing_names import MissingNameError, methods_of, missing_name
-from weir.named_steps import named_steps
+from weir.plan.graph import LogicalGraph, Node
+from weir.plan.step_names import RenamedStep, renamed_step
 from weir.specs import SourceSpec
-from weir.step_names import RenamedStep, renamed_step
 from weir.stream_frame import type_name
 from weir.streams import Stream
 

@@ -22,8 +22,8 @@ from pydantic_core import PydanticSerializationError
 
 from weir.builder import Dataflow
 from weir.errors import GraphError, WeirError
-from weir.graph import LogicalGraph
 from weir.job_traceback import job_code_error, place_in_job, suggestion
+from weir.plan.graph import LogicalGraph
 from weir.redaction import redacted
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean

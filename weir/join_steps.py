@@ -11,11 +11,11 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.join_arguments import join_bounds
 from weir.keyed_frame import KeyedFrame
+from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
 from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
 from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all
-from weir.step_names import renamed_step
 
 if TYPE_CHECKING:
     from weir.keyed_streams import KeyedStream

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from weir.graph import PhysicalGraph
 from weir.kernels.sources import sources_of
 from weir.kernels.workers import compile_side_by_side, processes_for
+from weir.plan.graph import PhysicalGraph
 
 _ROOT = Path(__file__).parents[1]
 _HAS_KERNELS = re.compile(r"^from weir\.kernels import .*\b(byte_kernel|brief_kernel|kernel)\b", re.MULTILINE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from weir.errors import GraphError
-from weir.graph import Exchange, Input, Node
+from weir.plan.graph import Exchange, Input, Node
 from weir.specs import OperatorSpec
 from weir.stream_frame import GraphUnderConstruction
 from weir.streams import Stream

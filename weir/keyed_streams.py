@@ -15,8 +15,9 @@ from weir.author.keyed_process import process_form
 from weir.author.states import DeclaredState, declared_states
 from weir.author.timer_hooks import timer_states
 from weir.errors import GraphError
-from weir.graph import Exchange
 from weir.join_steps import JoinSteps
+from weir.plan.graph import Exchange
+from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog
 from weir.specs import (
     Aggregate,
@@ -32,7 +33,6 @@ from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
-from weir.step_names import renamed_step
 from weir.stream_frame import Columns, after_step, checked_callable, type_name
 from weir.streams import Stream
 

@@ -1,6 +1,6 @@
 """What becomes of each step's state when a changed job starts from a checkpoint: the answer of ``weir plan``.
 
-What is refused here is refused by the start: both ask :func:`weir.savepoint_fit.fitted_to`, and the operators
+What is refused here is refused by the start: both ask :func:`weir.plan.savepoint_fit.fitted_to`, and the operators
 (``ChecksRestored``).
 """
 
@@ -11,13 +11,13 @@ from enum import Enum
 
 from weir.author.operator import ChecksRestored, Json, OperatorContext
 from weir.errors import CheckpointError, WeirError
-from weir.graph import LogicalGraph, Node
 from weir.operators.registry import create_operator
+from weir.plan.graph import LogicalGraph, Node
+from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
+from weir.plan.stored_aggregates import fitted_layouts
 from weir.protocol.input_times import is_times_key
 from weir.protocol.manifest import Manifest
-from weir.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.specs.windows import LATE_STATE
-from weir.stored_aggregates import fitted_layouts
 
 
 class Verdict(Enum):

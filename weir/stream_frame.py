@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 import pyarrow as pa
 
 from weir.errors import GraphError
-from weir.graph import Exchange, Input, Node
-from weir.graph_checks import check_name, check_takes_changes
 from weir.missing_names import MissingNameError, methods_of, missing_name
 from weir.named_steps import named_steps
+from weir.plan.checks import check_name, check_takes_changes
+from weir.plan.graph import Exchange, Input, Node
 from weir.rows.changes import is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs import OperatorSpec, SideOutput

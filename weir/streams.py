@@ -11,8 +11,9 @@ import polars as pl
 from weir.author.watermarks import WatermarkStrategy, checked_strategy
 from weir.errors import GraphError
 from weir.function_steps import FunctionSteps
-from weir.graph import Exchange, Input
 from weir.missing_names import MissingNameError, methods_of, missing_name
+from weir.plan.graph import Exchange, Input
+from weir.plan.step_names import renamed_columns, renamed_step
 from weir.specs import (
     AssignEventTimeSpec,
     BusySpec,
@@ -28,7 +29,6 @@ from weir.specs import (
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
-from weir.step_names import renamed_columns, renamed_step
 from weir.stream_frame import after_step, checked_callable, type_name
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ import pyarrow as pa
 from weir.aggregates import AggregateCall
 from weir.author.aggregator import Aggregator, RowsFunction, check_aggregator
 from weir.errors import GraphError
-from weir.graph import Exchange
 from weir.keyed_streams import KeyedStream
+from weir.plan.graph import Exchange
+from weir.plan.step_names import renamed_step
 from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
@@ -39,7 +40,6 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.step_names import renamed_step
 from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable, type_name
 from weir.streams import Stream
 from weir.windows import Duration, lateness_ms

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from control_plane.job.running_job import RunningJob
-from weir.input_origins import origins_of
+from weir.plan.input_origins import origins_of
+from weir.plan.stored_aggregates import layouts_of
 from weir.protocol.checkpoint_model import Commit
 from weir.protocol.event_counts import covered
 from weir.protocol.manifest import Manifest
-from weir.stored_aggregates import layouts_of
 
 
 def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:

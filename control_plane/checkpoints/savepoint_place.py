@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from weir.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph
 
 
 def refused_place(path: str, graph: LogicalGraph, checkpoint_uri: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 
 from weir.config import ControlPlaneConfig, StateStrategy
-from weir.graph import PhysicalGraph
+from weir.plan.graph import PhysicalGraph
 from weir.protocol.aggregate_layout import Layout, layouts_to_json
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2

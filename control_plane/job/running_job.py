@@ -12,8 +12,10 @@ from control_plane.job.start import strategy_in_force
 from control_plane.job.start_point import StartPoint, graph_and_routing
 from control_plane.rescale.state_locations import StateLocations
 from weir.config import StateStrategy
-from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.stages import physical_graph
+from weir.plan.stored_aggregates import with_layouts
 from weir.protocol.database_run import run_of
 from weir.protocol.event_counts import NO_EVENTS
 from weir.protocol.job import JobMachine, JobState
@@ -21,8 +23,6 @@ from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
-from weir.stages import physical_graph
-from weir.stored_aggregates import with_layouts
 from weir.types import SubtaskId
 
 

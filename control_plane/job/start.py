@@ -16,13 +16,13 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
 from weir.errors import ConfigError
-from weir.fingerprints import difference_of_fingerprint
-from weir.graph import LogicalGraph
 from weir.job_loading import LoadedJob
+from weir.plan.fingerprints import difference_of_fingerprint
+from weir.plan.graph import LogicalGraph
+from weir.plan.savepoint_fit import fitted_to
 from weir.protocol.job import JobState
 from weir.protocol.manifest import Manifest
 from weir.redaction import redacted
-from weir.savepoint_fit import fitted_to
 
 log = logging.getLogger("control_plane")
 

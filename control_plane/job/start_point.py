@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.record.job_record import JobRecord
-from weir.graph import Exchange, LogicalGraph, PhysicalGraph
+from weir.plan.graph import Exchange, LogicalGraph, PhysicalGraph
+from weir.plan.stages import physical_graph
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.manifest import Manifest
 from weir.protocol.routing import RoutingTable, initial_table
-from weir.stages import physical_graph
 
 
 @dataclass(frozen=True)

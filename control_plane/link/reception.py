@@ -18,7 +18,7 @@ from control_plane.ports import Background, TellJob
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
 from weir.config import ControlPlaneConfig
-from weir.graph import PhysicalGraph
+from weir.plan.graph import PhysicalGraph
 from weir.protocol import job as machine
 from weir.protocol.job import JobState, SubtaskStatus
 from weir.protocol.rescale_plan import RescaleRefusal

@@ -12,7 +12,7 @@ from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from weir.errors import WeirError
-from weir.graph import Stage
+from weir.plan.graph import Stage
 from weir.protocol.checkpoint_model import CheckpointRecord
 from weir.protocol.job import JobState
 from weir.protocol.rescale_log import AnyRescale, RescaleLog

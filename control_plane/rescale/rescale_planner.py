@@ -8,7 +8,7 @@ from collections.abc import Collection
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from weir.errors import PlacementError
-from weir.graph import Exchange, Stage
+from weir.plan.graph import Exchange, Stage
 from weir.protocol.job import SubtaskStatus
 from weir.protocol.placement import TaskManagerLoad, place
 from weir.protocol.rescale_log import RescaleLog

@@ -17,7 +17,7 @@ from control_plane.rescale.source_moves import SourceMoves
 from weir.clock import Clock, wall_ms
 from weir.config import StateMove
 from weir.errors import InvalidTransitionError
-from weir.graph import Stage
+from weir.plan.graph import Stage
 from weir.protocol import checkpoint_model
 from weir.protocol import job as job_machine
 from weir.protocol import rescale_model as model

@@ -19,9 +19,9 @@ from control_plane.web.views import (
     TaskManagerView,
 )
 from weir.clock import monotonic_ms, wall_ms
-from weir.graph import PhysicalGraph, Stage
 from weir.metrics import JobFacts
-from weir.plan_document import plan_document
+from weir.plan.document import plan_document
+from weir.plan.graph import PhysicalGraph, Stage
 from weir.protocol.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.job import JobState
 from weir.protocol.routing import RoutingTable

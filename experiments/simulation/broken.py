@@ -17,7 +17,7 @@ from task_manager.rescale.group_ownership import Ownership
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology
-from weir.graph import Edge
+from weir.plan.graph import Edge
 from weir.protocol import checkpoint_model as checkpoints
 from weir.protocol.checkpoint import CheckpointMachine
 from weir.protocol.manifest import SubtaskPart

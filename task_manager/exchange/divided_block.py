@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pyarrow as pa
 
-from weir.graph import Edge
 from weir.keys.division import narrowed, with_key_hash
 from weir.keys.hashing import partition_hashes
+from weir.plan.graph import Edge
 from weir.rows.ahead import Picked
 from weir.rows.records import batch_bytes
 

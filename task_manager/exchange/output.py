@@ -12,8 +12,8 @@ from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
 from weir.clock import Clock
-from weir.graph import Edge
 from weir.keys.division import LateColumn
+from weir.plan.graph import Edge
 from weir.rows.records import (
     ControlElement,
     EndOfStream,

@@ -12,7 +12,6 @@ from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.subtasks.progress import ChannelQueue
-from weir.graph import Edge, Exchange
 from weir.keys.division import (
     LateColumn,
     PartLimits,
@@ -22,6 +21,7 @@ from weir.keys.division import (
     split_picked,
     with_key_hash,
 )
+from weir.plan.graph import Edge, Exchange
 from weir.rows.records import (
     KEY_HASH_COLUMN,
     ControlElement,

@@ -19,7 +19,6 @@ from task_manager.queries.state_copies import copy_part
 from task_manager.subtasks.running import RunningSubtask
 from weir.clock import Clock
 from weir.errors import CheckpointError
-from weir.graph import PhysicalGraph
 from weir.operators.queries.answering import (
     AskedState,
     answer_one,
@@ -28,6 +27,7 @@ from weir.operators.queries.answering import (
     check_range,
 )
 from weir.operators.queries.state_format import ABSENT, Cut, EntryFormat
+from weir.plan.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, continuation
 from weir.state import patience
 from weir.state.tables.cells.cell_table import CellTable

@@ -10,7 +10,7 @@ from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.topology import Topology
-from weir.graph import Edge
+from weir.plan.graph import Edge
 from weir.rows.records import EndOfStream, RouteMarker
 from weir.types import SubtaskId
 

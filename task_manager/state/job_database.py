@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, FailureKind
-from weir.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph
 from weir.protocol.database_run import parse_run
 from weir.protocol.queries import Question
 from weir.state.api import StateBackend, StoreStats

@@ -16,13 +16,13 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import GraphError
-from weir.graph import Node, Stage
 from weir.metrics import SubtaskLabels
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
 from weir.operators.step_errors import StepError, naming_step
 from weir.operators.user_errors import UserErrors
+from weir.plan.graph import Node, Stage
 from weir.rpc.wire import JobIdentity
 from weir.specs import SourceSpec
 from weir.state.tables.opened import StateTables

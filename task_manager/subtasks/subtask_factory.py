@@ -28,9 +28,9 @@ from weir.author.operator import OperatorContext
 from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
-from weir.graph import Edge, Node, PhysicalGraph, Stage
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
+from weir.plan.graph import Edge, Node, PhysicalGraph, Stage
 from weir.protocol.input_times import restored_times, times_key
 from weir.protocol.rescale_owner import OwnerMachine
 from weir.specs import SourceSpec

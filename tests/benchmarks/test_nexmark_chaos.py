@@ -2,7 +2,7 @@
 
 from benchmarks.nexmark_chaos import keyed_stages
 from weir.examples import nexmark
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 
 def steps(query, chosen):

@@ -15,8 +15,8 @@ from tests.control_plane.virtual import Background, until
 from weir.checkpoints.layout import manifest_path
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
-from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
+from weir.plan.fingerprints import fingerprint_of
 from weir.protocol.job import JobState
 from weir.protocol.manifest import SubtaskPart, part_to_json
 from weir.rpc import control_pb2

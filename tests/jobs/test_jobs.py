@@ -5,10 +5,10 @@ import pytest
 
 import jobs
 from weir.errors import GraphError
-from weir.fingerprints import fingerprint_of
-from weir.graph import Exchange
 from weir.job_loading import load_job
-from weir.stages import physical_graph
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.graph import Exchange
+from weir.plan.stages import physical_graph
 
 CONFIGURED = {"input": "data/events", "max_parallelism": 128}
 JOBS = Path(jobs.__file__).parent

@@ -8,7 +8,7 @@ from benchmarks.nexmark_reference import equal_rows, table_of
 from tests.scenarios.flows import flow_nexmark
 from weir.nexmark.model import STREAMS
 from weir.nexmark.source import NexmarkSource
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 pytestmark = pytest.mark.scenario
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.graph import Exchange, Input
+from weir.plan.graph import Exchange, Input
+from weir.plan.stages import physical_graph
 from weir.specs import SinkSpec
-from weir.stages import physical_graph
 
 SCHEMA = {"id": pl.Int64, "server_name": pl.String, "size": weir.Nullable(pl.Float64)}
 

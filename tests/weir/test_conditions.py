@@ -9,9 +9,9 @@ import pytest
 
 import weir
 from weir.author.operator import OperatorContext
-from weir.conditions import AllOf, AnyOf, Comparison, columns_of, condition_of, may_hold
 from weir.operators.sources.parquet import ParquetReader
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
+from weir.specs.conditions import AllOf, AnyOf, Comparison, columns_of, condition_of, may_hold
 
 SCHEMA = pa.schema([("a", pa.int64()), ("b", pa.int8()), ("s", pa.string()), ("f", pa.float64())])
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.graph import Exchange, Input, Node
-from weir.graph_checks import checked_graph
+from weir.plan.checks import checked_graph
+from weir.plan.graph import Exchange, Input, Node
+from weir.plan.stages import physical_graph
 from weir.specs import (
     Aggregate,
     BlackholeSpec,
@@ -18,7 +19,6 @@ from weir.specs import (
     PassThroughSpec,
     UnionSpec,
 )
-from weir.stages import physical_graph
 from weir.types import ChannelId, SubtaskId
 
 SCHEMA = pa.schema(
@@ -205,7 +205,7 @@ def test_unknown_stage_names_the_known_ones():
 def fingerprint_in_new_process(tmp_path, seed, **settings):
     (tmp_path / "fp_job.py").write_text(FINGERPRINT_JOB)
     code = (
-        "import sys, json; sys.path.insert(0, '.'); import fp_job; from weir.fingerprints import fingerprint_of;"
+        "import sys, json; sys.path.insert(0, '.'); import fp_job; from weir.plan.fingerprints import fingerprint_of;"
         "print(fingerprint_of(fp_job.build(**json.loads(sys.argv[1])).build()))"
     )
     done = subprocess.run(

@@ -4,8 +4,8 @@ import sys
 import pytest
 
 from weir.errors import GraphError, JobCodeError
-from weir.fingerprints import fingerprint_of
 from weir.job_loading import describe_parameters, load_deployed_job, load_job
+from weir.plan.fingerprints import fingerprint_of
 
 JOB = """
 from __future__ import annotations

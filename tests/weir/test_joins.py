@@ -9,7 +9,7 @@ import pytest
 import weir
 from weir import testing
 from weir.errors import GraphError
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 AUCTIONS = {"id": int, "at": int, "expires": int, "item": str, "seller": int}
 BIDS = {"auction": int, "at": int, "price": int, "note": str}

@@ -15,7 +15,7 @@ from weir import kernel_compilation
 from weir.kernels import cache as kernel_cache
 from weir.kernels.cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernels.sources import digest_of
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 PART = "from weir.kernels.declare import kernel_part\n\n\n@kernel_part\ndef part(value):\n    return value + {number}\n"
 KERNEL = """

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.graph import Exchange, Input
-from weir.stages import physical_graph
+from weir.plan.graph import Exchange, Input
+from weir.plan.stages import physical_graph
 
 SCHEMA = {"a": int, "b": str, "t": int}
 

@@ -6,14 +6,15 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir import pre_aggregation, testing
+from weir import testing
 from weir.author.operator import OperatorContext
-from weir.fingerprints import fingerprint_of
 from weir.operators.windows.window_part import WindowPartOperator
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.rules import pre_aggregation
+from weir.plan.stages import physical_graph
 from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WINDOW_PART, WindowAggregate
-from weir.stages import physical_graph
 
 SCHEMA = {"k": str, "at": int, "v": weir.Nullable(int), "x": float}
 MINUTE = weir.tumbling(60)

@@ -10,10 +10,10 @@ import pytest
 
 import weir
 from tests.effort import cases
-from weir.conditions import condition_text
-from weir.fingerprints import fingerprint_of
-from weir.projection import wanted_columns
-from weir.stages import physical_graph
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.rules.projection import wanted_columns
+from weir.plan.stages import physical_graph
+from weir.specs.conditions import condition_text
 
 SCHEMA = {"a": int, "b": str, "c": weir.Nullable(str), "d": float, "t": int, "n.x": weir.Nullable(int)}
 

@@ -14,8 +14,8 @@ from weir.job_loading import load_job
 from weir.kernel_compilation import all_kernels, kernels_of
 from weir.kernel_compilation import compile_kernels as compile_named
 from weir.kernels.sources import cache_directory
+from weir.plan.stages import physical_graph
 from weir.process.entry_point import parameter_texts
-from weir.stages import physical_graph
 
 _CLOCK = SystemClock()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from rich.markup import escape
 from rich.tree import Tree
 
-from weir.conditions import condition_text
-from weir.graph import Edge, Exchange, Node, PhysicalGraph, Stage
-from weir.plan_document import columns_not_read
-from weir.plan_reading_times import sources_by_reading_time
-from weir.plan_texts import key_columns, watermark_text, window_text
+from weir.plan.document import columns_not_read
+from weir.plan.graph import Edge, Exchange, Node, PhysicalGraph, Stage
+from weir.plan.reading_times import sources_by_reading_time
+from weir.plan.texts import key_columns, watermark_text, window_text
 from weir.specs import KeyedSpec
+from weir.specs.conditions import condition_text
 from weir.specs.windows import LATE_STATE
 
 _WAYS = {

@@ -15,13 +15,13 @@ from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
 from weir.errors import CheckpointError
-from weir.graph import LogicalGraph, PhysicalGraph
 from weir.job_loading import load_job
-from weir.plan_document import plan_document
+from weir.plan.document import plan_document
+from weir.plan.graph import LogicalGraph, PhysicalGraph
+from weir.plan.stages import physical_graph
 from weir.process.entry_point import parameter_texts
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
-from weir.stages import physical_graph
 
 _WIDTH = 10_000
 #: Libraries without which a step does not run, and the extra that brings them.

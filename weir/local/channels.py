@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from weir.graph import Edge, Exchange
 from weir.keys.division import narrowed, split_by_owner, with_key_hash
+from weir.plan.graph import Edge, Exchange
 from weir.rows.records import ControlElement, Element
 from weir.types import ChannelId
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
 from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 from weir.clock import Clock
-from weir.graph import Node, PhysicalGraph, Stage
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
 from weir.local.state import step_tables, take_snapshot
@@ -20,6 +19,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.late_rows import late_rows_of
+from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.input_times import InputTimes, restored_times, times_key
 from weir.protocol.rejects import FirstReject, Rejects

@@ -11,19 +11,19 @@ from typing import Literal
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, WeirError
-from weir.fingerprints import fingerprint_of
-from weir.input_origins import origins_of
 from weir.local.deployment import Deployment, JobParts
 from weir.local.preparing import initial_routing
 from weir.local.raising import told
 from weir.local.result import DeadLetter, read_dead_letters
 from weir.local.state import DurableState, subtask_part
 from weir.operators.step_errors import StepError
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.input_origins import origins_of
+from weir.plan.savepoint_fit import fitted_to
+from weir.plan.stages import physical_graph
+from weir.plan.stored_aggregates import layouts_of
 from weir.protocol.event_counts import NO_EVENTS, covered
 from weir.protocol.manifest import Manifest
-from weir.savepoint_fit import fitted_to
-from weir.stages import physical_graph
-from weir.stored_aggregates import layouts_of
 
 #: How far a checkpoint goes before the call returns.
 Upto = Literal["prepared", "complete", "committed"]

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from weir.builder import Dataflow
 from weir.config import Config
 from weir.errors import GraphError
-from weir.graph import LogicalGraph, PhysicalGraph
 from weir.local.collected import Collection
 from weir.local.deployment import LocalSettings
+from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean

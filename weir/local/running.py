@@ -15,7 +15,6 @@ from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
 from weir.errors import GraphError, InputError
-from weir.graph import LogicalGraph
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
 from weir.local.preparing import collected_steps, initial_routing, local_graph, local_settings
@@ -23,9 +22,10 @@ from weir.local.raising import told
 from weir.local.result import Result, read_dead_letters
 from weir.local.state import open_store
 from weir.operators.step_errors import StepError
+from weir.plan.graph import LogicalGraph
+from weir.plan.stages import physical_graph
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
-from weir.stages import physical_graph
 from weir.state.api import StateBackend
 from weir.streams import Stream
 

@@ -16,14 +16,14 @@ from weir.author.operator import Json
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows
 from weir.errors import StateMismatchError
-from weir.graph import Node, PhysicalGraph, Stage
 from weir.operators.chain import OperatorChain
+from weir.plan.graph import Node, PhysicalGraph, Stage
+from weir.plan.restored_rows import rows_of_subtask
 from weir.protocol.database_run import databases_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.restore_plan import RestorePlan, restore_plan
 from weir.protocol.routing import RoutingTable
-from weir.restored_rows import rows_of_subtask
 from weir.rows.records import InputRows
 from weir.state.api import StateBackend, prefix_end
 from weir.state.images.image_client import image_address

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from weir.author.operator import Operator, SourceReader
 from weir.errors import GraphError
-from weir.graph import Node
 from weir.operators.registry import create_operator, create_reader
+from weir.plan.graph import Node
 from weir.specs import SourceSpec
 
 #: A factory that raises one of these does so at every attempt.

@@ -14,7 +14,7 @@ from weir.errors import GraphError
 from weir.specs import OperatorSpec, SourceSpec
 
 if TYPE_CHECKING:
-    from weir.graph import PhysicalGraph
+    from weir.plan.graph import PhysicalGraph
 
 
 def create_operator(spec: OperatorSpec) -> Operator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from weir.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph
 from weir.protocol.queries import QueryError
 from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
 from weir.specs.base import OperatorSpec

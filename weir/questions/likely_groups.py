@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 import xxhash
 
-from weir.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph
 from weir.specs.keyed import KeyedSpec
 
 KeyKind = Literal["text", "integer"]

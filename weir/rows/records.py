@@ -69,7 +69,7 @@ class EndOfStream:
 class InputRows:
     """Rows with the input of the stage that they came from."""
 
-    #: Position among the inputs of the stage's first step (``weir.graph.Edge.index``).
+    #: Position among the inputs of the stage's first step (``weir.plan.graph.Edge.index``).
     input_index: int
     batch: pa.RecordBatch
 

@@ -62,7 +62,7 @@ class OperatorSpec:
         return {"kind": self.kind, **told_fields(self, _shown)}
 
     def former_form(self) -> dict[str, object]:
-        """What fingerprints of version 1 are made of (``weir.fingerprints``)."""
+        """What fingerprints of version 1 are made of (``weir.plan.fingerprints``)."""
         return {**self.describe(), **raised_defaults(self)}
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
@@ -111,7 +111,7 @@ class OperatorSpec:
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Returns the names of output columns whose values are those of ``names`` in the input row of each output row.
 
-        By this ``weir.partitioning`` knows where the rows of a key are. None, unless the step says otherwise.
+        By this ``weir.plan.rules.partitioning`` knows where the rows of a key are. None, unless the step says otherwise.
 
         Args:
             names: columns of the input that all have the same value in each row.

@@ -10,9 +10,9 @@ import polars as pl
 import pyarrow as pa
 
 from weir.author.watermarks import WatermarkStrategy
-from weir.conditions import AllOf, Condition
 from weir.rows.nested_paths import Path
 from weir.specs.base import OperatorSpec
+from weir.specs.conditions import AllOf, Condition
 from weir.specs.expression_checks import expression_columns
 
 #: What to do with a record that cannot be read.

@@ -16,8 +16,8 @@ from weir.author.operator import DeadLetters, Json, OperatorContext, Poll, Repea
 from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkGenerator
 from weir.clock import SystemClock
 from weir.errors import GraphError
-from weir.graph import Node
 from weir.operators.event_times import EventTimes, generated
+from weir.plan.graph import Node
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,

@@ -16,7 +16,6 @@ from weir.author.operator import SourceReader
 from weir.builder import Dataflow
 from weir.clock import Clock
 from weir.errors import GraphError
-from weir.graph import Node
 from weir.local.channels import Interleaving
 from weir.local.collected import Collection
 from weir.local.deployment import JobParts
@@ -24,9 +23,10 @@ from weir.local.generations import Generations
 from weir.local.preparing import local_graph, local_settings
 from weir.local.result import DeadLetter, Result, Rows, rows_of
 from weir.local.running import read_all
+from weir.plan.graph import Node
+from weir.plan.stages import physical_graph
 from weir.rows.records import Watermark
 from weir.spelling import did_you_mean
-from weir.stages import physical_graph
 from weir.streams import Stream
 from weir.testing.inputs import GivenRows, PerSubtask, PushedInput, PushedReader, deal
 from weir.testing.manual_clock import ManualClock

@@ -22,8 +22,8 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
 from weir.errors import ConfigError, WeirError
-from weir.fingerprints import fingerprint_of
 from weir.job_loading import LoadedJob
+from weir.plan.fingerprints import fingerprint_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.job import JobState
 from weir.protocol.rescale_log import StageNumbers

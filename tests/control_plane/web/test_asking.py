@@ -9,6 +9,7 @@ import pytest
 import weir
 from control_plane.directory import OwnDirectory
 from weir.errors import ConnectionLostError
+from weir.plan.stages import physical_graph
 from weir.protocol.job import JobState
 from weir.protocol.queries import QueryError, Question
 from weir.protocol.routing import initial_table
@@ -17,7 +18,6 @@ from weir.questions.asking import Asking
 from weir.questions.likely_groups import likely_group
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
-from weir.stages import physical_graph
 from weir.types import SubtaskId
 
 GROUPS = 4

@@ -8,7 +8,7 @@ from task_manager.exchange.channels import LocalChannel
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock, SystemClock
-from weir.graph import Edge, Exchange
+from weir.plan.graph import Edge, Exchange
 from weir.types import ChannelId, SubtaskId
 
 

@@ -12,8 +12,8 @@ from task_manager.job_runtime import JobRuntime
 from task_manager.subtasks.progress import SubtaskState
 from task_manager.topology import Topology
 from weir.errors import HandshakeError
+from weir.plan.stages import physical_graph
 from weir.rows.records import EndOfStream
-from weir.stages import physical_graph
 from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 

@@ -10,8 +10,8 @@ from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of, never_waits
 from weir.clock import SystemClock
-from weir.graph import Exchange
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
+from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
 from weir.rows.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
 

@@ -15,7 +15,7 @@ from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of, never_waits
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
-from weir.graph import Exchange
+from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
 from weir.rows.records import KEY_HASH_COLUMN
 

@@ -8,8 +8,8 @@ import weir
 from task_manager.queries.answers import MOVED, Answers
 from task_manager.queries.checkpoint_reading import OpenCheckpoints
 from tests.task_manager.queries.test_window_questions import GROUPS, STATE, WINDOWS, Job
+from weir.plan.stages import physical_graph
 from weir.protocol.queries import QueryError, Question
-from weir.stages import physical_graph
 from weir.testing import ManualClock
 from weir.types import SubtaskId
 

@@ -17,9 +17,9 @@ from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.author.operator import Operator, OperatorContext
-from weir.graph import Edge, Exchange
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
+from weir.plan.graph import Edge, Exchange
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing.manual_clock import ManualClock

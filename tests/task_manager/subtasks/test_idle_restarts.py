@@ -28,10 +28,10 @@ from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.author.operator import Operator, OperatorContext
-from weir.graph import Edge, Exchange
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_reader
 from weir.operators.user_errors import UserErrors
+from weir.plan.graph import Edge, Exchange
 from weir.protocol.input_times import InputTimes, restored_times
 from weir.rows.records import WATERMARK_MIN_MS, Barrier, Idle
 from weir.state.stores.memory import MemoryBackend

@@ -16,10 +16,10 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.rows import load_rows, save_rows
 from weir.errors import CheckpointError
 from weir.keys.hashing import key_groups
+from weir.plan.restored_rows import rows_of_subtask
+from weir.plan.stages import physical_graph
 from weir.protocol.routing import initial_table
-from weir.restored_rows import rows_of_subtask
 from weir.rows.records import KEY_HASH_COLUMN, InputRows
-from weir.stages import physical_graph
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "rows"
 

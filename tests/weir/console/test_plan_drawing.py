@@ -6,9 +6,9 @@ from rich.console import Console
 
 import weir
 from weir.console.plan_drawing import draw
-from weir.plan_document import plan_document
-from weir.plan_texts import window_text
-from weir.stages import physical_graph
+from weir.plan.document import plan_document
+from weir.plan.stages import physical_graph
+from weir.plan.texts import window_text
 
 
 def test_the_plan_names_every_step_and_how_rows_get_there():

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import weir
 from weir import testing
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 SCHEMA = {"id": int, "user": str, "tags": weir.Nullable(pl.List(pl.String)), "note": weir.Nullable(str)}
 ROWS = [

@@ -10,9 +10,9 @@ import pytest
 
 import weir
 from weir import testing
-from weir.fingerprints import fingerprint_of
-from weir.plan_document import plan_document
-from weir.stages import physical_graph
+from weir.plan.document import plan_document
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.stages import physical_graph
 
 SCHEMA = {"user": str, "amount": int}
 ROWS = [{"user": "ab"[n % 2], "amount": n} for n in range(10)]

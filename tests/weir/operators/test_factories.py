@@ -5,8 +5,8 @@ import pytest
 
 import weir
 from weir.errors import FailureKind, GraphError, kind_of
-from weir.graph import Node
 from weir.operators.factories import make_operator, make_reader
+from weir.plan.graph import Node
 from weir.specs import KeyedProcessSpec, UserOperatorSpec, UserSinkSpec
 
 SCHEMA = pa.schema({"k": pa.string()})

@@ -14,9 +14,9 @@ import weir.nexmark.specs
 import weir.specs
 from weir.author.states import DeclaredState
 from weir.author.watermarks import WatermarkAlignment, WatermarkStrategy
-from weir.conditions import AllOf, AnyOf, Comparison
 from weir.specs import OperatorSpec
 from weir.specs.base import SideOutput
+from weir.specs.conditions import AllOf, AnyOf, Comparison
 from weir.specs.joins import JoinBounds
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, Descriptors, ProtobufSpec, RegistrySpec

@@ -1,7 +1,7 @@
 """The forms that fingerprints are made of: golden ones of every kind of step, and what makes another form.
 
 ``tests/golden/fingerprints`` is never changed: a new kind or a new field gets a new entry (a field that comes later has
-``came_later``). Whoever must change a form gives ``weir.fingerprints`` another version, and compares records of this
+``came_later``). Whoever must change a form gives ``weir.plan.fingerprints`` another version, and compares records of this
 one with this form.
 """
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.graph import LogicalGraph, Node
 from weir.keys import hashing as weir_keys
 from weir.operators.queries.dicts import DICT_KEY, DictFormat
 from weir.operators.queries.formats import format_of
@@ -19,6 +18,7 @@ from weir.operators.queries.key_text import KeyText
 from weir.operators.queries.merging import BLOCK_ROWS, Entries, merged_runs
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import StateFormat
+from weir.plan.graph import LogicalGraph, Node
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, Question
 from weir.questions.askable import askable, refused_step
 from weir.specs.keyed import KeyedSpec

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from weir.author.states import SingleState, State, declared_states
-from weir.graph import Node
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.changelog_totals import has_rows
@@ -27,6 +26,7 @@ from weir.operators.queries.window_formats import SessionFormat, WindowFormat
 from weir.operators.windows.fold import Fold
 from weir.operators.windows.folds import Folds
 from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
+from weir.plan.graph import Node
 from weir.protocol.queries import QueryError
 from weir.questions.askable import asked_names
 from weir.questions.json_values import plain

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from weir.graph import Node
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_blocks import decoded_blocks, side_of_block
 from weir.operators.joins.joined_rows import JoinedRows
@@ -26,6 +25,7 @@ from weir.operators.queries.state_format import (
     StateFormat,
     below_key,
 )
+from weir.plan.graph import Node
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.specs.joins import RECENT_STATE, SIDES, AsOfJoinSpec, ChangeJoinSpec, JoinSpec

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weir.conditions import columns_of, may_hold
 from weir.errors import InputError
 from weir.operators.sources.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
 from weir.operators.sources.columnar_reader import ColumnarReader
@@ -32,6 +31,7 @@ from weir.operators.sources.splits import assign, assign_files, share_events
 from weir.rows.records import BATCH_BYTES_MAX
 from weir.rows.utf8 import wrong_texts
 from weir.specs import ParquetSpec
+from weir.specs.conditions import columns_of, may_hold
 
 
 @dataclass(frozen=True, slots=True)

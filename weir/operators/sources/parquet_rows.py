@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from weir.conditions import Range
 from weir.operators.sources.parquet_footer import check_footer
 from weir.operators.sources.parquet_groups import FileState, direct_batches
 from weir.operators.sources.parquet_headers import DamagedPageError
@@ -20,6 +19,7 @@ from weir.operators.sources.parquet_int96 import Int96Unit
 from weir.operators.sources.parquet_late import LateRows
 from weir.operators.sources.parquet_pages import UnsupportedPageError
 from weir.rows.records import batch_bytes
+from weir.specs.conditions import Range
 
 #: Rows that are decoded to learn how long they are.
 _PROBE_ROWS = 16

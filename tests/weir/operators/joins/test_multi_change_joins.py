@@ -14,7 +14,7 @@ from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from tests.weir.operators.joins.test_change_joins import changes_of, table_of
 from weir import testing
 from weir.operators.joins import row_chunks
-from weir.stages import physical_graph
+from weir.plan.stages import physical_graph
 
 NAMES = ("one", "two", "three")
 SCHEMAS = (

@@ -14,7 +14,7 @@ from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.errors import GraphError
 from weir.operators.joins import row_chunks
-from weir.plan_texts import window_text
+from weir.plan.texts import window_text
 
 KEYS = ("a", "b", "c")
 NAMES = ("left", "middle", "right")

@@ -12,9 +12,9 @@ from weir.author.operator import OperatorContext
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.operators.registry import create_operator
+from weir.plan.stages import physical_graph
 from weir.protocol.queries import QueryError, Question
 from weir.rows.records import with_times
-from weir.stages import physical_graph
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 

@@ -12,9 +12,9 @@ from tests.effort import cases
 from tests.weir.operators.windows.pushed_rows import pushed
 from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
-from weir.fingerprints import difference_of_fingerprint
-from weir.plan_texts import window_text
-from weir.stages import physical_graph
+from weir.plan.fingerprints import difference_of_fingerprint
+from weir.plan.stages import physical_graph
+from weir.plan.texts import window_text
 
 SCHEMA = {"k": str, "at": int, "v": weir.Nullable(int), "x": float}
 ROWS = st.lists(

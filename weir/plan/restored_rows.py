@@ -8,8 +8,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from weir.errors import CheckpointError
-from weir.graph import Stage
 from weir.keys.hashing import key_groups
+from weir.plan.graph import Stage
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
 

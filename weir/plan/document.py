@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from weir.fingerprints import fingerprint_of
-from weir.graph import Node, PhysicalGraph
-from weir.plan_reading_times import sources_by_reading_time
-from weir.plan_texts import key_columns, watermark_text, window_text
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.graph import Node, PhysicalGraph
+from weir.plan.reading_times import sources_by_reading_time
+from weir.plan.texts import key_columns, watermark_text, window_text
 from weir.redaction import redacted
 from weir.specs import SourceSpec
 

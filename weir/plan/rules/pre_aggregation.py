@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from weir.graph import Exchange, Input, Node, consumer_counts
+from weir.plan.graph import Exchange, Input, Node, consumer_counts
 from weir.rows.side_outputs import output_id
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates

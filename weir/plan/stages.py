@@ -5,15 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from weir.errors import GraphError
-from weir.graph import Edge, LogicalGraph, Node, PhysicalGraph, Stage, chains_to_producer, consumer_counts
-from weir.pre_aggregation import with_parts
-from weir.projection import project
+from weir.plan.graph import (
+    Edge,
+    LogicalGraph,
+    Node,
+    PhysicalGraph,
+    Stage,
+    chains_to_producer,
+    consumer_counts,
+)
+from weir.plan.rules.pre_aggregation import with_parts
+from weir.plan.rules.projection import project
 
 
 def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
-    """Chain operators into stages, and leave out the columns that nobody reads (``weir.projection``).
+    """Chain operators into stages, and leave out the columns that nobody reads (``weir.plan.rules.projection``).
 
-    Before windows it puts steps that add up rows (``weir.pre_aggregation``), in the stages of what is before them.
+    Before windows it puts steps that add up rows (``weir.plan.rules.pre_aggregation``), in the stages of what is before them.
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from weir.graph import Exchange, Input, Node, chains_to_producer, consumer_counts
+from weir.plan.graph import Exchange, Input, Node, chains_to_producer, consumer_counts
 from weir.specs import KeyedSpec
 
 #: Of each key column by which rows were spread, the columns that hold its values now; None: rows are not spread by key.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
-from weir.graph import Node
+from weir.plan.graph import Node
 from weir.specs import AssignEventTimeSpec, JoinSpec, KeyedSpec, SourceSpec
 from weir.specs.joins import JoinBounds
 from weir.specs.multi_joins import MultiJoinSpec

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weir.fingerprints import fingerprint_of
-from weir.graph import Exchange, LogicalGraph
-from weir.input_origins import check_origins
+from weir.plan.fingerprints import fingerprint_of
+from weir.plan.graph import Exchange, LogicalGraph
+from weir.plan.input_origins import check_origins
+from weir.plan.stages import physical_graph
+from weir.plan.step_names import RenamedColumn
+from weir.plan.stored_aggregates import fitted_layouts, with_layouts
 from weir.protocol.manifest import Manifest
 from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
-from weir.stages import physical_graph
-from weir.step_names import RenamedColumn
-from weir.stored_aggregates import fitted_layouts, with_layouts
 
 
 def fitted_to(

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from weir.pushdown import conditions
+from weir.plan.rules.pushdown import conditions
 from weir.rows.side_outputs import output_id
 from weir.specs import SourceSpec
 
 if TYPE_CHECKING:
-    from weir.graph import Node
+    from weir.plan.graph import Node
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weir.errors import CheckpointError
-from weir.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph
 from weir.protocol.manifest import Manifest, Origins
 from weir.specs.keyed import KeyedSpec
 

@@ -1,6 +1,6 @@
 """What the filters of a job demand that every row of a source comes to: the source may pass over what cannot meet it.
 
-Filters stay steps of the job. Pure; see ``weir.projection``.
+Filters stay steps of the job. Pure; see ``weir.plan.rules.projection``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 
-from weir.conditions import Condition, condition_of, renamed
 from weir.specs import (
     BusySpec,
     DeduplicateSpec,
@@ -25,13 +24,14 @@ from weir.specs import (
     WithColumnsSpec,
 )
 from weir.specs.columns import ExplodeSpec, RenameSpec
+from weir.specs.conditions import Condition, condition_of, renamed
 from weir.specs.joins import AsOfJoinSpec
 from weir.specs.lookups import LookupSpec
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WindowAggregateSpec
 
 if TYPE_CHECKING:
-    from weir.graph import Node
+    from weir.plan.graph import Node
 
 #: By column of a source, what its values are called now.
 _Names: TypeAlias = Mapping[str, frozenset[str]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weir.graph import Node
+from weir.plan.graph import Node
 from weir.rows.changes import is_changelog
 from weir.specs import AssignEventTimeSpec, KeyedSpec, SourceSpec
 from weir.specs.windows import WindowAggregateSpec

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weir.graph import Exchange, Node, PhysicalGraph
+from weir.plan.graph import Exchange, Node, PhysicalGraph
 from weir.specs import AssignEventTimeSpec, JoinSpec, SourceSpec
 from weir.specs.joins import AsOfJoinSpec
 from weir.specs.multi_joins import MultiJoinSpec

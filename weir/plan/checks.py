@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from weir.change_times import step_with_other_times
 from weir.errors import GraphError
-from weir.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
-from weir.partitioning import is_spread_by, partitionings, without_needless_exchanges
+from weir.plan.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
+from weir.plan.rules.change_times import step_with_other_times
+from weir.plan.rules.partitioning import is_spread_by, partitionings, without_needless_exchanges
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
 from weir.specs import KeyedSpec, OperatorSpec, SourceSpec

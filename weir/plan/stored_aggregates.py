@@ -9,7 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from weir.errors import CheckpointError
-from weir.graph import LogicalGraph, Node
+from weir.plan.graph import LogicalGraph, Node
 from weir.protocol.aggregate_layout import (
     DROPPED,
     OWN_CELLS,

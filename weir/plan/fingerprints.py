@@ -16,7 +16,7 @@ from weir.specs.arrow_form import schema_form
 from weir.specs.told_form import told_form
 
 if TYPE_CHECKING:
-    from weir.graph import Input, LogicalGraph, Node
+    from weir.plan.graph import Input, LogicalGraph, Node
 
 _VERSION: Final = "2"
 _DIGITS = 32

@@ -1,0 +1,1 @@
+"""From the graph that an author wrote to the one that runs, and what people read of it."""

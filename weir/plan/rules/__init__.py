@@ -1,0 +1,1 @@
+"""Rules by which the planner changes a graph."""
