@@ -31,7 +31,7 @@ from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
 from weir.author.operator import OperatorContext
-from weir.job_loading import load_job
+from weir.dataflow.loading import load_job
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_operator, create_reader
 from weir.plan.graph import PhysicalGraph, Stage

@@ -188,7 +188,7 @@ def _start_from(savepoint: str | None, checkpoint: str | None, *, start_fresh: b
 
 
 def _show_parameters(job: str) -> int:
-    from weir.job_loading import describe_parameters
+    from weir.dataflow.loading import describe_parameters
 
     print("\n".join(describe_parameters(job)))
     return 0

@@ -24,7 +24,7 @@ from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig, StateStrategy
-from weir.job_loading import LoadedJob
+from weir.dataflow.loading import LoadedJob
 from weir.protocol import job as machine
 from weir.protocol.manifest import Manifest
 from weir.protocol.rescale_log import RescaleLog

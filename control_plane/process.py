@@ -26,7 +26,7 @@ from control_plane.web.http import HttpServer, create_app
 from control_plane.web.status_views import job_facts
 from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
-from weir.job_loading import LoadedJob, load_job
+from weir.dataflow.loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.protocol.job import JobState
 from weir.types import join_address

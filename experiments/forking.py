@@ -22,7 +22,7 @@ MESSAGE_BYTES_MAX = 1 << 20
 #: Imported beside the module's ``__main__``.
 _NEEDED = {
     "control_plane": ("control_plane.process", "weir.config"),
-    "task_manager": ("task_manager.process", "weir.config", "weir.job_loading"),
+    "task_manager": ("task_manager.process", "weir.config", "weir.dataflow.loading"),
 }
 
 

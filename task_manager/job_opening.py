@@ -27,8 +27,8 @@ from task_manager.topology import Topology, topology_from_proto
 from weir import threads
 from weir.clock import Clock
 from weir.config import Config, TaskManagerConfig
+from weir.dataflow.loading import LoadedJob, load_deployed_job
 from weir.errors import FailureKind, HandshakeError, JobCodeError
-from weir.job_loading import LoadedJob, load_deployed_job
 from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import weir
-from weir import keyed_streams, streams, testing, windowed_streams
+from weir import testing
 from weir.author import states, timed_states
+from weir.dataflow import keyed_streams, streams, windowed_streams
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 #: Values, settings, side outputs and methods of what a function is called with.

@@ -19,21 +19,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from weir.aggregates import (
-        approx_distinct,
-        count,
-        count_distinct,
-        first,
-        largest,
-        last,
-        max,
-        mean,
-        min,
-        quantile,
-        stddev,
-        sum,
-        variance,
-    )
     from weir.author.aggregator import Aggregator, WindowBounds
     from weir.author.broadcast_context import BroadcastContext
     from weir.author.broadcast_process import BroadcastProcess
@@ -52,9 +37,24 @@ if TYPE_CHECKING:
         custom_watermarks,
         watermark_alignment,
     )
-    from weir.builder import Dataflow
     from weir.client import connect
-    from weir.connectors import (
+    from weir.dataflow.aggregates import (
+        approx_distinct,
+        count,
+        count_distinct,
+        first,
+        largest,
+        last,
+        max,
+        mean,
+        min,
+        quantile,
+        stddev,
+        sum,
+        variance,
+    )
+    from weir.dataflow.builder import Dataflow
+    from weir.dataflow.connectors import (
         ArrowIpc,
         Blackhole,
         Collect,
@@ -71,10 +71,14 @@ if TYPE_CHECKING:
         UserSink,
         UserSource,
     )
+    from weir.dataflow.kafka_connectors import Kafka, KafkaSink
+    from weir.dataflow.kafka_values import Avro, Protobuf
+    from weir.dataflow.keyed_streams import KeyedStream
+    from weir.dataflow.streams import Stream
+    from weir.dataflow.triggers import every
+    from weir.dataflow.windowed_streams import WindowedStream
+    from weir.dataflow.windows import cumulative, global_window, session, sliding, tumbling
     from weir.errors import GraphError, WeirError
-    from weir.kafka_connectors import Kafka, KafkaSink
-    from weir.kafka_values import Avro, Protobuf
-    from weir.keyed_streams import KeyedStream
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
@@ -82,11 +86,7 @@ if TYPE_CHECKING:
     from weir.rows.schemas import Nullable
     from weir.rows.side_outputs import side
     from weir.state.ttl import Ttl
-    from weir.streams import Stream
-    from weir.triggers import every
     from weir.window_trigger import WindowTrigger
-    from weir.windowed_streams import WindowedStream
-    from weir.windows import cumulative, global_window, session, sliding, tumbling
 
 __version__ = "0.1.0"
 
@@ -178,7 +178,7 @@ __all__ = [
 #: and the compiled kernels are there. No module or package of ``weir`` may have one of these names: importing it would
 #: put it in the name's place.
 _MODULES = {
-    "aggregates": (
+    "dataflow.aggregates": (
         "approx_distinct",
         "count",
         "count_distinct",
@@ -195,9 +195,9 @@ _MODULES = {
     ),
     "author.aggregator": ("Aggregator", "WindowBounds"),
     "author.broadcast_process": ("BroadcastProcess",),
-    "builder": ("Dataflow",),
+    "dataflow.builder": ("Dataflow",),
     "client": ("connect",),
-    "connectors": (
+    "dataflow.connectors": (
         "ArrowIpc",
         "Blackhole",
         "Collect",
@@ -218,11 +218,11 @@ _MODULES = {
         "GraphError",
         "WeirError",
     ),
-    "kafka_connectors": (
+    "dataflow.kafka_connectors": (
         "Kafka",
         "KafkaSink",
     ),
-    "kafka_values": (
+    "dataflow.kafka_values": (
         "Avro",
         "Protobuf",
     ),
@@ -253,8 +253,8 @@ _MODULES = {
         "ReducingState",
         "ValueState",
     ),
-    "keyed_streams": ("KeyedStream",),
-    "streams": ("Stream",),
+    "dataflow.keyed_streams": ("KeyedStream",),
+    "dataflow.streams": ("Stream",),
     "author.timed_states": (
         "SessionState",
         "VersionedState",
@@ -269,10 +269,10 @@ _MODULES = {
         "custom_watermarks",
         "watermark_alignment",
     ),
-    "windowed_streams": ("WindowedStream",),
-    "triggers": ("every",),
+    "dataflow.windowed_streams": ("WindowedStream",),
+    "dataflow.triggers": ("every",),
     "window_trigger": ("WindowTrigger",),
-    "windows": (
+    "dataflow.windows": (
         "cumulative",
         "global_window",
         "session",

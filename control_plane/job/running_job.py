@@ -12,7 +12,7 @@ from control_plane.job.start import strategy_in_force
 from control_plane.job.start_point import StartPoint, graph_and_routing
 from control_plane.rescale.state_locations import StateLocations
 from weir.config import StateStrategy
-from weir.job_loading import LoadedJob
+from weir.dataflow.loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
 from weir.plan.stored_aggregates import with_layouts

@@ -15,8 +15,8 @@ from control_plane.record.job_record import JobRecord
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateStrategy
+from weir.dataflow.loading import LoadedJob
 from weir.errors import ConfigError
-from weir.job_loading import LoadedJob
 from weir.plan.fingerprints import difference_of_fingerprint
 from weir.plan.graph import LogicalGraph
 from weir.plan.savepoint_fit import fitted_to

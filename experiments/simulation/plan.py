@@ -9,8 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from experiments.simulation.operators import SCHEMA, Check, FilesSpec, RowsSpec
-from weir.builder import Dataflow
-from weir.job_loading import LoadedJob
+from weir.dataflow.builder import Dataflow
+from weir.dataflow.loading import LoadedJob
 
 if TYPE_CHECKING:
     from experiments.simulation.run import Simulation

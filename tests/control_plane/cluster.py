@@ -14,8 +14,8 @@ from control_plane.record.job_record import JobRecord
 from tests.control_plane.virtual import Background, until
 from weir.checkpoints.layout import manifest_path
 from weir.config import ControlPlaneConfig, StateStrategy
+from weir.dataflow.loading import LoadedJob
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
-from weir.job_loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
 from weir.protocol.job import JobState
 from weir.protocol.manifest import SubtaskPart, part_to_json

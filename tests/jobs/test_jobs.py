@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 import jobs
+from weir.dataflow.loading import load_job
 from weir.errors import GraphError
-from weir.job_loading import load_job
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Exchange
 from weir.plan.stages import physical_graph

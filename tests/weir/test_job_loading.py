@@ -3,8 +3,8 @@ import sys
 
 import pytest
 
+from weir.dataflow.loading import describe_parameters, load_deployed_job, load_job
 from weir.errors import GraphError, JobCodeError
-from weir.job_loading import describe_parameters, load_deployed_job, load_job
 from weir.plan.fingerprints import fingerprint_of
 
 JOB = """

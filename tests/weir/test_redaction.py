@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from weir.config import Config, load_config
+from weir.dataflow.loading import LoadedJob
 from weir.errors import ConfigError, HandshakeError
-from weir.job_loading import LoadedJob
 from weir.redaction import redacted, redacted_text
 from weir.rpc.wire import parse_address
 

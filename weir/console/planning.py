@@ -14,8 +14,8 @@ from rich.console import Console
 from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
 from weir.console.plan_drawing import draw
+from weir.dataflow.loading import load_job
 from weir.errors import CheckpointError
-from weir.job_loading import load_job
 from weir.plan.document import plan_document
 from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.plan.stages import physical_graph

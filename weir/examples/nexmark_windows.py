@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 import weir
+from weir.dataflow.windowed_streams import WindowResults
 from weir.examples.nexmark_streams import Auction
-from weir.windowed_streams import WindowResults
 
 _DAY = "1d"
 _TEN_SECONDS_MS = 10_000

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection as Names
 from collections.abc import Iterable
 
-from weir.builder import Dataflow
 from weir.config import Config
+from weir.dataflow.builder import Dataflow
+from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.local.collected import Collection
 from weir.local.deployment import LocalSettings
@@ -14,7 +15,6 @@ from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean
-from weir.streams import Stream
 
 
 def local_graph(flow: Dataflow | Stream) -> LogicalGraph:

@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from weir.author.operator import NEVER_US
-from weir.builder import Dataflow
 from weir.clock import Clock, SystemClock
 from weir.config import ControlPlaneConfig
+from weir.dataflow.builder import Dataflow
+from weir.dataflow.streams import Stream
 from weir.errors import GraphError, InputError
 from weir.local.collected import Collection
 from weir.local.deployment import Deployment, JobParts, no_state
@@ -27,7 +28,6 @@ from weir.plan.stages import physical_graph
 from weir.protocol.rejects import RejectLedger
 from weir.specs.base import is_number
 from weir.state.api import StateBackend
-from weir.streams import Stream
 
 #: Sleep of a run with nothing to do, at most: it looks whether it is to stop.
 _SLEEP_S_MAX = 0.05

@@ -1,6 +1,6 @@
 """Orders and validates the nodes of a job. Every error names the step and the mend.
 
-``weir.builder`` ends here; a list of nodes made by hand goes through the same door: :func:`checked_graph`.
+``weir.dataflow.builder`` ends here; a list of nodes made by hand goes through the same door: :func:`checked_graph`.
 """
 
 from __future__ import annotations

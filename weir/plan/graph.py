@@ -1,6 +1,6 @@
 """Logical graph (operators) and physical graph (stages, subtasks, channels). Inert: nothing here runs.
 
-``weir.builder`` makes a :class:`LogicalGraph`; both processes turn it into the same :class:`PhysicalGraph`, and
+``weir.dataflow.builder`` makes a :class:`LogicalGraph`; both processes turn it into the same :class:`PhysicalGraph`, and
 compare fingerprints before any data flows.
 """
 
@@ -188,7 +188,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class LogicalGraph:
-    """Operators in topological order, sources first; validated by ``weir.builder``."""
+    """Operators in topological order, sources first; validated by ``weir.dataflow.builder``."""
 
     name: str
     nodes: tuple[Node, ...]

@@ -17,7 +17,7 @@ from weir.process.lifeline import Message, Parent
 #: Imported meanwhile, beside the module's ``__main__``: what every job needs of it.
 _NEEDED = {
     "control_plane": ("control_plane.process", "weir.config"),
-    "task_manager": ("task_manager.process", "weir.config", "weir.job_loading"),
+    "task_manager": ("task_manager.process", "weir.config", "weir.dataflow.loading"),
 }
 
 

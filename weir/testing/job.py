@@ -13,8 +13,9 @@ from types import TracebackType
 from typing import Literal, Self
 
 from weir.author.operator import SourceReader
-from weir.builder import Dataflow
 from weir.clock import Clock
+from weir.dataflow.builder import Dataflow
+from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.local.channels import Interleaving
 from weir.local.collected import Collection
@@ -27,7 +28,6 @@ from weir.plan.graph import Node
 from weir.plan.stages import physical_graph
 from weir.rows.records import Watermark
 from weir.spelling import did_you_mean
-from weir.streams import Stream
 from weir.testing.inputs import GivenRows, PerSubtask, PushedInput, PushedReader, deal
 from weir.testing.manual_clock import ManualClock
 

@@ -21,8 +21,8 @@ from tests.weir.checkpoints.manifests import manifest_of
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.config import StateMove, StateStrategy
+from weir.dataflow.loading import LoadedJob
 from weir.errors import ConfigError, WeirError
-from weir.job_loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
 from weir.protocol.event_counts import EventCounts
 from weir.protocol.job import JobState

@@ -12,8 +12,8 @@ import pytest
 import weir
 import weir.testing
 from weir.author.operator import OperatorContext
+from weir.dataflow.keyed_streams import process_states
 from weir.errors import StateMismatchError
-from weir.keyed_streams import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec

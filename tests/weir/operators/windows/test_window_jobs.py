@@ -7,8 +7,8 @@ import pytest
 
 import weir
 from weir import testing
+from weir.dataflow.windowed_streams import WindowResults
 from weir.errors import GraphError, WeirError
-from weir.windowed_streams import WindowResults
 
 SCHEMA = {"user": str, "at": int, "n": int}
 

@@ -1,4 +1,4 @@
-"""Joins of the dataflow API. See ``weir.keyed_streams``."""
+"""Joins of the dataflow API. See ``weir.dataflow.keyed_streams``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
+from weir.dataflow.join_arguments import join_bounds
+from weir.dataflow.keyed_frame import KeyedFrame
 from weir.errors import GraphError
-from weir.join_arguments import join_bounds
-from weir.keyed_frame import KeyedFrame
 from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
@@ -18,7 +18,7 @@ from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
 from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all
 
 if TYPE_CHECKING:
-    from weir.keyed_streams import KeyedStream
+    from weir.dataflow.keyed_streams import KeyedStream
     from weir.specs.window_kinds import Window
 
 

@@ -1,4 +1,4 @@
-"""Steps of the dataflow API that call functions and operators of the job's author. See ``weir.streams``."""
+"""Steps of the dataflow API that call functions and operators of the job's author. See ``weir.dataflow.streams``."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from weir.dataflow.frame import Columns, StreamFrame, checked_callable
 from weir.errors import GraphError
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
 from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
 from weir.state.ttl import duration_ms
-from weir.stream_frame import Columns, StreamFrame, checked_callable
 
 if TYPE_CHECKING:
-    from weir.streams import Stream
+    from weir.dataflow.streams import Stream
 
 
 class FunctionSteps(StreamFrame):

@@ -20,9 +20,9 @@ from typing import Any
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from weir.builder import Dataflow
+from weir.dataflow.builder import Dataflow
+from weir.dataflow.traceback import job_code_error, place_in_job, suggestion
 from weir.errors import GraphError, WeirError
-from weir.job_traceback import job_code_error, place_in_job, suggestion
 from weir.plan.graph import LogicalGraph
 from weir.redaction import redacted
 from weir.specs import CollectSpec

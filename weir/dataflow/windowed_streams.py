@@ -9,10 +9,13 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from weir.aggregates import AggregateCall
 from weir.author.aggregator import Aggregator, RowsFunction, check_aggregator
+from weir.dataflow.aggregates import AggregateCall
+from weir.dataflow.frame import Columns, InWindows, checked_arguments, checked_callable, type_name
+from weir.dataflow.keyed_streams import KeyedStream
+from weir.dataflow.streams import Stream
+from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
-from weir.keyed_streams import KeyedStream
 from weir.plan.graph import Exchange
 from weir.plan.step_names import renamed_step
 from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
@@ -40,9 +43,6 @@ from weir.specs.windows import (
     window_schema,
 )
 from weir.spelling import did_you_mean
-from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable, type_name
-from weir.streams import Stream
-from weir.windows import Duration, lateness_ms
 
 
 class WindowedStream(InWindows):

@@ -1,4 +1,4 @@
-"""Keyed streams of the dataflow API: aggregates, joins, windows and users' keyed operators. See ``weir.streams``."""
+"""Keyed streams of the dataflow API: aggregates, joins, windows and users' keyed operators. See ``weir.dataflow.streams``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import pyarrow as pa
 
-from weir.aggregates import AggregateCall
 from weir.author.broadcast_process import HoldUntil, broadcast_form, checked_hold
 from weir.author.keyed_process import process_form
 from weir.author.states import DeclaredState, declared_states
 from weir.author.timer_hooks import timer_states
+from weir.dataflow.aggregates import AggregateCall
+from weir.dataflow.frame import Columns, after_step, checked_callable, type_name
+from weir.dataflow.join_steps import JoinSteps
+from weir.dataflow.streams import Stream
 from weir.errors import GraphError
-from weir.join_steps import JoinSteps
 from weir.plan.graph import Exchange
 from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog
@@ -33,15 +35,13 @@ from weir.specs.changes import deduplicate_spec
 from weir.specs.key_checks import check_key_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
-from weir.stream_frame import Columns, after_step, checked_callable, type_name
-from weir.streams import Stream
 
 if TYPE_CHECKING:
-    from weir.count_windows import CountWindowedStream, TriggeredStream
+    from weir.dataflow.count_windows import CountWindowedStream, TriggeredStream
+    from weir.dataflow.windowed_streams import WindowedStream
+    from weir.dataflow.windows import Duration
     from weir.specs.window_kinds import Window
     from weir.specs.window_updates import ResultMode, Trigger
-    from weir.windowed_streams import WindowedStream
-    from weir.windows import Duration
 
 
 class KeyedStream(JoinSteps):
@@ -298,7 +298,7 @@ class KeyedStream(JoinSteps):
             GraphError: it cannot be used.
         """
         # The module needs this one.
-        from weir.windowed_streams import WindowedStream, checked_updates
+        from weir.dataflow.windowed_streams import WindowedStream, checked_updates
 
         with after_step("window", self.node.name):
             updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
@@ -315,7 +315,7 @@ class KeyedStream(JoinSteps):
             GraphError: these are no whole numbers above 0, or ``slide`` is larger.
         """
         # The module needs this one.
-        from weir.count_windows import CountWindowedStream
+        from weir.dataflow.count_windows import CountWindowedStream
 
         with after_step("count_window", self.node.name):
             return CountWindowedStream(self, rows, slide)
@@ -333,7 +333,7 @@ class KeyedStream(JoinSteps):
             GraphError: it makes none.
         """
         # The module needs this one.
-        from weir.count_windows import TriggeredStream
+        from weir.dataflow.count_windows import TriggeredStream
 
         with after_step("triggered_window", self.node.name):
             return TriggeredStream(self, trigger)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
 import pyarrow as pa
 
+from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
+from weir.dataflow.named_steps import named_steps
 from weir.errors import GraphError
-from weir.missing_names import MissingNameError, methods_of, missing_name
-from weir.named_steps import named_steps
 from weir.plan.checks import check_name, check_takes_changes
 from weir.plan.graph import Exchange, Input, Node
 from weir.rows.changes import is_changelog
@@ -19,7 +19,7 @@ from weir.rows.schemas import to_schema
 from weir.specs import OperatorSpec, SideOutput
 
 if TYPE_CHECKING:
-    from weir.streams import Stream
+    from weir.dataflow.streams import Stream
 
 #: Column name -> type, or an Arrow schema; see ``weir.rows.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
@@ -99,7 +99,7 @@ class StreamFrame:
         self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
     ) -> Stream:
         # The module needs this one.
-        from weir.streams import Stream
+        from weir.dataflow.streams import Stream
 
         return Stream(self.flow, self._node(name, spec, parallelism, others))
 
@@ -132,7 +132,7 @@ class InWindows:
                 AttributeError: always; of what other engines, or streams, have, with what to write.
             """
             # The module needs this one.
-            from weir.keyed_streams import KeyedStream
+            from weir.dataflow.keyed_streams import KeyedStream
 
             stream = self.__dict__.get("_stream")
             if name.startswith("_") or stream is None:

@@ -1,4 +1,4 @@
-"""Streams of the dataflow API: the steps and exchanges a job author chains. See ``weir.builder``."""
+"""Streams of the dataflow API: the steps and exchanges a job author chains. See ``weir.dataflow.builder``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 import polars as pl
 
 from weir.author.watermarks import WatermarkStrategy, checked_strategy
+from weir.dataflow.frame import after_step, checked_callable, type_name
+from weir.dataflow.function_steps import FunctionSteps
+from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
 from weir.errors import GraphError
-from weir.function_steps import FunctionSteps
-from weir.missing_names import MissingNameError, methods_of, missing_name
 from weir.plan.graph import Exchange, Input
 from weir.plan.step_names import renamed_columns, renamed_step
 from weir.specs import (
@@ -29,14 +30,13 @@ from weir.specs import (
 from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
 from weir.specs.expression_checks import as_names
 from weir.specs.key_checks import check_key_columns
-from weir.stream_frame import after_step, checked_callable, type_name
 
 if TYPE_CHECKING:
-    from weir.all_rows_windows import AllRowsWindowedStream
-    from weir.keyed_streams import KeyedStream
+    from weir.dataflow.all_rows_windows import AllRowsWindowedStream
+    from weir.dataflow.keyed_streams import KeyedStream
+    from weir.dataflow.windows import Duration
     from weir.specs.window_kinds import Window
     from weir.specs.window_updates import ResultMode, Trigger
-    from weir.windows import Duration
 
 #: Methods of keyed streams alone.
 _NEEDS_KEY = frozenset(
@@ -267,7 +267,7 @@ class Stream(FunctionSteps):
             GraphError: a column is absent or cannot be a key, or ``renamed_from`` tells of another one.
         """
         # The module needs this one.
-        from weir.keyed_streams import KeyedStream
+        from weir.dataflow.keyed_streams import KeyedStream
 
         with after_step("key_by", self.node.name):
             check_key_columns(self.node.name, columns, self.schema)
@@ -295,8 +295,8 @@ class Stream(FunctionSteps):
             GraphError: it cannot be used.
         """
         # The module needs this one.
-        from weir.all_rows_windows import AllRowsWindowedStream
-        from weir.windowed_streams import checked_updates
+        from weir.dataflow.all_rows_windows import AllRowsWindowedStream
+        from weir.dataflow.windowed_streams import checked_updates
 
         with after_step("window_all", self.node.name):
             updates = checked_updates(self.node.name, window, allowed_lateness, early, results)

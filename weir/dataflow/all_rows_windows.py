@@ -8,8 +8,15 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from weir.aggregates import AggregateCall
 from weir.author.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
+from weir.dataflow.aggregates import AggregateCall
+from weir.dataflow.frame import Columns, InWindows, checked_arguments, checked_callable
+from weir.dataflow.streams import Stream
+from weir.dataflow.windowed_streams import (
+    check_given_once,
+    checked_columns,
+    read_by_aggregates,
+)
 from weir.plan.step_names import renamed_step
 from weir.row_aggregates import RowAggregates
 from weir.rows.changes import refuse_changes
@@ -19,13 +26,6 @@ from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_process import ProcessForm, WindowProcessSpec
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, window_schema
-from weir.stream_frame import Columns, InWindows, checked_arguments, checked_callable
-from weir.streams import Stream
-from weir.windowed_streams import (
-    check_given_once,
-    checked_columns,
-    read_by_aggregates,
-)
 
 
 class AllRowsWindowedStream(InWindows):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
+from weir.dataflow.frame import GraphUnderConstruction
+from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.plan.graph import Exchange, Input, Node
 from weir.specs import OperatorSpec
-from weir.stream_frame import GraphUnderConstruction
-from weir.streams import Stream
 
 if TYPE_CHECKING:
-    from weir.keyed_streams import KeyedStream
+    from weir.dataflow.keyed_streams import KeyedStream
 
 
 class KeyedFrame(Stream):
@@ -39,7 +39,7 @@ class KeyedFrame(Stream):
         """Add a step whose result keeps the key columns, perhaps not the others."""
         node = self._node(name, spec, parallelism, others)
         # The module needs this one.
-        from weir.keyed_streams import KeyedStream
+        from weir.dataflow.keyed_streams import KeyedStream
 
         return KeyedStream(self.flow, node, None, self.key_columns)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
-from weir.connectors import AnySource, check_discover_ms
+from weir.dataflow.connectors import AnySource, check_discover_ms
 from weir.errors import GraphError
 from weir.rows.avro_fields import misfit
 from weir.rows.nested_paths import GivenPath, Path, check_json_types, column_paths

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pyarrow as pa
 
-from weir.csv_settings import check_csv_format, csv_fields
+from weir.dataflow.csv_settings import check_csv_format, csv_fields
 from weir.errors import GraphError
 from weir.rows.nested_paths import GivenPath, check_json_types, column_paths, given_paths
 from weir.rows.schemas import to_schema

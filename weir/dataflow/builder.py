@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from weir.author.watermarks import WatermarkStrategy, checked_strategy
-from weir.connectors import AnySource
+from weir.dataflow.connectors import AnySource
+from weir.dataflow.frame import type_name
+from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
+from weir.dataflow.named_steps import named_steps
+from weir.dataflow.streams import Stream
+from weir.dataflow.traceback import calling_line
 from weir.errors import GraphError
-from weir.job_traceback import calling_line
-from weir.missing_names import MissingNameError, methods_of, missing_name
-from weir.named_steps import named_steps
 from weir.plan.checks import (
     check_max_parallelism,
     check_name,
@@ -36,8 +38,6 @@ from weir.plan.checks import (
 from weir.plan.graph import LogicalGraph, Node
 from weir.plan.step_names import RenamedStep, renamed_step
 from weir.specs import SourceSpec
-from weir.stream_frame import type_name
-from weir.streams import Stream
 
 _SOURCE = 'flow.source("name", weir.JsonLines("input.jsonl", schema={"x": int}))'
 _RUNS = frozenset({"run", "execute", "start", "submit", "collect", "awaitTermination"})

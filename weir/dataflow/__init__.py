@@ -1,0 +1,1 @@
+"""The API with which authors write a job down. Inert: nothing runs here."""
