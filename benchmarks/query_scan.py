@@ -18,7 +18,7 @@ from benchmarks.results import BenchmarkError
 from benchmarks.sustained import OverloadedError, at_a_rate_that_lasts, check_keeps_up
 from experiments.cluster import Cluster
 from experiments.processes import WAIT_TIMEOUT_S
-from weir.client import AskError
+from weir.questions.client import AskError
 
 #: Rates at which every event's latency is written down, and the job keeps up on a busy machine, too.
 _RATE = 100_000

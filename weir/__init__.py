@@ -37,7 +37,6 @@ if TYPE_CHECKING:
         custom_watermarks,
         watermark_alignment,
     )
-    from weir.client import connect
     from weir.dataflow.aggregates import (
         approx_distinct,
         count,
@@ -82,6 +81,7 @@ if TYPE_CHECKING:
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
+    from weir.questions.client import connect
     from weir.rows.records import with_times
     from weir.rows.schemas import Nullable
     from weir.rows.side_outputs import side
@@ -196,7 +196,7 @@ _MODULES = {
     "author.aggregator": ("Aggregator", "WindowBounds"),
     "author.broadcast_process": ("BroadcastProcess",),
     "dataflow.builder": ("Dataflow",),
-    "client": ("connect",),
+    "questions.client": ("connect",),
     "dataflow.connectors": (
         "ArrowIpc",
         "Blackhole",

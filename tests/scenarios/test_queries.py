@@ -12,7 +12,7 @@ import weir
 from experiments.scaling import rescale
 from tests.scenarios.conftest import SERVERS
 from tests.scenarios.losses import task_manager_of
-from weir.client import AskError
+from weir.questions.client import AskError
 
 pytestmark = pytest.mark.scenario
 

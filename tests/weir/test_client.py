@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import weir
-from weir.client import place_of
 from weir.errors import ConnectionLostError
+from weir.questions.client import place_of
 from weir.questions.json_values import arrow_column
 
 

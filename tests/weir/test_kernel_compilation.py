@@ -11,7 +11,7 @@ import pytest
 
 import weir
 from tests.weir.test_kernel_workers import ROOT
-from weir import kernel_compilation
+from weir.console import kernel_compilation
 from weir.kernels import cache as kernel_cache
 from weir.kernels.cache import DIGESTS_MAX, KernelCache, directory_of
 from weir.kernels.sources import digest_of

@@ -19,7 +19,7 @@ KERNEL = """
         return value + {number}
 """
 COMPILE = """
-    from weir import kernel_compilation
+    from weir.console import kernel_compilation
     names = [f"weir.kernel_{n}.number_{n}" for n in range(3)]
     failures = kernel_compilation.compile_kernels(names, lambda name, s: print(name, s, flush=True))
     print(*failures, sep="\\n")

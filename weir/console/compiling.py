@@ -10,9 +10,9 @@ from pathlib import Path
 from weir.clock import SystemClock
 from weir.config import load_config, parse_set_flags
 from weir.console.job_files import find_job
+from weir.console.kernel_compilation import all_kernels, kernels_of
+from weir.console.kernel_compilation import compile_kernels as compile_named
 from weir.dataflow.loading import load_job
-from weir.kernel_compilation import all_kernels, kernels_of
-from weir.kernel_compilation import compile_kernels as compile_named
 from weir.kernels.sources import cache_directory
 from weir.plan.stages import physical_graph
 from weir.process.entry_point import parameter_texts

@@ -86,7 +86,7 @@ def _print_changes(graph: LogicalGraph, place: str, *, allow_dropped: bool, as_j
     """What becomes of the state of each step; 1 if a start would refuse it."""
     # Operators take long to import, and most plans need none.
     from weir.checkpoints.checkpoint_store import CheckpointStore
-    from weir.savepoint_changes import Verdict, step_changes
+    from weir.console.savepoint_changes import Verdict, step_changes
 
     store, path = CheckpointStore.open_checkpoint(place)
     manifest = store.latest() if path is None else store.read_manifest(path)
@@ -115,7 +115,7 @@ def _latest_of(address: str) -> str:
     Raises:
         CheckpointError: it has none, or is not reached.
     """
-    from weir.client import AskError, connect
+    from weir.questions.client import AskError, connect
 
     with connect(address) as connection:
         try:

@@ -1,7 +1,7 @@
 """The ways in which Numba compiles kernels: for given signatures, kept on disk, and without holding the GIL.
 
 A kernel is taken from the disk, or compiled, when it is first called: a job needs few of them. ``weir compile`` does it
-ahead (:mod:`weir.kernel_compilation`).
+ahead (:mod:`weir.console.kernel_compilation`).
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from weir.client import key_text
 from weir.keys.hashing import key_bytes
 from weir.operators.queries.key_text import KeyText
 from weir.protocol.queries import QueryError
+from weir.questions.client import key_text
 from weir.questions.json_values import plain
 
 

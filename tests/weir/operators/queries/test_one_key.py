@@ -13,11 +13,11 @@ from tests.weir.operators.queries.asked_states import GROUPS, Reading, ask, buil
 from tests.weir.state.retained_steps import Step
 from weir.author.operator import OperatorContext
 from weir.author.states import declared_states
-from weir.client import _texts
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.operators.queries.answering import answer_one, asked_state
 from weir.operators.queries.state_format import ABSENT, Cut
 from weir.protocol.queries import QueryError, Question
+from weir.questions.client import _texts
 from weir.rows.records import with_times
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
