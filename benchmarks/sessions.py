@@ -30,7 +30,7 @@ from benchmarks.results import Bar, BenchmarkResult
 from weir.author.operator import OperatorContext
 from weir.errors import ConfigError
 from weir.keys import hashing as weir_keys
-from weir.operators.windows.making import make_window_operator
+from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import KEY_HASH_COLUMN, with_times
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.rocksdb import open_store

@@ -81,12 +81,12 @@ if TYPE_CHECKING:
     from weir.local.running import run
     from weir.nexmark.specs import Nexmark
     from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
+    from weir.operators.windows.rows.window_trigger import WindowTrigger
     from weir.questions.client import connect
     from weir.rows.records import with_times
     from weir.rows.schemas import Nullable
     from weir.rows.side_outputs import side
     from weir.state.ttl import Ttl
-    from weir.window_trigger import WindowTrigger
 
 __version__ = "0.1.0"
 
@@ -271,7 +271,7 @@ _MODULES = {
     ),
     "dataflow.windowed_streams": ("WindowedStream",),
     "dataflow.triggers": ("every",),
-    "window_trigger": ("WindowTrigger",),
+    "operators.windows.rows.window_trigger": ("WindowTrigger",),
     "dataflow.windows": (
         "cumulative",
         "global_window",

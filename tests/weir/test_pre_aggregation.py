@@ -8,7 +8,7 @@ import pytest
 import weir
 from weir import testing
 from weir.author.operator import OperatorContext
-from weir.operators.windows.window_part import WindowPartOperator
+from weir.operators.windows.panes.window_part import WindowPartOperator
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.rules import pre_aggregation
 from weir.plan.stages import physical_graph

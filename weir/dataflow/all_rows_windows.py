@@ -17,8 +17,8 @@ from weir.dataflow.windowed_streams import (
     checked_columns,
     read_by_aggregates,
 )
+from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.plan.step_names import renamed_step
-from weir.row_aggregates import RowAggregates
 from weir.rows.changes import refuse_changes
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.window_kinds import Window

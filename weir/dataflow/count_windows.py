@@ -6,15 +6,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from weir.count_window_process import CountWindowProcess
 from weir.dataflow.aggregates import AggregateCall
 from weir.dataflow.frame import InWindows
 from weir.dataflow.keyed_streams import KeyedStream
 from weir.dataflow.windowed_streams import read_by_aggregates
 from weir.errors import GraphError
-from weir.kept_rows import KeptRows
+from weir.operators.windows.rows.count_window_process import CountWindowProcess
+from weir.operators.windows.rows.kept_rows import KeptRows
+from weir.operators.windows.rows.window_trigger import check_trigger, made_trigger
 from weir.specs.windows import window_schema
-from weir.window_trigger import check_trigger, made_trigger
 
 #: Rows of a window; they are all kept.
 ROWS_MAX = 100_000

@@ -16,9 +16,9 @@ from weir.dataflow.keyed_streams import KeyedStream
 from weir.dataflow.streams import Stream
 from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
+from weir.operators.windows.rows.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.plan.graph import Exchange
 from weir.plan.step_names import renamed_step
-from weir.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts

@@ -24,7 +24,7 @@ class WindowPartSpec(OperatorSpec):
     """Of the rows of a batch that go to one pane of one key, one row with their accumulators, where that saves rows."""
 
     kind: ClassVar[str] = "window_part"
-    runtime: ClassVar[str] = "weir.operators.windows.window_part:WindowPartOperator"
+    runtime: ClassVar[str] = "weir.operators.windows.panes.window_part:WindowPartOperator"
     #: (): of windows over all keys.
     key_columns: tuple[str, ...]
     window: Window

@@ -32,7 +32,7 @@ class WindowProcessSpec(WindowAggregateSpec):
     """Windows that keep rows, or accumulators of the author; ``aggregates`` is the number of rows."""
 
     kind: ClassVar[str] = "window_process"
-    runtime: ClassVar[str] = "weir.operators.windows.process_windows:make_process_operator"
+    runtime: ClassVar[str] = "weir.operators.windows.rows.process_windows:make_process_operator"
     factory_kind: ClassVar[str] = "a weir.Aggregator class, or a function of key, window and rows"
     factory: Callable[..., Any] = _nothing
     #: Columns that the author's code gives.
@@ -72,7 +72,7 @@ class ChangelogWindowSpec(WindowProcessSpec):
     """Aggregates of the rows of a changelog that are there when a window is complete; ``factory`` computes them."""
 
     kind: ClassVar[str] = "changelog_window"
-    runtime: ClassVar[str] = "weir.operators.windows.changelog_windows:ChangelogWindowOperator"
+    runtime: ClassVar[str] = "weir.operators.windows.panes.changelog_windows:ChangelogWindowOperator"
     takes_changes: ClassVar[bool] = True
 
     @property

@@ -51,7 +51,7 @@ class WindowAggregateSpec(KeyedSpec):
     """Aggregates of the rows of each key in each window."""
 
     kind: ClassVar[str] = "window_aggregate"
-    runtime: ClassVar[str] = "weir.operators.windows.making:make_window_operator"
+    runtime: ClassVar[str] = "weir.operators.windows.panes.making:make_window_operator"
     window: Window
     #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[WindowAggregate, ...]
@@ -150,7 +150,7 @@ class WindowTopPartSpec(OperatorSpec):
     """Of each batch the rows that may be among the largest of their windows."""
 
     kind: ClassVar[str] = "window_top_part"
-    runtime: ClassVar[str] = "weir.operators.windows.window_top:WindowTopPartOperator"
+    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:WindowTopPartOperator"
     by: str
     rows: int
     ties: bool
@@ -179,7 +179,7 @@ class WindowTopSpec(KeyedSpec):
     """The rows with the largest values of each window, over all keys."""
 
     kind: ClassVar[str] = "window_top"
-    runtime: ClassVar[str] = "weir.operators.windows.window_top:make_window_top"
+    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:make_window_top"
     by: str
     rows: int
     ties: bool

@@ -6,7 +6,7 @@ import pytest
 
 from weir.keys.hashing import KeyColumn
 from weir.operators.keyed.aggregate_functions import cell_count
-from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes.folds import Folds
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import stored_cells
 from weir.specs.windows import WindowAggregate

@@ -23,9 +23,9 @@ from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.rows import top_format, window_top_format
 from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
 from weir.operators.queries.window_formats import SessionFormat, WindowFormat
-from weir.operators.windows.fold import Fold
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.panes import panes_of, session_pane_ends, window_pane_ends
+from weir.operators.windows.panes.fold import Fold
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.pane_times import panes_of, session_pane_ends, window_pane_ends
 from weir.plan.graph import Node
 from weir.protocol.queries import QueryError
 from weir.questions.askable import asked_names

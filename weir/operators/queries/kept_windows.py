@@ -14,8 +14,8 @@ from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
 from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import ABSENT, Cut, StateFormat
-from weir.operators.windows.kept_values import owner_of_pane, stop_of_pane
-from weir.operators.windows.row_chunks import rows_of_chunks
+from weir.operators.windows.panes.kept_values import owner_of_pane, stop_of_pane
+from weir.operators.windows.rows.row_chunks import rows_of_chunks
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
 from weir.rows.records import EVENT_TIME_COLUMN, user_columns

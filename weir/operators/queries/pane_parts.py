@@ -16,7 +16,7 @@ from weir.operators.aggregation.part_kernels import LENGTH_BYTES
 from weir.operators.aggregation.parts import Part
 from weir.operators.queries.pane_runs import Place
 from weir.operators.queries.reading import RangeReading
-from weir.operators.windows.window_parts import LoadedPart
+from weir.operators.windows.panes.window_parts import LoadedPart
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.tables.cells.accumulators import decode_values

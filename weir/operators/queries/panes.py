@@ -23,9 +23,9 @@ from weir.operators.queries.state_format import (
     first_of,
     times_of,
 )
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.told import ToldCells
-from weir.operators.windows.window_parts import LoadedPart
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.told import ToldCells
+from weir.operators.windows.panes.window_parts import LoadedPart
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.specs.window_updates import WindowUpdates

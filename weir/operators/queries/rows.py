@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
-from weir.operators.windows.row_chunks import rows_of_chunk
-from weir.operators.windows.window_top import WindowTop
+from weir.operators.windows.rows.row_chunks import rows_of_chunk
+from weir.operators.windows.rows.window_top import WindowTop
 from weir.plan.graph import Node
 from weir.protocol.queries import Question
 from weir.questions.json_values import arrow_column, plain

@@ -10,9 +10,9 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.queries.panes import Found, PaneFormat, Taken, Wanted
 from weir.operators.queries.reading import PaneBounds
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.panes import panes_of
-from weir.operators.windows.session_aggregates import Sessions, session_folds
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.pane_times import panes_of
+from weir.operators.windows.sessions.session_aggregates import Sessions, session_folds
 from weir.protocol.queries import QueryError
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries

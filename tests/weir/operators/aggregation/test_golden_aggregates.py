@@ -10,7 +10,7 @@ import pytest
 import weir
 from weir.author.operator import OperatorContext
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.operators.windows.making import make_window_operator
+from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import user_columns, with_times
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec

@@ -7,7 +7,7 @@ import pytest
 import weir
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
-from weir.operators.windows.making import make_window_operator
+from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import user_columns, with_times
 from weir.specs.window_updates import Trigger, WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec

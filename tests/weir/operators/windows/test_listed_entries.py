@@ -5,7 +5,7 @@ import pytest
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.listed_entries import ListedEntries, ListedRows
+from weir.operators.windows.rows.listed_entries import ListedEntries, ListedRows
 from weir.state.tables.panes.window_entries import NEVER_MS
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 import weir
 from tests.effort import cases
 from weir import testing
-from weir.operators.windows.kept_values import KeptValues
+from weir.operators.windows.panes.kept_values import KeptValues
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from weir.errors import StateMismatchError
-from weir.operators.windows.row_chunks import (
+from weir.operators.windows.rows.row_chunks import (
     chunk_of_rows,
     chunks_of_rows,
     rows_of_chunk,

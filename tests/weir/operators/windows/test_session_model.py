@@ -16,7 +16,7 @@ from tests.weir.operators.windows.window_machine import (
     TIMES,
     WindowMachine,
 )
-from weir.operators.windows import closing_sessions, early_sessions
+from weir.operators.windows.sessions import closing_sessions, early_sessions
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger, WindowUpdates
 

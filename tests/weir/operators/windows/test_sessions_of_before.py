@@ -6,7 +6,7 @@ import weir
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.keys import hashing as weir_keys
-from weir.operators.windows.making import make_window_operator
+from weir.operators.windows.panes.making import make_window_operator
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend

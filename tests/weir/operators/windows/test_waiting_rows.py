@@ -9,7 +9,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.operators.windows.waiting_rows import WaitingRows
+from weir.operators.windows.rows.waiting_rows import WaitingRows
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 

@@ -15,7 +15,7 @@ from tests.weir.operators.windows.pushed_rows import pushed
 from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.author.operator import OperatorContext
-from weir.operators.windows.window_part import WindowPartOperator
+from weir.operators.windows.panes.window_part import WindowPartOperator
 from weir.rows.records import with_times
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WINDOW_PART, WindowAggregate

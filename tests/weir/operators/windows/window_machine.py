@@ -17,7 +17,7 @@ import weir
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.keys import hashing as weir_keys
-from weir.operators.windows.making import make_window_operator
+from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs.window_updates import WindowUpdates

@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.operators.windows.process_windows import ProcessWindowOperator
-from weir.operators.windows.told_windows import ToldWindows
-from weir.operators.windows.user_windows import rows_of_windows
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.panes.user_windows import rows_of_windows
+from weir.operators.windows.rows.process_windows import ProcessWindowOperator
 from weir.rows.change_codes import change_codes
 from weir.rows.records import UNNAMED_COLUMN, user_columns, with_times
 from weir.rows.side_outputs import SideRows

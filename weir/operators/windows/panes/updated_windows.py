@@ -11,11 +11,11 @@ from weir.author.keyed_rows import row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.early_times import EarlyTimes
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.told import ToldCells, interleaved
-from weir.operators.windows.told_windows import ToldWindows, joined_windows
-from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.panes.early_times import EarlyTimes
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.told import ToldCells, interleaved
+from weir.operators.windows.panes.told_windows import ToldWindows, joined_windows
+from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
 from weir.rows import row_watermarks
 from weir.rows.changes import INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.rows.records import WATERMARK_MAX_MS

@@ -11,7 +11,7 @@ import pyarrow as pa
 from weir.author.keyed_process import KeyedProcess
 from weir.author.states import ValueState
 from weir.errors import GraphError
-from weir.kept_rows import Kept, KeptRows
+from weir.operators.windows.rows.kept_rows import Kept, KeptRows
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column, with_times
 from weir.specs.windows import WINDOW_END
 

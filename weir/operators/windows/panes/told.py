@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.fold import Fold
-from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes.fold import Fold
+from weir.operators.windows.panes.folds import Folds
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec

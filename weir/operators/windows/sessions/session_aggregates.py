@@ -18,12 +18,12 @@ import pyarrow as pa
 from weir.author.operator import NEVER_US, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows import fold_kernels
-from weir.operators.windows.closing_sessions import ClosingSessions
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.session_entries import live_entries
-from weir.operators.windows.told_windows import ToldWindows
-from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.panes import fold_kernels
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.sessions.closing_sessions import ClosingSessions
+from weir.operators.windows.sessions.session_entries import live_entries
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows

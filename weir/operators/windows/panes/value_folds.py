@@ -8,7 +8,7 @@ import pyarrow as pa
 from weir.operators.aggregation import value_kernels as kernels
 from weir.operators.aggregation.columns import array_of, from_words, lists_of, words
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows.fold import Fold
+from weir.operators.windows.panes.fold import Fold
 
 
 class MomentsFold(Fold):

@@ -19,11 +19,11 @@ import pyarrow as pa
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.due_sessions import DueSessions
-from weir.operators.windows.early_sessions import EarlySessionOperator
-from weir.operators.windows.session_aggregates import Sessions
-from weir.operators.windows.session_entries import SessionEntries
-from weir.operators.windows.told_windows import ToldWindows
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.sessions.due_sessions import DueSessions
+from weir.operators.windows.sessions.early_sessions import EarlySessionOperator
+from weir.operators.windows.sessions.session_aggregates import Sessions
+from weir.operators.windows.sessions.session_entries import SessionEntries
 from weir.rows import row_watermarks
 from weir.rows.changes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS

@@ -14,9 +14,9 @@ import pyarrow.compute as pc
 
 from weir.author.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
-from weir.operators.windows.kept_values import KeptValues
-from weir.operators.windows.row_chunks import chunks_of_rows, rows_of_chunks
-from weir.row_aggregates import RowAggregates
+from weir.operators.windows.panes.kept_values import KeptValues
+from weir.operators.windows.rows.row_aggregates import RowAggregates
+from weir.operators.windows.rows.row_chunks import chunks_of_rows, rows_of_chunks
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns
 from weir.specs.window_process import WindowProcessSpec

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from weir.operators.windows.early_sessions import EarlySessionOperator
-from weir.operators.windows.late_sessions import LateSessionOperator
-from weir.operators.windows.session_aggregates import SessionAggregateOperator
-from weir.operators.windows.updated_windows import UpdatedWindowOperator
-from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.panes.updated_windows import UpdatedWindowOperator
+from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.sessions.early_sessions import EarlySessionOperator
+from weir.operators.windows.sessions.late_sessions import LateSessionOperator
+from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
 from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregateSpec
 

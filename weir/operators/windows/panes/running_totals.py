@@ -15,8 +15,8 @@ import numpy as np
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows import running_kernels as kernels
-from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes import running_kernels as kernels
+from weir.operators.windows.panes.folds import Folds
 from weir.state.tables.cells.slot_table import SlotTable
 from weir.state.tables.panes.window_entries import WindowEntries
 

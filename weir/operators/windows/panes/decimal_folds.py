@@ -16,8 +16,8 @@ from weir.operators.aggregation.decimals import (
     too_long,
 )
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows import fold_kernels
-from weir.operators.windows.fold import Fold
+from weir.operators.windows.panes import fold_kernels
+from weir.operators.windows.panes.fold import Fold
 from weir.specs.aggregate_functions import decimal_type
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.row_aggregates import RowAggregates
+from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN
 from weir.specs.windows import WINDOW_END, WINDOW_START, WindowAggregate

@@ -16,8 +16,8 @@ import numpy as np
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.listed_entries import ListedEntries, ListedRows
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.rows.listed_entries import ListedEntries, ListedRows
 from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.panes.window_table import WindowTable
 

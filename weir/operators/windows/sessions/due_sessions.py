@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from weir.keys import hashing as weir_keys
-from weir.operators.windows.closing_sessions import ClosingSessions
-from weir.operators.windows.folds import Folds
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.sessions.closing_sessions import ClosingSessions
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries
 from weir.state.tables.panes.window_table import WindowTable
 

@@ -15,11 +15,11 @@ from weir.operators.aggregation.columns import array_of, from_words, rows_that_c
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.parts import make_parts
 from weir.operators.aggregation.rows import Cells, FoldRows, event_times
-from weir.operators.windows import fold_kernels as kernels
-from weir.operators.windows.decimal_folds import DECIMAL_FOLDS
-from weir.operators.windows.fold import Fold
-from weir.operators.windows.part_folds import DistinctFold, QuantileFold, RegistersFold
-from weir.operators.windows.value_folds import ByTimeFold, LargestFold, MomentsFold
+from weir.operators.windows.panes import fold_kernels as kernels
+from weir.operators.windows.panes.decimal_folds import DECIMAL_FOLDS
+from weir.operators.windows.panes.fold import Fold
+from weir.operators.windows.panes.part_folds import DistinctFold, QuantileFold, RegistersFold
+from weir.operators.windows.panes.value_folds import ByTimeFold, LargestFold, MomentsFold
 from weir.specs.windows import WindowAggregate
 
 

@@ -13,14 +13,14 @@ from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.panes import panes_of
-from weir.operators.windows.part_rows import PartRows, split_parts
-from weir.operators.windows.rolling import RollingWindows
-from weir.operators.windows.told_windows import ToldWindows
-from weir.operators.windows.waiting_rows import WaitingRows
-from weir.operators.windows.window_codec import check_window_codecs, window_codec
-from weir.operators.windows.window_parts import WindowParts
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.pane_times import panes_of
+from weir.operators.windows.panes.part_rows import PartRows, split_parts
+from weir.operators.windows.panes.rolling import RollingWindows
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.panes.window_codec import check_window_codecs, window_codec
+from weir.operators.windows.panes.window_parts import WindowParts
+from weir.operators.windows.rows.waiting_rows import WaitingRows
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,

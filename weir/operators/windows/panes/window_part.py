@@ -11,11 +11,11 @@ from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.panes import panes_of
-from weir.operators.windows.part_rows import packed
-from weir.operators.windows.session_aggregates import session_folds
-from weir.operators.windows.told import ToldCells
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.pane_times import panes_of
+from weir.operators.windows.panes.part_rows import packed
+from weir.operators.windows.panes.told import ToldCells
+from weir.operators.windows.sessions.session_aggregates import session_folds
 from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, as_authors_see, int64_column, system_schema
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec

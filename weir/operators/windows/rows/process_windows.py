@@ -17,14 +17,14 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.kept_values import KeptValues
-from weir.operators.windows.late_sessions import LateSessionOperator
-from weir.operators.windows.panes import session_pane_ends, window_pane_ends
-from weir.operators.windows.session_aggregates import SessionAggregateOperator
-from weir.operators.windows.told_windows import ToldWindows
-from weir.operators.windows.updated_windows import UpdatedWindowOperator
-from weir.operators.windows.user_windows import UserWindows, make_user_windows
-from weir.operators.windows.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.panes.kept_values import KeptValues
+from weir.operators.windows.panes.pane_times import session_pane_ends, window_pane_ends
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.panes.updated_windows import UpdatedWindowOperator
+from weir.operators.windows.panes.user_windows import UserWindows, make_user_windows
+from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.sessions.late_sessions import LateSessionOperator
+from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
 from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, with_times
 from weir.rows.side_outputs import SideRows

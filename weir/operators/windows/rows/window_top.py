@@ -15,7 +15,7 @@ from weir.author.keyed_process import KeyedProcess
 from weir.author.operator import Operator, OperatorContext
 from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
-from weir.operators.windows.row_chunks import chunk_of_rows, rows_of_chunk
+from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.panes import Panes
-from weir.operators.windows.running_totals import NoRoomError, StackedTotals, make_totals
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.pane_times import Panes
+from weir.operators.windows.panes.running_totals import NoRoomError, StackedTotals, make_totals
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries, joined
 from weir.state.tables.panes.window_table import WindowTable
 

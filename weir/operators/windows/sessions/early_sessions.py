@@ -15,12 +15,12 @@ import pyarrow as pa
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.closing_sessions import LARGE_SLOTS
-from weir.operators.windows.early_times import EarlyTimes
-from weir.operators.windows.folds import Folds
-from weir.operators.windows.session_aggregates import SessionAggregateOperator, Sessions
-from weir.operators.windows.told import ToldCells
-from weir.operators.windows.told_windows import ToldWindows
+from weir.operators.windows.panes.early_times import EarlyTimes
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.told import ToldCells
+from weir.operators.windows.panes.told_windows import ToldWindows
+from weir.operators.windows.sessions.closing_sessions import LARGE_SLOTS
+from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator, Sessions
 from weir.rows import row_watermarks
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows

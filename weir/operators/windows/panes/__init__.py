@@ -1,0 +1,1 @@
+"""Windows of panes: their aggregates, and what is told of them."""

@@ -1,0 +1,1 @@
+"""Windows whose rows are kept."""
