@@ -6,8 +6,8 @@ from pathlib import Path
 
 from experiments.held_source import HeldLinesSpec, kept_back_path
 from weir.author.operator import Poll
-from weir.operators.sources.json_lines import JsonLinesReader
-from weir.operators.sources.local_input import list_input_files
+from weir.operators.sources.files.local_input import list_input_files
+from weir.operators.sources.json.json_lines import JsonLinesReader
 
 #: How often it looks for the file.
 _LOOK_US = 20_000

@@ -9,7 +9,7 @@ import pytest
 
 import weir
 from weir.author.operator import OperatorContext
-from weir.operators.sources.parquet import ParquetReader
+from weir.operators.sources.parquet.parquet_source import ParquetReader
 from weir.plan.stages import physical_graph
 from weir.specs.conditions import AllOf, AnyOf, Comparison, columns_of, condition_of, may_hold
 

@@ -130,7 +130,7 @@ def test_a_job_needs_the_kernels_of_its_steps():
     events = flow.source("events", weir.JsonLines("events.jsonl", schema={"id": int, "name": str}))
     events.key_by("name").count("count").sink("out", weir.Print())
     names = set(kernel_compilation.kernels_of(physical_graph(flow.build())))
-    assert "weir.operators.sources.json_scan.scan_lines" in names
+    assert "weir.operators.sources.json.json_scan.scan_lines" in names
     assert "weir.keys.key_kernels.hash_bytes" in names
     assert not any("csv" in name or "parquet" in name or "join" in name for name in names)
     assert names < set(kernel_compilation.all_kernels())

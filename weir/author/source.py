@@ -1,4 +1,4 @@
-"""The base of sources that a job's author writes; ``weir.operators.sources.user_source`` runs them."""
+"""The base of sources that a job's author writes; ``weir.operators.sources.user.user_source`` runs them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from weir.author.source import Source
 from weir.nexmark.events import Events
 from weir.nexmark.model import EVENTS_PER_EPOCH, PLACES, stream_numbers
 from weir.nexmark.specs import NexmarkSpec
-from weir.operators.sources.user_source import UserSourceReader
+from weir.operators.sources.user.user_source import UserSourceReader
 
 #: Rows that are made at a time, about.
 _ROWS = 16_384

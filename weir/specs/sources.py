@@ -101,7 +101,7 @@ class JsonLinesSpec(FileSpec):
     """JSON objects, one a line: a file, a directory of parts, or a glob; compressed files are read too."""
 
     kind: ClassVar[str] = "json_lines_source"
-    runtime: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
+    runtime: ClassVar[str] = "weir.operators.sources.json.json_lines:JsonLinesReader"
     #: A longer line goes to the dead letters without being parsed.
     line_bytes_max: int = field(default=LINE_BYTES_MAX, metadata={"was": 8 << 20})
     #: Never end: take in files that turn up while the job runs.
@@ -120,7 +120,7 @@ class CsvSpec(FileSpec):
     """CSV: a file, a directory of parts, or a glob; compressed files are read too."""
 
     kind: ClassVar[str] = "csv_source"
-    runtime: ClassVar[str] = "weir.operators.sources.csv_source:CsvReader"
+    runtime: ClassVar[str] = "weir.operators.sources.csv.csv_source:CsvReader"
     delimiter: str = ","
     #: Empty: there are no quotes.
     quote: str = '"'
@@ -150,7 +150,7 @@ class ParquetSpec(FileSpec):
     """Parquet: a file, a directory of parts, or a glob."""
 
     kind: ClassVar[str] = "parquet_source"
-    runtime: ClassVar[str] = "weir.operators.sources.parquet:ParquetReader"
+    runtime: ClassVar[str] = "weir.operators.sources.parquet.parquet_source:ParquetReader"
     #: Never end: take in files that turn up while the job runs.
     follow: bool = field(default=False, metadata={"came_later": True})
     #: One subtask reads all of a file.
@@ -166,7 +166,7 @@ class ArrowIpcSpec(FileSpec):
     """Arrow IPC files or streams: a file, a directory of parts, or a glob."""
 
     kind: ClassVar[str] = "arrow_ipc_source"
-    runtime: ClassVar[str] = "weir.operators.sources.arrow_ipc:ArrowIpcReader"
+    runtime: ClassVar[str] = "weir.operators.sources.ipc.arrow_ipc:ArrowIpcReader"
     #: Never end: take in files that turn up while the job runs.
     follow: bool = False
     #: One subtask reads all of a file.
@@ -180,7 +180,7 @@ class UserSourceSpec(SourceSpec):
     """A user's source: ``factory()`` makes a ``weir.Source`` per subtask; or ``factory`` is a generator function."""
 
     kind: ClassVar[str] = "user_source"
-    runtime: ClassVar[str] = "weir.operators.sources.read_ahead:create_user_reader"
+    runtime: ClassVar[str] = "weir.operators.sources.files.read_ahead:create_user_reader"
     factory_kind: ClassVar[str] = (
         "a generator function read(position), or a class (or a function without arguments) that makes a weir.Source"
     )

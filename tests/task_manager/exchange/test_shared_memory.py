@@ -19,8 +19,8 @@ from task_manager.exchange.frames import FrameDecoder, FrameEncoder, read_head
 from task_manager.exchange.shared_memory import Places, ReceivedMemory, SentMemory, make_memory
 from weir.errors import HandshakeError
 from weir.keys.division import split_by_owner
-from weir.operators.sources.parquet_late import LateTexts
-from weir.operators.sources.parquet_pages import LaterPage, Page
+from weir.operators.sources.parquet.parquet_late import LateTexts
+from weir.operators.sources.parquet.parquet_pages import LaterPage, Page
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no files that live in memory only")
 

@@ -15,7 +15,7 @@ from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import GraphError, InputError
 from weir.operators.registry import create_reader
-from weir.operators.sources.local_input import LOCAL_INPUT
+from weir.operators.sources.files.local_input import LOCAL_INPUT
 from weir.testing.manual_clock import ManualClock
 
 START_US = 1_700_000_000_000_000

@@ -11,7 +11,7 @@ import pytest
 from weir import specs
 from weir.errors import GraphError
 from weir.operators.registry import create_operator, create_reader
-from weir.operators.sources.json_lines import JsonLinesReader
+from weir.operators.sources.json.json_lines import JsonLinesReader
 from weir.operators.stateless.expressions import FilterOperator
 
 # Some are imported by those who use them only: which tests there are must not depend on what was imported before.
@@ -32,7 +32,7 @@ class StrangeSource(specs.SourceSpec):
 @dataclass(frozen=True)
 class OwnSource(specs.JsonLinesSpec):
     kind: ClassVar[str] = "own_source"
-    runtime: ClassVar[str] = "weir.operators.sources.json_lines:JsonLinesReader"
+    runtime: ClassVar[str] = "weir.operators.sources.json.json_lines:JsonLinesReader"
 
 
 def concrete_specs(base):

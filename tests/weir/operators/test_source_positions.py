@@ -14,7 +14,8 @@ from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
-from weir.operators.sources import line_source, splits
+from weir.operators.sources.files import splits
+from weir.operators.sources.lines import line_source
 from weir.rows.records import INGEST_TIME_COLUMN
 from weir.specs import CsvSpec, JsonLinesSpec, ParquetSpec
 from weir.specs.told_form import told_form

@@ -19,9 +19,9 @@ from weir.author.source import Source
 from weir.errors import InputError
 from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartitions, Partition
 from weir.operators.kafka.records import RecordDecoder
-from weir.operators.sources.positions import SourceCounts
-from weir.operators.sources.user_source import UserSourceReader
-from weir.operators.sources.user_splits import OpenSplit
+from weir.operators.sources.files.positions import SourceCounts
+from weir.operators.sources.user.user_source import UserSourceReader
+from weir.operators.sources.user.user_splits import OpenSplit
 from weir.specs.kafka import KafkaSpec
 
 #: How soon, and how late, the client is asked again when it had nothing.

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.specs.kafka import KafkaSpec, RecordPart
 from weir.specs.sources import LINE_BYTES_MAX
 

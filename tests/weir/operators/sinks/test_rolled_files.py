@@ -16,7 +16,7 @@ import weir
 from tests.weir.operators.sinks.test_file_sinks import batch, hidden, ids, opened, parts, snapshot
 from weir.errors import FailureKind, InputError, StateMismatchError, kind_of
 from weir.operators.sinks.partitions import NULL_FOLDER, folder_of, split
-from weir.operators.sources.folder_columns import folder_values
+from weir.operators.sources.files.folder_columns import folder_values
 from weir.rows.records import with_system_columns
 from weir.testing.manual_clock import ManualClock
 

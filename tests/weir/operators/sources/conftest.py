@@ -3,7 +3,7 @@
 import pytest
 
 from weir.kernels.declare import load_kernel, name_of
-from weir.operators.sources.json_scan import scan_lines
+from weir.operators.sources.json.json_scan import scan_lines
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder
 
 FLAT = pa.schema(
     [

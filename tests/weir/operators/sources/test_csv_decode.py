@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from tests.effort import cases
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources import csv_decode
-from weir.operators.sources.csv_decode import CsvDecoder
-from weir.operators.sources.csv_format import CsvFormat, header_fields
+from weir.operators.sources.csv import csv_decode
+from weir.operators.sources.csv.csv_decode import CsvDecoder
+from weir.operators.sources.csv.csv_format import CsvFormat, header_fields
 
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string()), ("x", pa.float64())])
 

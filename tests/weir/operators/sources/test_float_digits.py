@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 from tests.weir.operators.sources.json_paths_compared import padded
-from weir.operators.sources.csv_decode import CsvDecoder
-from weir.operators.sources.csv_format import CsvFormat
-from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.csv.csv_decode import CsvDecoder
+from weir.operators.sources.csv.csv_format import CsvFormat
+from weir.operators.sources.json.json_decode import JsonDecoder
 
 SCHEMA = pa.schema([pa.field("v", pa.float64())])
 TIES = [

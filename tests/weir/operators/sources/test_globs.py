@@ -9,7 +9,7 @@ import random
 import pytest
 
 import weir
-from weir.operators.sources.local_input import list_input_files
+from weir.operators.sources.files.local_input import list_input_files
 
 
 def touch(path):

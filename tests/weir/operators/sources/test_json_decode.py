@@ -23,9 +23,9 @@ from tests.weir.operators.sources.json_paths_compared import (
     padded,
 )
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.json_columns import ScanColumns
-from weir.operators.sources.json_decode import JsonDecoder
-from weir.operators.sources.line_shapes import SHAPE_OBJECT, line_shapes
+from weir.operators.sources.json.json_columns import ScanColumns
+from weir.operators.sources.json.json_decode import JsonDecoder
+from weir.operators.sources.lines.line_shapes import SHAPE_OBJECT, line_shapes
 
 NESTED = pa.schema(
     [

@@ -11,7 +11,7 @@ import pytest
 from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.sources.json_lines import JsonLinesReader
+from weir.operators.sources.json.json_lines import JsonLinesReader
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN
 from weir.specs import JsonLinesSpec

@@ -10,9 +10,9 @@ import pytest
 
 from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import assert_paths_agree, decode, mutate, padded
-from weir.operators.sources import json_columns
-from weir.operators.sources.json_decode import JsonDecoder
-from weir.operators.sources.json_lists import ListValues
+from weir.operators.sources.json import json_columns
+from weir.operators.sources.json.json_decode import JsonDecoder
+from weir.operators.sources.json.json_lists import ListValues
 
 ITEM = pa.struct(
     [

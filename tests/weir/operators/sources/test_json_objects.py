@@ -21,7 +21,7 @@ from tests.weir.operators.sources.json_paths_compared import (
     padded,
 )
 from weir.errors import GraphError
-from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder
 
 WIDE = pa.schema(
     [

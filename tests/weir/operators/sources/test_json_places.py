@@ -12,7 +12,7 @@ import pytest
 import weir
 from tests.weir.operators.sources.json_paths_compared import decode, decode_singly, mutate, padded
 from weir.errors import GraphError
-from weir.operators.sources.json_decode import JsonDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.rows.nested_paths import column_paths
 
 SCHEMA = pa.schema(

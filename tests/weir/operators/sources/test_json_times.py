@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.weir.operators.sources.json_paths_compared import decode, mutate, padded
-from weir.operators.sources.json_decode import JsonDecoder
-from weir.operators.sources.json_strict import StrictDecoder
+from weir.operators.sources.json.json_decode import JsonDecoder
+from weir.operators.sources.json.json_strict import StrictDecoder
 
 TYPES = [
     *(

@@ -8,8 +8,8 @@ import pytest
 import weir
 from weir.author.operator import OperatorContext
 from weir.errors import GraphError
-from weir.operators.sources.pacing import BatchSource
-from weir.operators.sources.schedule import COALESCE_US, CROWD_US_MAX, Schedule
+from weir.operators.sources.paced.pacing import BatchSource
+from weir.operators.sources.paced.schedule import COALESCE_US, CROWD_US_MAX, Schedule
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec

@@ -12,7 +12,7 @@ import pytest
 from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.sources.parquet import ParquetReader
+from weir.operators.sources.parquet.parquet_source import ParquetReader
 from weir.rows.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, system_schema
 from weir.rows.schemas import to_schema
 from weir.specs import ParquetSpec

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.effort import cases
-from weir.operators.sources.parquet_groups import direct_batches
-from weir.operators.sources.parquet_headers import PLAIN, RLE, DamagedPageError, read_header
-from weir.operators.sources.parquet_pages import UnsupportedPageError
-from weir.operators.sources.parquet_rows import open_parquet, read_group
+from weir.operators.sources.parquet.parquet_groups import direct_batches
+from weir.operators.sources.parquet.parquet_headers import PLAIN, RLE, DamagedPageError, read_header
+from weir.operators.sources.parquet.parquet_pages import UnsupportedPageError
+from weir.operators.sources.parquet.parquet_rows import open_parquet, read_group
 
 #: Of levels; old writers use it.
 BIT_PACKED = 4

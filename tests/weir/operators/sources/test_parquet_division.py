@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet_division import divide_found, divide_plain, name_owners
+from weir.operators.sources.parquet.parquet_division import divide_found, divide_plain, name_owners
 
 
 def divided(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weir.operators.sources.parquet_footer import check_footer
+from weir.operators.sources.parquet.parquet_footer import check_footer
 
 FLIPS = 1_500
 
@@ -48,7 +48,7 @@ def footer_start(data):
 
 def look(numbers):
     """Opens files with flipped bytes as the source does; in a process of its own, which pyarrow may end."""
-    from weir.operators.sources.parquet_rows import open_parquet
+    from weir.operators.sources.parquet.parquet_rows import open_parquet
 
     data = plain()
     for number in numbers:

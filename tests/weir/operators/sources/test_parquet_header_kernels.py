@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from weir.operators.sources.parquet_header_kernels import (
+from weir.operators.sources.parquet.parquet_header_kernels import (
     DEPTH_MAX,
     HEADER_BYTES,
     HEADER_FIELDS,
     find_header,
     find_headers,
 )
-from weir.operators.sources.parquet_headers import (
+from weir.operators.sources.parquet.parquet_headers import (
     KEPT_AT,
     DamagedPageError,
     PageHeader,

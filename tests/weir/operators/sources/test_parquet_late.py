@@ -14,12 +14,12 @@ from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.kernels.bytes import PADDING_BYTES
 from weir.keys.division import PartLimits, split_by_owner, with_key_hash
-from weir.operators.sources.parquet import ParquetReader
-from weir.operators.sources.parquet_groups import direct_batches
-from weir.operators.sources.parquet_headers import DamagedPageError, PageHeader
-from weir.operators.sources.parquet_late import LateRows, LateTexts
-from weir.operators.sources.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
-from weir.operators.sources.parquet_rows import open_parquet
+from weir.operators.sources.parquet.parquet_groups import direct_batches
+from weir.operators.sources.parquet.parquet_headers import DamagedPageError, PageHeader
+from weir.operators.sources.parquet.parquet_late import LateRows, LateTexts
+from weir.operators.sources.parquet.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
+from weir.operators.sources.parquet.parquet_rows import open_parquet
+from weir.operators.sources.parquet.parquet_source import ParquetReader
 from weir.rows.records import system_schema, user_columns
 from weir.specs import ParquetSpec
 
@@ -360,7 +360,7 @@ def test_a_file_whose_statistics_lie_about_nulls_is_refused(tmp_path, monkeypatc
     path = str(tmp_path / "a.parquet")
     table = table_of(random.Random(4), 500, nulls=0.1)
     pq.write_table(table, path, use_dictionary=False, data_page_size=20_000)
-    monkeypatch.setattr("weir.operators.sources.parquet.columns_with_nulls", lambda *_: set())
+    monkeypatch.setattr("weir.operators.sources.parquet.parquet_source.columns_with_nulls", lambda *_: set())
     with (
         opened(path, schema=STRICT_SCHEMA) as reader,
         pytest.raises(

@@ -16,7 +16,7 @@ from tests.effort import cases
 from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.test_parquet_snappy import damaged, pages
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet_lz4 import decompress_lz4
+from weir.operators.sources.parquet.parquet_lz4 import decompress_lz4
 
 CODEC = pa.Codec("lz4_raw")
 #: Of literals and of matches: around where the token's length ends, and each byte after it.

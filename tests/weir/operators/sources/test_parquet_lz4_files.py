@@ -12,10 +12,10 @@ import pytest
 
 from tests.weir.operators.sources.test_parquet_lz4 import sequence
 from tests.weir.operators.sources.varints import varint
-from weir.operators.sources.parquet_groups import direct_batches
-from weir.operators.sources.parquet_headers import DATA_PAGE_V2, DamagedPageError, read_header
-from weir.operators.sources.parquet_pages import UnsupportedPageError
-from weir.operators.sources.parquet_rows import open_parquet, read_group
+from weir.operators.sources.parquet.parquet_groups import direct_batches
+from weir.operators.sources.parquet.parquet_headers import DATA_PAGE_V2, DamagedPageError, read_header
+from weir.operators.sources.parquet.parquet_pages import UnsupportedPageError
+from weir.operators.sources.parquet.parquet_rows import open_parquet, read_group
 
 CODEC = pa.Codec("lz4_raw")
 NAMES = ["id", "server", "payload", "level"]

@@ -20,12 +20,12 @@ from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, tags
 from tests.weir.operators.sources.varints import varint
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet_groups import direct_batches
-from weir.operators.sources.parquet_late import LateRows
-from weir.operators.sources.parquet_packed import PackedPage, divide_packed
-from weir.operators.sources.parquet_pages import Page
-from weir.operators.sources.parquet_rows import open_parquet
-from weir.operators.sources.parquet_window import HAS_LEVELS, IS_SNAPPY, Windows
+from weir.operators.sources.parquet.parquet_groups import direct_batches
+from weir.operators.sources.parquet.parquet_late import LateRows
+from weir.operators.sources.parquet.parquet_packed import PackedPage, divide_packed
+from weir.operators.sources.parquet.parquet_pages import Page
+from weir.operators.sources.parquet.parquet_rows import open_parquet
+from weir.operators.sources.parquet.parquet_window import HAS_LEVELS, IS_SNAPPY, Windows
 
 BLOCK_BYTES = 1 << 16
 

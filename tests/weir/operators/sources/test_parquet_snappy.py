@@ -15,7 +15,7 @@ from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, made_by, stream
 from tests.weir.operators.sources.varints import varint
 from weir.kernels.bytes import PADDING_BYTES
-from weir.operators.sources.parquet_snappy import decompress_snappy
+from weir.operators.sources.parquet.parquet_snappy import decompress_snappy
 
 CODEC = pa.Codec("snappy")
 

@@ -12,7 +12,7 @@ import pytest
 
 import weir
 from weir.errors import InputError
-from weir.operators.sources import parquet_rows
+from weir.operators.sources.parquet import parquet_rows
 
 FIRST, LAST = dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999)
 NEAR = dt.datetime(2026, 11, 23, 1, 2, 3, 456789)

@@ -19,7 +19,8 @@ from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.registry import create_reader
-from weir.operators.sources import input_files, line_source, splits
+from weir.operators.sources.files import input_files, splits
+from weir.operators.sources.lines import line_source
 
 SCHEMA = {"id": int, "name": str}
 

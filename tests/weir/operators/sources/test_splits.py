@@ -9,10 +9,9 @@ import pytest
 from pyarrow import fs
 
 from weir.errors import InputError
-from weir.operators.sources.input_files import RemoteFiles
-from weir.operators.sources.line_reader import LineReader
-from weir.operators.sources.local_input import LOCAL_INPUT, list_input_files
-from weir.operators.sources.splits import (
+from weir.operators.sources.files.input_files import RemoteFiles
+from weir.operators.sources.files.local_input import LOCAL_INPUT, list_input_files
+from weir.operators.sources.files.splits import (
     SPLIT_BYTES_MAX,
     SPLITS_PER_SUBTASK,
     Split,
@@ -22,6 +21,7 @@ from weir.operators.sources.splits import (
     plan_splits,
     share_events,
 )
+from weir.operators.sources.lines.line_reader import LineReader
 
 
 def read_lines(split: Split, **options) -> list[tuple[int, bytes]]:

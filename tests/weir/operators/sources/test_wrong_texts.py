@@ -13,7 +13,7 @@ import weir
 from weir.author.operator import OperatorContext
 from weir.errors import InputError, UserFunctionError
 from weir.keys.division import split_by_owner, with_key_hash
-from weir.operators.sources.parquet import ParquetReader
+from weir.operators.sources.parquet.parquet_source import ParquetReader
 from weir.rows.utf8 import are_utf8, wrong_texts
 from weir.specs import ParquetSpec
 

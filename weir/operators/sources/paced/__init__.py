@@ -1,0 +1,1 @@
+"""When a source reads, and how much at a time."""

@@ -1,0 +1,1 @@
+"""Sources that authors write."""
