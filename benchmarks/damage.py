@@ -18,7 +18,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import load_rows, save_rows
 from weir.errors import WeirError
-from weir.protocol.manifest import GroupPlace, Manifest, SubtaskPart
+from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import InputRows
 from weir.state.images.image_publisher import ImagePublisher

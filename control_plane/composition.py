@@ -25,10 +25,10 @@ from control_plane.rescale.rescaler import Rescaler
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
-from weir.protocol import job as machine
-from weir.protocol.manifest import Manifest
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.restart import RestartPolicy
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job import job_machine as machine
+from weir.protocol.job.restart import RestartPolicy
+from weir.protocol.rescale.rescale_log import RescaleLog
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from control_plane.web.status_views import outcome, status_view
 from weir.clock import monotonic_ms
 from weir.errors import CheckpointError
 from weir.process.entry_point import REPEATED_LOGGER
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.redaction import redacted_text
 
 log = logging.getLogger("control_plane")

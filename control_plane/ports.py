@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
-from weir.protocol import checkpoint_model
-from weir.protocol import job as job_machine
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints import checkpoint_model
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job import job_machine
 from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2
 

@@ -28,7 +28,7 @@ from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
 from weir.dataflow.loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")

@@ -34,7 +34,7 @@ from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
 from weir.plan.stored_aggregates import with_layouts
-from weir.protocol.aggregate_layout import layouts_from_json
+from weir.protocol.checkpoints.aggregate_layout import layouts_from_json
 from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2

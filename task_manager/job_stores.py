@@ -21,8 +21,8 @@ from weir.checkpoints.rows import load_rows
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.plan.restored_rows import rows_of_subtask
-from weir.protocol.manifest import Json, Manifest, StoreImage
-from weir.protocol.restore_plan import RestorePlan, restore_plan
+from weir.protocol.checkpoints.manifest import Json, Manifest, StoreImage
+from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
 from weir.rows.records import InputRows
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image

@@ -10,7 +10,7 @@ from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from weir.errors import WeirError
-from weir.protocol import checkpoint_model as model
+from weir.protocol.checkpoints import checkpoint_model as model
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
     JobIdentity,

@@ -13,8 +13,8 @@ from control_plane.job.running_job import RunningJob
 from control_plane.ports import NOT_ON_RECORD, Background, ManifestStore, Record
 from weir.config import ControlPlaneConfig
 from weir.errors import SupersededError, WeirError
-from weir.protocol import checkpoint_model as model
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints import checkpoint_model as model
+from weir.protocol.checkpoints.manifest import Manifest
 from weir.redaction import redacted_text
 from weir.rpc import control_pb2
 

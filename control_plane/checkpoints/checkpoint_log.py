@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 
 from weir.errors import FailureKind
-from weir.protocol import checkpoint_model as model
+from weir.protocol.checkpoints import checkpoint_model as model
 from weir.redaction import redacted_text
 from weir.subtask_names import NameOf
 

@@ -25,11 +25,11 @@ from control_plane.web.views import CheckpointView
 from weir.clock import Clock, monotonic_ms, wall_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import CheckpointError, FailureKind, InvalidTransitionError
-from weir.protocol import checkpoint_model as model
-from weir.protocol import job as job_machine
-from weir.protocol.checkpoint import CheckpointMachine
-from weir.protocol.job import JobState
-from weir.protocol.manifest import Manifest, SubtaskPart, part_from_json
+from weir.protocol.checkpoints import checkpoint_model as model
+from weir.protocol.checkpoints.checkpoint import CheckpointMachine
+from weir.protocol.checkpoints.manifest import Manifest, SubtaskPart, part_from_json
+from weir.protocol.job import job_machine
+from weir.protocol.job.job_machine import JobState
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
 from weir.rpc.wire import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from control_plane.job.running_job import RunningJob
 from weir.plan.input_origins import origins_of
 from weir.plan.stored_aggregates import layouts_of
-from weir.protocol.checkpoint_model import Commit
-from weir.protocol.event_counts import covered
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.checkpoint_model import Commit
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job.event_counts import covered
 
 
 def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:

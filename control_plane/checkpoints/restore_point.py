@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
 
 
 @dataclass(frozen=True)

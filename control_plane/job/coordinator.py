@@ -28,12 +28,12 @@ from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind, InvalidTransitionError, PlacementError
 from weir.process.entry_point import REPEATED_LOGGER
-from weir.protocol import checkpoint_model
-from weir.protocol import job as machine
-from weir.protocol.job import JobState
-from weir.protocol.manifest import Manifest
-from weir.protocol.membership import Member
-from weir.protocol.placement import TaskManagerLoad, place
+from weir.protocol.checkpoints import checkpoint_model
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job import job_machine as machine
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.membership import Member
+from weir.protocol.job.placement import TaskManagerLoad, place
 from weir.types import SubtaskId
 
 log = logging.getLogger("control_plane")

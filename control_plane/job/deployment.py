@@ -14,8 +14,8 @@ from control_plane.ports import NOT_ON_RECORD, Background, TellJob
 from weir.clock import Clock
 from weir.config import ControlPlaneConfig
 from weir.errors import WeirError, kind_of
-from weir.protocol import job as machine
-from weir.protocol.job import Assignment, JobState, SubtaskStatus
+from weir.protocol.job import job_machine as machine
+from weir.protocol.job.job_machine import Assignment, JobState, SubtaskStatus
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_to_proto
 from weir.types import SubtaskId

@@ -14,10 +14,10 @@ from control_plane.ports import Background, TellJob
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind
-from weir.protocol import job as job_machine
-from weir.protocol.job import JobState
-from weir.protocol.manifest import Manifest
-from weir.protocol.restart import GiveUp, PoisonWatch, RestartPolicy
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job import job_machine
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.restart import GiveUp, PoisonWatch, RestartPolicy
 
 log = logging.getLogger("control_plane")
 

@@ -10,9 +10,9 @@ from control_plane.web.views import RejectedView
 from weir.config import ControlPlaneConfig
 from weir.errors import FailureKind
 from weir.process.entry_point import REPEATED_LOGGER
-from weir.protocol import job as machine
-from weir.protocol.job import JobState
-from weir.protocol.rejects import FirstReject, RejectLedger, Rejects
+from weir.protocol.job import job_machine as machine
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.rejects import FirstReject, RejectLedger, Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.plan.graph import PhysicalGraph
-from weir.protocol.aggregate_layout import Layout, layouts_to_json
+from weir.protocol.checkpoints.aggregate_layout import Layout, layouts_to_json
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, strategy_to_proto, subtask_to_proto

@@ -16,10 +16,10 @@ from weir.dataflow.loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
 from weir.plan.stored_aggregates import with_layouts
+from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.database_run import run_of
-from weir.protocol.event_counts import NO_EVENTS
-from weir.protocol.job import JobMachine, JobState
-from weir.protocol.manifest import Manifest
+from weir.protocol.job.event_counts import NO_EVENTS
+from weir.protocol.job.job_machine import JobMachine, JobState
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity

@@ -20,8 +20,8 @@ from weir.errors import ConfigError
 from weir.plan.fingerprints import difference_of_fingerprint
 from weir.plan.graph import LogicalGraph
 from weir.plan.savepoint_fit import fitted_to
-from weir.protocol.job import JobState
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job.job_machine import JobState
 from weir.redaction import redacted
 
 log = logging.getLogger("control_plane")

@@ -8,8 +8,8 @@ from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.record.job_record import JobRecord
 from weir.plan.graph import Exchange, LogicalGraph, PhysicalGraph
 from weir.plan.stages import physical_graph
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable, initial_table
 
 

@@ -13,11 +13,10 @@ from control_plane.link.task_managers import job_at
 from control_plane.ports import Background, Connect, TellJob
 from control_plane.record.job_record import JobRecord
 from weir.clock import Clock, monotonic_ms
-from weir.protocol import job as job_machine
-from weir.protocol import takeover
-from weir.protocol.job_model import Assignment
-from weir.protocol.manifest import Manifest
-from weir.protocol.takeover import Next
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job import job_machine, takeover
+from weir.protocol.job.job_model import Assignment
+from weir.protocol.job.takeover import Next
 from weir.rpc import control_pb2
 
 log = logging.getLogger("control_plane")

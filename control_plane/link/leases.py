@@ -10,7 +10,7 @@ from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background, Connect
 from weir.clock import Clock, monotonic_ms
 from weir.errors import HandshakeError, WeirError
-from weir.protocol.membership import HeartbeatAnswer, Member
+from weir.protocol.job.membership import HeartbeatAnswer, Member
 from weir.rpc import control_pb2
 from weir.rpc.wire import check_protocol_version, parse_address
 from weir.types import is_wildcard

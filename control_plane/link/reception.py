@@ -19,10 +19,10 @@ from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
 from weir.config import ControlPlaneConfig
 from weir.plan.graph import PhysicalGraph
-from weir.protocol import job as machine
-from weir.protocol.job import JobState, SubtaskStatus
-from weir.protocol.rescale_plan import RescaleRefusal
-from weir.protocol.watermark_drift import AlignedSource, lowest_watermarks_ms
+from weir.protocol.job import job_machine as machine
+from weir.protocol.job.job_machine import JobState, SubtaskStatus
+from weir.protocol.rescale.rescale_plan import RescaleRefusal
+from weir.protocol.watermarks.watermark_drift import AlignedSource, lowest_watermarks_ms
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto

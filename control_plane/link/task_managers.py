@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from control_plane.ports import Connect, TaskManagerCalls
 from weir.errors import ConnectionLostError, WeirError
-from weir.protocol.job import Assignment
-from weir.protocol.membership import Member, Membership
+from weir.protocol.job.job_machine import Assignment
+from weir.protocol.job.membership import Member, Membership
 from weir.types import SubtaskId
 
 

@@ -11,9 +11,9 @@ import orjson
 
 from weir.config import StateMove, StateStrategy
 from weir.errors import CheckpointError, StateError
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import StageNumbers
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import StageNumbers
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 

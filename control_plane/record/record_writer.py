@@ -12,9 +12,9 @@ from control_plane.job.running_job import RunningJob
 from control_plane.ports import Background
 from control_plane.record.job_record import JobRecord
 from weir.errors import SupersededError, WeirError
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_model import RescalePhase
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_model import RescalePhase
 
 log = logging.getLogger("control_plane")
 

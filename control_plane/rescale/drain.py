@@ -13,11 +13,11 @@ from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
 from weir.errors import WeirError
 from weir.plan.graph import Stage
-from weir.protocol.checkpoint_model import CheckpointRecord
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import AnyRescale, RescaleLog
-from weir.protocol.rescale_model import RescalePhase
-from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import AnyRescale, RescaleLog
+from weir.protocol.rescale.rescale_model import RescalePhase
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.rpc import control_pb2
 from weir.rpc.wire import handshake_to_proto
 from weir.types import SubtaskId

@@ -11,8 +11,8 @@ from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import NOT_ON_RECORD, Background, Record
 from weir.errors import ConnectionLostError
-from weir.protocol import rescale_model as model
-from weir.protocol.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale import rescale_model as model
+from weir.protocol.rescale.rescale_coordinator import RescaleMachine
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_from_proto, subtask_to_proto
 from weir.types import SubtaskId

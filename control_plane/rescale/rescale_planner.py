@@ -1,4 +1,4 @@
-"""Makes the plans of rescales from the state of the job now; ``weir.protocol.rescale_plan`` decides."""
+"""Makes the plans of rescales from the state of the job now; ``weir.protocol.rescale.rescale_plan`` decides."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from weir.errors import PlacementError
 from weir.plan.graph import Exchange, Stage
-from weir.protocol.job import SubtaskStatus
-from weir.protocol.placement import TaskManagerLoad, place
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal, StageFacts, plan_rescale
+from weir.protocol.job.job_machine import SubtaskStatus
+from weir.protocol.job.placement import TaskManagerLoad, place
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_plan import (
+    RefusalKind,
+    RescalePlan,
+    RescaleRefusal,
+    StageFacts,
+    plan_rescale,
+)
 from weir.types import SubtaskId
 
 

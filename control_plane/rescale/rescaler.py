@@ -18,13 +18,13 @@ from weir.clock import Clock, wall_ms
 from weir.config import StateMove
 from weir.errors import InvalidTransitionError
 from weir.plan.graph import Stage
-from weir.protocol import checkpoint_model
-from weir.protocol import job as job_machine
-from weir.protocol import rescale_model as model
-from weir.protocol.job import JobState, SubtaskStatus
-from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_log import AnyRescale, RescaleLog
-from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+from weir.protocol.checkpoints import checkpoint_model
+from weir.protocol.job import job_machine
+from weir.protocol.job.job_machine import JobState, SubtaskStatus
+from weir.protocol.rescale import rescale_model as model
+from weir.protocol.rescale.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale.rescale_log import AnyRescale, RescaleLog
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, subtask_from_proto
 from weir.types import SubtaskId

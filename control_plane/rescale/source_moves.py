@@ -8,12 +8,12 @@ from collections.abc import Callable
 from control_plane.job.running_job import RunningJob
 from control_plane.ports import Background, Record
 from weir.clock import Clock, wall_ms
-from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal, CheckpointState
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_model import RescalePhase
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
-from weir.protocol.rescale_source import SourceRescaleMachine
+from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointRefusal, CheckpointState
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_model import RescalePhase
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
+from weir.protocol.rescale.rescale_source import SourceRescaleMachine
 
 log = logging.getLogger("control_plane")
 

@@ -39,9 +39,9 @@ from control_plane.web.views import (
 )
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
-from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointRefusal
-from weir.protocol.rescale_log import AnyRescale
-from weir.protocol.rescale_plan import RefusalKind, RescaleRefusal
+from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointRefusal
+from weir.protocol.rescale.rescale_log import AnyRescale
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware

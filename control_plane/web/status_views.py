@@ -22,8 +22,8 @@ from weir.clock import monotonic_ms, wall_ms
 from weir.metrics import JobFacts
 from weir.plan.document import plan_document
 from weir.plan.graph import PhysicalGraph, Stage
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
-from weir.protocol.job import JobState
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.job.job_machine import JobState
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2

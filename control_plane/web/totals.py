@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from control_plane.checkpoints.restore_point import RestorePoint
 from control_plane.job.running_job import RunningJob
 from control_plane.web.views import TotalsView
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.job import JobState
-from weir.protocol.rejects import Rejects
+from weir.protocol.job.event_counts import EventCounts
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.rejects import Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 

@@ -18,11 +18,11 @@ from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology
 from weir.plan.graph import Edge
-from weir.protocol import checkpoint_model as checkpoints
-from weir.protocol.checkpoint import CheckpointMachine
-from weir.protocol.manifest import SubtaskPart
-from weir.protocol.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
-from weir.protocol.watermark_hold import WatermarkHold
+from weir.protocol.checkpoints import checkpoint_model as checkpoints
+from weir.protocol.checkpoints.checkpoint import CheckpointMachine
+from weir.protocol.checkpoints.manifest import SubtaskPart
+from weir.protocol.rescale.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
+from weir.protocol.watermarks.watermark_hold import WatermarkHold
 from weir.rows.records import Element, InputRows
 from weir.types import SubtaskId
 

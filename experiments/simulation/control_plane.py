@@ -22,11 +22,11 @@ from experiments.simulation.control_plane_ports import CheckedStore, WorldBackgr
 from experiments.simulation.plan import SOURCE
 from experiments.simulation.world import CONTROL_PLANE, SCALE, Process, Violation, World
 from weir.config import ControlPlaneConfig, StateMove, StateStrategy
-from weir.protocol.job import JobState
-from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_model import RescaleAction, RescaleEvent
-from weir.protocol.rescale_plan import RescaleRefusal
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_model import RescaleAction, RescaleEvent
+from weir.protocol.rescale.rescale_plan import RescaleRefusal
 from weir.rpc import control_pb2
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from experiments.simulation.connection import CallError
 from experiments.simulation.storage import SimulatedStore
 from experiments.simulation.world import SCALE, Process, Violation, World
 from weir.errors import ConnectionLostError, HandshakeError
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
 from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2
 from weir.rpc.wire import refusal_kind

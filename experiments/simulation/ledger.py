@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from experiments.simulation.world import Violation
-from weir.protocol.rescale_owner import HandOver, OwnerAction, OwnerEvent, OwnerMachine, TakeOwnership
+from weir.protocol.rescale.rescale_owner import HandOver, OwnerAction, OwnerEvent, OwnerMachine, TakeOwnership
 from weir.protocol.routing import RoutingTable
 
 #: Index of the owner, None while the group is on its way; and its epoch.

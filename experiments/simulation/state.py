@@ -12,8 +12,8 @@ from task_manager.job_stores import JobStores, kept_states
 from task_manager.topology import Topology
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError
-from weir.protocol.manifest import StoreImage
-from weir.protocol.restore_plan import RestorePlan, restore_plan
+from weir.protocol.checkpoints.manifest import StoreImage
+from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
 from weir.state.api import StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
 from weir.state.images.image_stores import drop_foreign

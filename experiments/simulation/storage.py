@@ -12,7 +12,7 @@ from experiments.simulation.world import Violation, World
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.errors import CheckpointError, SupersededError
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
 
 #: key, count of the key, source, number of the row in its source.
 Result = tuple[int, int, int, int]

@@ -25,7 +25,7 @@ class MadePart:
     subtask: SubtaskId
     #: 0: the last part of a subtask that has ended, which counts for every later checkpoint.
     checkpoint_id: int
-    #: See ``weir.protocol.manifest``; empty: it could not be made.
+    #: See ``weir.protocol.checkpoints.manifest``; empty: it could not be made.
     part_json: bytes
     #: One line; empty: it could be made.
     failure: str

@@ -1,6 +1,6 @@
 """The inputs of one subtask while a checkpoint's barriers come in: what is put aside, what is recorded.
 
-Used by the subtask's thread. Decisions are ``weir.protocol.alignment``'s. What is put aside keeps its credit, so the
+Used by the subtask's thread. Decisions are ``weir.protocol.checkpoints.alignment``'s. What is put aside keeps its credit, so the
 senders' credits bound it; what is recorded is bounded here.
 """
 
@@ -15,7 +15,7 @@ from task_manager.checkpoints.checkpoint_parts import Checkpoints, TakenPart
 from task_manager.exchange.deliveries import ChannelOpened, Delivery, RowsWanted, take_rows
 from task_manager.exchange.inbox import Inbox
 from weir.clock import Clock
-from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.rows.records import Barrier, EndOfStream, InputRows, RouteMarker, batch_bytes
 from weir.types import ChannelId
 

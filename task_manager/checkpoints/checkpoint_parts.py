@@ -9,8 +9,8 @@ from typing import Protocol
 
 from weir import threads
 from weir.errors import CheckpointError
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
-from weir.protocol.manifest import GroupPlace, Json, StoreImage
+from weir.protocol.checkpoints.manifest import GroupPlace, Json, StoreImage
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
 from weir.rows.records import InputRows
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.tables.capture import Capture

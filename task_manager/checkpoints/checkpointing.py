@@ -24,7 +24,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import save_rows
 from weir.errors import CheckpointError, WeirError
-from weir.protocol.manifest import (
+from weir.protocol.checkpoints.manifest import (
     FileRef,
     GroupPlace,
     Json,

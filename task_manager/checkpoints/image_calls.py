@@ -12,7 +12,7 @@ import orjson
 from task_manager.exchange.connections import is_closed
 from task_manager.exchange.peer_network import PeerNetwork
 from weir.errors import ConnectionLostError
-from weir.protocol.manifest import StoreImage, image_from_json
+from weir.protocol.checkpoints.manifest import StoreImage, image_from_json
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto
 

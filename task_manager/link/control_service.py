@@ -18,8 +18,8 @@ from weir.errors import (
     kind_of,
 )
 from weir.operators.step_errors import StepError
-from weir.protocol.cache_copy import CopyArrived
-from weir.protocol.rescale_owner import HandoverReceived
+from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
 from weir.operators.queries.reading import StoredReading
-from weir.protocol.manifest import GroupPlace, Manifest
+from weir.protocol.checkpoints.manifest import GroupPlace, Manifest
 from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images

@@ -10,7 +10,7 @@ import orjson
 
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, WeirError
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.protocol.queries import QueryError, Question, check_job
 from weir.questions.askable import refused_step
 from weir.questions.directory import Reply

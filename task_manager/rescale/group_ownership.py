@@ -1,6 +1,6 @@
 """Key groups of one subtask while its stage is rescaled: who owns them, which rows wait, how state changes hands.
 
-Everything is called by the subtask's thread, between two batches. Decisions are ``weir.protocol.rescale_owner``'s.
+Everything is called by the subtask's thread, between two batches. Decisions are ``weir.protocol.rescale.rescale_owner``'s.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from task_manager.rescale.parking import ParkedRows
 from weir.keys.hashing import key_groups
-from weir.protocol.rescale_owner import (
+from weir.protocol.rescale.rescale_owner import (
     Abort,
     HandOver,
     OwnerAction,

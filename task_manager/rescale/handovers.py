@@ -10,7 +10,7 @@ from task_manager.rescale.group_ownership import GivenGroups
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Peers, Shipping, Spawn
 from weir.errors import HandshakeError, WeirError
-from weir.protocol.rescale_owner import HandoverReceived
+from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.types import SubtaskId
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import grpc
 from task_manager.exchange.peer_network import PeerNetwork
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, WeirError
-from weir.protocol.rescale_owner import HandoverReceived
+from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
 from weir.state.api import StateBackend

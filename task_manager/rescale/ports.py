@@ -13,7 +13,7 @@ from typing import Protocol
 from task_manager.rescale.group_state import SubtaskGroupState
 from task_manager.topology import Topology
 from weir.errors import WeirError
-from weir.protocol.rescale_owner import HandoverReceived, OwnerEvent
+from weir.protocol.rescale.rescale_owner import HandoverReceived, OwnerEvent
 from weir.protocol.routing import GroupMove
 from weir.state.tables.cached_entries import CachedChanges
 from weir.types import SubtaskId

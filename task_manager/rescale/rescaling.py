@@ -18,8 +18,8 @@ from task_manager.rescale.ports import Copies, LocalSubtask, Switches
 from task_manager.topology import Topology
 from weir import threads
 from weir.errors import ConnectionLostError, HandshakeError
-from weir.protocol.cache_copy import CopyArrived
-from weir.protocol.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
+from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2
 from weir.state.tables.cached_entries import CachedPart

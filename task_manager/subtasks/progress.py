@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from weir.errors import FailureKind
-from weir.protocol.rejects import Rejects
+from weir.protocol.job.rejects import Rejects
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.types import SubtaskId
 

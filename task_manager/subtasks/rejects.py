@@ -9,7 +9,7 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.delegate import UserStep
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator
-from weir.protocol.rejects import FirstReject, Rejects
+from weir.protocol.job.rejects import FirstReject, Rejects
 
 if TYPE_CHECKING:
     from task_manager.subtasks.running import RunningSubtask

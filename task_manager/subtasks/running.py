@@ -17,7 +17,7 @@ from weir.author.operator import SourceReader
 from weir.errors import HandshakeError
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
-from weir.protocol.rescale_owner import OwnerEvent
+from weir.protocol.rescale.rescale_owner import OwnerEvent
 from weir.state.api import StateBackend
 
 

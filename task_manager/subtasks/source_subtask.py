@@ -15,10 +15,10 @@ from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
 from weir.operators.step_errors import as_kept, name_step, naming_step
-from weir.protocol.input_times import times_to_json
-from weir.protocol.source_watermark import SourceWatermark
-from weir.protocol.watermark_drift import WatermarkDrift
-from weir.protocol.watermark_forward import WatermarkTimes
+from weir.protocol.watermarks.input_times import times_to_json
+from weir.protocol.watermarks.source_watermark import SourceWatermark
+from weir.protocol.watermarks.watermark_drift import WatermarkDrift
+from weir.protocol.watermarks.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 

@@ -22,7 +22,7 @@ from weir import threads
 from weir.author.operator import NEVER_US, Json
 from weir.errors import WeirError, kind_of
 from weir.operators.step_errors import StepError
-from weir.protocol.event_counts import EventCounts
+from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
 from weir.rows.records import Barrier, EndOfStream, batch_bytes
 from weir.state.placement.placed_store import PlacedStore
@@ -194,7 +194,7 @@ class Subtask(ABC):
 
     @abstractmethod
     def _known_times(self) -> Json:
-        """How far event time has come, in the form of ``weir.protocol.input_times``."""
+        """How far event time has come, in the form of ``weir.protocol.watermarks.input_times``."""
 
     @property
     def _backend(self) -> PlacedStore | None:

@@ -31,8 +31,8 @@ from weir.config import StateMove, TaskManagerConfig
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Node, PhysicalGraph, Stage
-from weir.protocol.input_times import restored_times, times_key
-from weir.protocol.rescale_owner import OwnerMachine
+from weir.protocol.rescale.rescale_owner import OwnerMachine
+from weir.protocol.watermarks.input_times import restored_times, times_key
 from weir.specs import SourceSpec
 from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore

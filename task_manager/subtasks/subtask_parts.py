@@ -13,7 +13,7 @@ from task_manager.subtasks.progress import SubtaskProgress
 from weir.clock import Clock
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors
-from weir.protocol.input_times import InputTimes
+from weir.protocol.watermarks.input_times import InputTimes
 from weir.types import SubtaskId
 
 

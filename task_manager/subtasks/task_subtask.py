@@ -18,12 +18,18 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
-from weir.protocol.alignment import BarrierAligner, Step
-from weir.protocol.input_times import times_to_json
-from weir.protocol.rescale_owner import InputAdded, InputEnded, MarkerReceived, OwnerEvent, OwnerMachine
-from weir.protocol.watermark_forward import WatermarkForward
-from weir.protocol.watermark_hold import WatermarkHold
-from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.checkpoints.alignment import BarrierAligner, Step
+from weir.protocol.rescale.rescale_owner import (
+    InputAdded,
+    InputEnded,
+    MarkerReceived,
+    OwnerEvent,
+    OwnerMachine,
+)
+from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.watermarks.input_times import times_to_json
+from weir.protocol.watermarks.watermark_forward import WatermarkForward
+from weir.protocol.watermarks.watermark_hold import WatermarkHold
 from weir.rows import row_watermarks
 from weir.rows.records import (
     JOINED_BYTES,

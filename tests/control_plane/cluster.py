@@ -17,8 +17,8 @@ from weir.config import ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
 from weir.plan.fingerprints import fingerprint_of
-from weir.protocol.job import JobState
-from weir.protocol.manifest import SubtaskPart, part_to_json
+from weir.protocol.checkpoints.manifest import SubtaskPart, part_to_json
+from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
 from weir.rpc.wire import (
     PROTOCOL_VERSION,

@@ -10,7 +10,7 @@ from pathlib import Path
 from task_manager.job_stores import JobStores
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import StateError
-from weir.protocol.restore_plan import RestorePlan
+from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_settings import RocksDbSettings
 

@@ -9,7 +9,7 @@ import pytest
 import weir
 from weir.plan.fingerprints import difference_of_fingerprint, fingerprint_of, graph_form
 from weir.plan.stored_aggregates import layouts_of, with_layouts
-from weir.protocol.aggregate_layout import StoredAggregate
+from weir.protocol.checkpoints.aggregate_layout import StoredAggregate
 
 WHY = "its code has changed"
 GOLDEN = "2:dac1ebfc9f357ca9287c33af6351097a"

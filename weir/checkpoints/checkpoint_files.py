@@ -11,7 +11,7 @@ from weir.checkpoints.errors import checkpoint_error
 from weir.checkpoints.file_checks import FileChecks, check_file, damaged
 from weir.checkpoints.files import FilePlace, check_path
 from weir.checkpoints.layout import FILES
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 
 Result = TypeVar("Result")
 

@@ -35,15 +35,15 @@ from weir.checkpoints.layout import (
 )
 from weir.checkpoints.opened_place import open_place
 from weir.errors import CheckpointError, SupersededError
-from weir.protocol.database_run import parse_run
-from weir.protocol.manifest import (
+from weir.protocol.checkpoints.manifest import (
     FORMAT_VERSION,
     Manifest,
     StoreImage,
     manifest_from_json,
     manifest_to_json,
 )
-from weir.protocol.retention import expired
+from weir.protocol.checkpoints.retention import expired
+from weir.protocol.database_run import parse_run
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +206,7 @@ class CheckpointStore(CheckpointFiles):
     ) -> Expired:
         """Delete old manifests, then the files that nobody needs; called by the leader only.
 
-        ``weir.protocol.retention`` decides. Manifests go first, so a crash leaves files too many, never too few; the
+        ``weir.protocol.checkpoints.retention`` decides. Manifests go first, so a crash leaves files too many, never too few; the
         next call removes them, and the files of checkpoints that failed.
 
         Args:

@@ -17,7 +17,7 @@ from weir import threads
 from weir.checkpoints.digests import digest_of
 from weir.checkpoints.layout import path_in_savepoint
 from weir.errors import CheckpointError, FailureKind
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 from weir.rows.records import InputRows
 
 #: Metadata of a file's schema: position of the rows' input among those of the stage, in decimal digits. Files of older

@@ -15,8 +15,8 @@ from weir.operators.registry import create_operator
 from weir.plan.graph import LogicalGraph, Node
 from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.plan.stored_aggregates import fitted_layouts
-from weir.protocol.input_times import is_times_key
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.watermarks.input_times import is_times_key
 from weir.specs.windows import LATE_STATE
 
 

@@ -20,11 +20,11 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.late_rows import late_rows_of
 from weir.plan.graph import Node, PhysicalGraph, Stage
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.input_times import InputTimes, restored_times, times_key
-from weir.protocol.rejects import FirstReject, Rejects
+from weir.protocol.job.event_counts import EventCounts
+from weir.protocol.job.rejects import FirstReject, Rejects
 from weir.protocol.routing import RoutingTable
-from weir.protocol.watermark_drift import lowest_watermarks_ms
+from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key
+from weir.protocol.watermarks.watermark_drift import lowest_watermarks_ms
 from weir.rows.records import InputRows
 from weir.specs import CollectSpec
 from weir.state.api import StateBackend

@@ -22,8 +22,8 @@ from weir.plan.input_origins import origins_of
 from weir.plan.savepoint_fit import fitted_to
 from weir.plan.stages import physical_graph
 from weir.plan.stored_aggregates import layouts_of
-from weir.protocol.event_counts import NO_EVENTS, covered
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.job.event_counts import NO_EVENTS, covered
 
 #: How far a checkpoint goes before the call returns.
 Upto = Literal["prepared", "complete", "committed"]

@@ -25,7 +25,7 @@ from weir.local.state import open_store
 from weir.operators.step_errors import StepError
 from weir.plan.graph import LogicalGraph
 from weir.plan.stages import physical_graph
-from weir.protocol.rejects import RejectLedger
+from weir.protocol.job.rejects import RejectLedger
 from weir.specs.base import is_number
 from weir.state.api import StateBackend
 

@@ -19,10 +19,10 @@ from weir.errors import StateMismatchError
 from weir.operators.chain import OperatorChain
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.plan.restored_rows import rows_of_subtask
+from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
+from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
 from weir.protocol.database_run import databases_of
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import GroupPlace, Manifest, StoreImage, SubtaskPart
-from weir.protocol.restore_plan import RestorePlan, restore_plan
+from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import InputRows
 from weir.state.api import StateBackend, prefix_end

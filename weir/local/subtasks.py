@@ -11,12 +11,12 @@ from weir.clock import Clock
 from weir.local.channels import LocalOutput
 from weir.operators.chain import OperatorChain
 from weir.operators.step_errors import as_kept, naming_step
-from weir.protocol.alignment import BarrierAligner, Step
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.input_times import InputTimes, times_to_json
-from weir.protocol.source_watermark import SourceWatermark
-from weir.protocol.watermark_drift import AlignedSource, WatermarkDrift
-from weir.protocol.watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.checkpoints.alignment import BarrierAligner, Step
+from weir.protocol.job.event_counts import EventCounts
+from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.watermarks.input_times import InputTimes, times_to_json
+from weir.protocol.watermarks.source_watermark import SourceWatermark
+from weir.protocol.watermarks.watermark_drift import AlignedSource, WatermarkDrift
 from weir.rows import row_watermarks
 from weir.rows.records import (
     WATERMARK_MAX_MS,
@@ -70,7 +70,7 @@ class LocalSubtask(ABC):
 
     @abstractmethod
     def known_times(self) -> Json:
-        """How far event time has come, in the form of ``weir.protocol.input_times``."""
+        """How far event time has come, in the form of ``weir.protocol.watermarks.input_times``."""
 
     @abstractmethod
     def go_on_in_time(self, restored: InputTimes) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph
-from weir.protocol.manifest import Manifest, Origins
+from weir.protocol.checkpoints.manifest import Manifest, Origins
 from weir.specs.keyed import KeyedSpec
 
 

@@ -10,8 +10,8 @@ from weir.plan.input_origins import check_origins
 from weir.plan.stages import physical_graph
 from weir.plan.step_names import RenamedColumn
 from weir.plan.stored_aggregates import fitted_layouts, with_layouts
-from weir.protocol.manifest import Manifest
-from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
+from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
 
 

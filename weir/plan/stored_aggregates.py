@@ -1,4 +1,4 @@
-"""In which order the steps of a job keep their aggregates: see ``weir.protocol.aggregate_layout``."""
+"""In which order the steps of a job keep their aggregates: see ``weir.protocol.checkpoints.aggregate_layout``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph, Node
-from weir.protocol.aggregate_layout import (
+from weir.protocol.checkpoints.aggregate_layout import (
     DROPPED,
     OWN_CELLS,
     FittedLayout,
@@ -19,7 +19,7 @@ from weir.protocol.aggregate_layout import (
     fit_layout,
     named_layout,
 )
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
 from weir.specs.aggregate_functions import (
     AnyAggregate,
     aggregate_parts,

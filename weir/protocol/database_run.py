@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from weir.errors import CheckpointError
-from weir.protocol.manifest import Manifest
+from weir.protocol.checkpoints.manifest import Manifest
 
 
 @dataclass(frozen=True, slots=True)

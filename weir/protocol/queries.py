@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from weir.errors import WeirError
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 
 Consistency = Literal["latest", "checkpoint"]
 

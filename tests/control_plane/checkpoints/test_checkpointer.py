@@ -8,8 +8,8 @@ import pytest
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster, superseded
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import CheckpointError, ConnectionLostError
-from weir.protocol.checkpoint_model import CheckpointState, Hold, Release
-from weir.protocol.job import JobState
+from weir.protocol.checkpoints.checkpoint_model import CheckpointState, Hold, Release
+from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
 from weir.rpc.wire import subtask_to_proto
 from weir.types import SubtaskId

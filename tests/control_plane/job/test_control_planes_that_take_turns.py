@@ -7,7 +7,7 @@ import pytest
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster, no_space
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import HandshakeError
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
 from weir.rpc.wire import subtask_from_proto
 from weir.types import SubtaskId

@@ -5,7 +5,7 @@ import asyncio
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import CheckpointError
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 

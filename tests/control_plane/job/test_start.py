@@ -24,9 +24,9 @@ from weir.config import StateMove, StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.errors import ConfigError, WeirError
 from weir.plan.fingerprints import fingerprint_of
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import StageNumbers
+from weir.protocol.job.event_counts import EventCounts
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import StageNumbers
 
 JOB_ID = "tiny-job-20260102-030405-6789"
 

@@ -3,7 +3,7 @@
 import weir
 from control_plane.link.reception import aligned_sources
 from weir.plan.stages import physical_graph
-from weir.protocol.watermark_drift import AlignedSource, lowest_watermarks_ms
+from weir.protocol.watermarks.watermark_drift import AlignedSource, lowest_watermarks_ms
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import control_pb2
 from weir.types import SubtaskId

@@ -7,8 +7,8 @@ import pytest
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import ConnectionLostError, HandshakeError
-from weir.protocol.job import JobState
-from weir.protocol.rescale_plan import RefusalKind
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_plan import RefusalKind
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 

@@ -6,9 +6,9 @@ import pytest
 
 from control_plane.link.task_managers import TaskManagers
 from control_plane.rescale.rescaler import Rescaler
-from weir.protocol.job import JobState
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity

@@ -5,9 +5,9 @@ import pytest
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster
 from tests.control_plane.virtual import run, until
 from weir.errors import CheckpointError
-from weir.protocol.job import JobState
-from weir.protocol.rescale_model import RescalePhase
-from weir.protocol.rescale_plan import RefusalKind
+from weir.protocol.job.job_machine import JobState
+from weir.protocol.rescale.rescale_model import RescalePhase
+from weir.protocol.rescale.rescale_plan import RefusalKind
 from weir.types import SubtaskId
 
 

@@ -10,7 +10,7 @@ import weir
 from control_plane.directory import OwnDirectory
 from weir.errors import ConnectionLostError
 from weir.plan.stages import physical_graph
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.protocol.queries import QueryError, Question
 from weir.protocol.routing import initial_table
 from weir.questions import asking

@@ -9,7 +9,7 @@ import pytest
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.checkpoints.checkpoint_parts import TakenPart
-from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.rows.records import batch_bytes
 from weir.testing.manual_clock import ManualClock
 from weir.types import ChannelId, SubtaskId

@@ -16,7 +16,7 @@ from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, InputError, StateError
-from weir.protocol.manifest import image_from_json, part_from_json
+from weir.protocol.checkpoints.manifest import image_from_json, part_from_json
 from weir.rows.records import InputRows
 from weir.rpc.wire import JobIdentity
 from weir.state.images.image_publisher import ImagePublisher

@@ -4,7 +4,7 @@ import pytest
 
 from task_manager.queries.checkpoint_reading import IDLE_S, OPEN_MAX, CheckpointReading, OpenCheckpoints
 from tests.task_manager.queries.fake_images import FakeImages
-from weir.protocol.manifest import GroupPlace, Manifest, SubtaskPart
+from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.queries import QueryError
 from weir.state.stores.memory import MemoryBackend
 from weir.state.ttl import Ttl

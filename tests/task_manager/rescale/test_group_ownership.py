@@ -7,7 +7,7 @@ import pytest
 from task_manager.rescale.group_ownership import Ownership
 from weir.keys.division import with_key_hash
 from weir.keys.hashing import key_groups
-from weir.protocol.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
+from weir.protocol.rescale.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.rows import row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, InputRows

@@ -17,7 +17,7 @@ from weir.dataflow.keyed_streams import process_states
 from weir.errors import HandshakeError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
-from weir.protocol.cache_copy import CopyArrived
+from weir.protocol.rescale.cache_copy import CopyArrived
 from weir.rows.records import with_times
 from weir.rpc import control_pb2
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec

@@ -13,8 +13,8 @@ from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.topology import Topology
 from weir.errors import ConnectionLostError, HandshakeError
-from weir.protocol.cache_copy import CopyArrived
-from weir.protocol.rescale_owner import InputEnded, MarkerReceived, OwnerMachine
+from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.rescale_owner import InputEnded, MarkerReceived, OwnerMachine
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.state.tables.cached_entries import CachedChanges
 from weir.types import SubtaskId

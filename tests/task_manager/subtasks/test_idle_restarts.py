@@ -32,7 +32,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_reader
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Exchange
-from weir.protocol.input_times import InputTimes, restored_times
+from weir.protocol.watermarks.input_times import InputTimes, restored_times
 from weir.rows.records import WATERMARK_MIN_MS, Barrier, Idle
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables

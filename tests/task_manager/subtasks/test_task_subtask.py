@@ -17,7 +17,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 )
 from weir.author.operator import Operator
 from weir.errors import FailureKind, StateError
-from weir.protocol.rescale_owner import Proceed
+from weir.protocol.rescale.rescale_owner import Proceed
 from weir.rows.records import EndOfStream
 
 

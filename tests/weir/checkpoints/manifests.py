@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from weir.protocol.manifest import FileRef, GroupPlace, Manifest, StoreImage, SubtaskPart
+from weir.protocol.checkpoints.manifest import FileRef, GroupPlace, Manifest, StoreImage, SubtaskPart
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 

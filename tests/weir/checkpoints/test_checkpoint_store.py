@@ -18,7 +18,7 @@ from weir.checkpoints.digests import digest_of
 from weir.checkpoints.files import DRAFT_PREFIX
 from weir.checkpoints.layout import files_folder, manifest_path
 from weir.errors import CheckpointError, SupersededError
-from weir.protocol.manifest import FileRef, manifest_to_json
+from weir.protocol.checkpoints.manifest import FileRef, manifest_to_json
 
 
 @pytest.fixture

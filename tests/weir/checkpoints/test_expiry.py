@@ -16,7 +16,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import checkpoint_of, files_folder
 from weir.checkpoints.local_files import LocalFiles
 from weir.errors import CheckpointError
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 
 
 class CrashingFiles(LocalFiles):

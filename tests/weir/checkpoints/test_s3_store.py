@@ -13,7 +13,7 @@ from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import files_folder, manifest_path
 from weir.errors import CheckpointError, SupersededError
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.images.image_client import image_address
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images

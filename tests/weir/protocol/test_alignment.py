@@ -1,6 +1,6 @@
 """Barrier alignment: what is put aside, when the snapshot is taken, and what late or lost barriers do."""
 
-from weir.protocol.alignment import BarrierAligner, Step
+from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 
 
 def test_one_input_takes_its_snapshot_at_once():

@@ -3,7 +3,7 @@
 import pytest
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.cache_copy import (
+from weir.protocol.rescale.cache_copy import (
     CacheCopyMachine,
     CopyAborted,
     CopyArrived,
@@ -17,7 +17,7 @@ from weir.protocol.cache_copy import (
     Keep,
     SendRest,
 )
-from weir.protocol.cache_copy_model import COPY_TRANSITIONS
+from weir.protocol.rescale.cache_copy_model import COPY_TRANSITIONS
 
 
 def tell(machine, *events):

@@ -13,7 +13,7 @@ from collections import deque
 
 import pytest
 
-from weir.protocol.cache_copy import (
+from weir.protocol.rescale.cache_copy import (
     CacheCopyMachine,
     CopyAborted,
     CopyArrived,

@@ -1,5 +1,4 @@
-from weir.protocol.event_counts import EventCounts, covered
-from weir.protocol.manifest import (
+from weir.protocol.checkpoints.manifest import (
     Manifest,
     SubtaskPart,
     manifest_from_json,
@@ -7,6 +6,7 @@ from weir.protocol.manifest import (
     part_from_json,
     part_to_json,
 )
+from weir.protocol.job.event_counts import EventCounts, covered
 from weir.types import SubtaskId
 
 SOURCES, SINKS = frozenset([0]), frozenset([2])

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import CheckpointError
-from weir.protocol.input_times import InputTimes, restored_times, times_key, times_to_json
-from weir.protocol.watermarks import WatermarkTracker
+from weir.protocol.watermarks.combined_watermarks import WatermarkTracker
+from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key, times_to_json
 from weir.types import ChannelId, SubtaskId
 
 MIN_MS, MAX_MS = -(2**63), 2**63 - 1

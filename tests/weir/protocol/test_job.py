@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.effort import cases
 from weir.errors import InvalidTransitionError
-from weir.protocol.job import (
+from weir.protocol.job.job_machine import (
     Assignment,
     Cancel,
     CancelRequested,
@@ -22,7 +22,7 @@ from weir.protocol.job import (
     SubtaskStatus,
     TaskManagerLost,
 )
-from weir.protocol.job_model import TRANSITIONS
+from weir.protocol.job.job_model import TRANSITIONS
 from weir.types import SubtaskId
 
 SOURCE, COUNT_0, COUNT_1, SINK = SUBTASKS = (

@@ -3,7 +3,7 @@
 import pytest
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.job import (
+from weir.protocol.job.job_machine import (
     AddSubtasks,
     Assignment,
     Cancel,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from weir.protocol.lease_length import FACTOR_MAX, LeaseLength
-from weir.protocol.membership import HeartbeatAnswer, Membership
+from weir.protocol.job.lease_length import FACTOR_MAX, LeaseLength
+from weir.protocol.job.membership import HeartbeatAnswer, Membership
 from weir.types import Address
 
 LEASE_MS = 1000

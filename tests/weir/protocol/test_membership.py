@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.effort import cases
 from weir.errors import FencedError
-from weir.protocol import membership
-from weir.protocol.membership import HeartbeatAnswer, Membership
+from weir.protocol.job import membership
+from weir.protocol.job.membership import HeartbeatAnswer, Membership
 from weir.types import Address
 
 A, B = Address("localhost", 8018), Address("localhost", 8028)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weir.errors import PlacementError
-from weir.protocol.placement import TaskManagerLoad, place
+from weir.protocol.job.placement import TaskManagerLoad, place
 from weir.types import SubtaskId
 
 MANAGERS = st.lists(

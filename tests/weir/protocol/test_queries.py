@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.protocol.job import JobState
+from weir.protocol.job.job_machine import JobState
 from weir.protocol.queries import (
     QueryError,
     Question,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.protocol.rejects import FirstReject, RejectLedger, Rejects
+from weir.protocol.job.rejects import FirstReject, RejectLedger, Rejects
 from weir.types import SubtaskId
 
 FIRST, SECOND = SubtaskId(1, 0), SubtaskId(1, 1)

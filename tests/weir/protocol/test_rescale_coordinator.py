@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.job_model import Assignment
-from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_log import RESCALES_MAX, RescaleLog
-from weir.protocol.rescale_model import (
+from weir.protocol.job.job_model import Assignment
+from weir.protocol.rescale.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale.rescale_log import RESCALES_MAX, RescaleLog
+from weir.protocol.rescale.rescale_model import (
     RESCALE_TRANSITIONS,
     CancelNew,
     DeployNew,
@@ -32,7 +32,7 @@ from weir.protocol.rescale_model import (
     SendProceed,
     SendReroute,
 )
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.types import SubtaskId
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weir.errors import FencedError, InvalidTransitionError
-from weir.protocol.rescale_owner import (
+from weir.protocol.rescale.rescale_owner import (
     Abort,
     HandOver,
     HandoverReceived,
@@ -19,7 +19,7 @@ from weir.protocol.rescale_owner import (
     StartFlush,
     TakeOwnership,
 )
-from weir.protocol.rescale_owner_model import OWNER_TRANSITIONS
+from weir.protocol.rescale.rescale_owner_model import OWNER_TRANSITIONS
 from weir.protocol.routing import GroupMove, RoutingTable
 
 #: Subtask 0 owns groups 0 and 1, subtask 1 owns 2 and 3.

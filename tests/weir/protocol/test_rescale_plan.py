@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.protocol.placement import TaskManagerLoad
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, StageFacts, plan_rescale
+from weir.protocol.job.placement import TaskManagerLoad
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan, StageFacts, plan_rescale
 from weir.protocol.routing import initial_table
 from weir.types import SubtaskId
 

@@ -1,9 +1,9 @@
 import pytest
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.rescale_log import RescaleLog
-from weir.protocol.rescale_model import JobStopped, RescaleEnded, RescalePhase
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
+from weir.protocol.rescale.rescale_log import RescaleLog
+from weir.protocol.rescale.rescale_model import JobStopped, RescaleEnded, RescalePhase
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
 
 PLAN = RescalePlan(0, 1, (0,), (0, 1, 2), {}, ())
 

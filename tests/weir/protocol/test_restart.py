@@ -3,7 +3,7 @@
 import pytest
 
 from weir.errors import FailureKind
-from weir.protocol.restart import GiveUp, PoisonWatch, RestartAfter, RestartPolicy
+from weir.protocol.job.restart import GiveUp, PoisonWatch, RestartAfter, RestartPolicy
 
 
 def test_waits_double_up_to_the_longest_and_then_it_is_given_up():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weir.protocol.retention import Expired, checkpoint_of, expired
+from weir.protocol.checkpoints.retention import Expired, checkpoint_of, expired
 
 MANIFESTS = {
     3: {"files/1/a/1.sst", "files/3/a/2.sst"},

@@ -1,7 +1,7 @@
 """Where stages begin with other steps than before, they go on by the times of those that they had."""
 
-from weir.protocol.manifest import Manifest, SubtaskPart
-from weir.protocol.savepoint import StageNow, fit_savepoint, renamed
+from weir.protocol.checkpoints.manifest import Manifest, SubtaskPart
+from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
 from weir.types import SubtaskId
 
 OF_SOURCE, OF_STAGE = ({"version": 2, "shown": at, "inputs": []} for at in (15, 25))

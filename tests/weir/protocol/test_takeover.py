@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.protocol.takeover import PATIENCE_LEASES, PATIENCE_WITH_LIVING_LEASES, Next, decide
+from weir.protocol.job.takeover import PATIENCE_LEASES, PATIENCE_WITH_LIVING_LEASES, Next, decide
 
 LEASE_MS = 1_000
 IN_TIME, LATE = PATIENCE_LEASES * LEASE_MS - 1, PATIENCE_LEASES * LEASE_MS

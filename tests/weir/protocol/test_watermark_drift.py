@@ -1,6 +1,6 @@
 """Sources that wait for each other: who is waited for, and who may read."""
 
-from weir.protocol.watermark_drift import AlignedSource, WatermarkDrift, lowest_watermarks_ms
+from weir.protocol.watermarks.watermark_drift import AlignedSource, WatermarkDrift, lowest_watermarks_ms
 
 _MIN_MS = -(2**63)
 

@@ -1,6 +1,6 @@
 """The watermark while rows are parked."""
 
-from weir.protocol.watermark_hold import WatermarkHold
+from weir.protocol.watermarks.watermark_hold import WatermarkHold
 
 
 def test_parked_rows_hold_the_watermark_where_it_was():

@@ -13,7 +13,7 @@ from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
 from weir.errors import StateError
-from weir.protocol.manifest import StoreImage
+from weir.protocol.checkpoints.manifest import StoreImage
 from weir.state import pieces
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, image_ids_of

@@ -8,7 +8,7 @@ import pytest
 import weir
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.protocol.event_counts import EventCounts
+from weir.protocol.job.event_counts import EventCounts
 from weir.testing import PerSubtask, Watermark
 
 SCHEMA = {"id": int, "name": str, "at": int}

@@ -19,7 +19,7 @@ from pathlib import Path
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import files_folder
 from weir.errors import CheckpointError, StateError
-from weir.protocol.manifest import FileRef, StoreImage
+from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend
 from weir.state.images.local_copies import LocalCopies
 from weir.state.stores.directory_lock import SNAPSHOTS_NAME

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.errors import StateError
-from weir.protocol.manifest import FileRef, StoreImage
+from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend, StateReader
 from weir.state.images.image_client import ImageClient, image_ids_of
 from weir.state.images.image_publisher import TABLE_SUFFIX

@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from weir.protocol.manifest import FileRef
+from weir.protocol.checkpoints.manifest import FileRef
 from weir.state.stores.directory_lock import PUBLISHED_NAME
 
 

@@ -1,8 +1,8 @@
 """A machine of checkpoints with a source and a count, and the time of its last event."""
 
-from weir.protocol.checkpoint import CheckpointMachine
-from weir.protocol.checkpoint_model import CheckpointSettings, JobRuns, PartDelivered
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.checkpoint import CheckpointMachine
+from weir.protocol.checkpoints.checkpoint_model import CheckpointSettings, JobRuns, PartDelivered
+from weir.protocol.checkpoints.manifest import SubtaskPart
 from weir.types import SubtaskId
 
 SOURCE, COUNT, NEW = SubtaskId(0, 0), SubtaskId(1, 0), SubtaskId(1, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.weir.protocol.checkpoints.bench import COUNT, SOURCE, Bench
-from weir.protocol.checkpoint_model import Tick, Trigger
+from weir.protocol.checkpoints.checkpoint_model import Tick, Trigger
 
 
 @pytest.fixture

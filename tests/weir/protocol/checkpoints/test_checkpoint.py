@@ -4,7 +4,7 @@ import pytest
 
 from tests.weir.protocol.checkpoints.bench import BOTH, COUNT, NEW, PLACEMENT, SOURCE, Bench
 from weir.errors import InvalidTransitionError
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointRefusal,
     CheckpointSettings,
     CheckpointState,
@@ -20,8 +20,8 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
-from weir.protocol.checkpoint_records import QUEUE_MAX, RECORDS_MAX
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.checkpoint_records import QUEUE_MAX, RECORDS_MAX
+from weir.protocol.checkpoints.manifest import SubtaskPart
 from weir.types import SubtaskId
 
 

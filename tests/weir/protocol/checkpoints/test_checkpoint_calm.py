@@ -3,8 +3,8 @@
 import pytest
 
 from tests.weir.protocol.checkpoints.bench import COUNT, NEW, PLACEMENT, SOURCE
-from weir.protocol.checkpoint import CheckpointMachine
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint import CheckpointMachine
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointSettings,
     Committed,
     EndNotified,
@@ -19,8 +19,8 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import FileRef, SubtaskPart
+from weir.protocol.checkpoints.manifest import FileRef, SubtaskPart
+from weir.protocol.job.event_counts import EventCounts
 
 SETTINGS = CheckpointSettings(interval_ms=1000, pause_ms=200, calm_interval_ms=5000)
 

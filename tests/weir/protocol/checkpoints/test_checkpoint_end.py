@@ -6,7 +6,7 @@ import pytest
 
 from tests.weir.protocol.checkpoints.bench import BOTH, COUNT, SETTINGS, SOURCE, Bench
 from weir.errors import FailureKind
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointState,
     Commit,
     CommitFailed,

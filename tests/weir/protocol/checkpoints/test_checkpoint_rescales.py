@@ -4,7 +4,7 @@ import pytest
 
 from tests.weir.protocol.checkpoints.bench import BOTH, COUNT, NEW, SOURCE
 from weir.errors import InvalidTransitionError
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointState,
     Committed,
     EndNotified,
@@ -19,8 +19,8 @@ from weir.protocol.checkpoint_model import (
     Tick,
     Trigger,
 )
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.manifest import SubtaskPart
+from weir.protocol.job.event_counts import EventCounts
 
 
 def test_a_rescale_gives_up_the_checkpoint_in_flight_and_holds_the_next(in_flight):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.weir.protocol.checkpoints.bench import BOTH, COUNT, PLACEMENT, SOURCE
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointRefusal,
     CheckpointState,
     CommitFailed,

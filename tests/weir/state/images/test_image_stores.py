@@ -15,7 +15,7 @@ from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, StateError
-from weir.protocol.manifest import FileRef, StoreImage
+from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, image_ids_of, is_image
 from weir.state.images.image_publisher import ImagePublisher

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from weir.author.watermarks import WatermarkGenerator, WatermarkStrategy
 from weir.operators.event_times import generated
-from weir.protocol.split_times import SplitTimes
+from weir.protocol.watermarks.split_times import SplitTimes
 from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.rows.row_watermarks import RowWatermarks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from weir.errors import PlacementError
-from weir.protocol.placement import TaskManagerLoad, place
+from weir.protocol.job.placement import TaskManagerLoad, place
 from weir.protocol.routing import GroupMove, RoutingTable, rescaled
 from weir.types import MAX_PARALLELISM_MAX, SubtaskId
 

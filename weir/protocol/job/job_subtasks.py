@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from weir.protocol.job_model import UNFINISHED_ENDS, Assignment, SubtaskStatus
+from weir.protocol.job.job_model import UNFINISHED_ENDS, Assignment, SubtaskStatus
 from weir.types import SubtaskId
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from weir.errors import FencedError
-from weir.protocol.lease_length import LeaseLength
+from weir.protocol.job.lease_length import LeaseLength
 from weir.types import Address
 
 #: Ended incarnations that are remembered in order to refuse them.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.job_model import Assignment
-from weir.protocol.rescale_model import (
+from weir.protocol.job.job_model import Assignment
+from weir.protocol.rescale.rescale_model import (
     CancelNew,
     DeployNew,
     FailJob,
@@ -38,8 +38,8 @@ from weir.protocol.rescale_model import (
     SendProceed,
     SendReroute,
 )
-from weir.protocol.rescale_phases import RescalePhases
-from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.rescale.rescale_phases import RescalePhases
+from weir.protocol.rescale.rescale_plan import RescalePlan
 from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weir.errors import FencedError, InvalidTransitionError
-from weir.protocol.rescale_owner_model import (
+from weir.protocol.rescale.rescale_owner_model import (
     OWNER_TRANSITIONS,
     Abort,
     HandOver,

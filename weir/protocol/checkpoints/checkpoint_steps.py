@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from weir.protocol.checkpoint_life import CheckpointLife, Flight
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_life import CheckpointLife, Flight
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointAction,
     CheckpointRecord,
     CheckpointState,
@@ -15,14 +15,14 @@ from weir.protocol.checkpoint_model import (
     NotifyEnd,
     Trigger,
 )
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.manifest import SubtaskPart
 
 #: From one attempt to finish the job (the last manifest, telling the sinks) to the next.
 FINISH_RETRY_MS = 200
 
 
 class CheckpointSteps(CheckpointLife):
-    """See the module; :class:`~weir.protocol.checkpoint.CheckpointMachine` adds the events."""
+    """See the module; :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine` adds the events."""
 
     def _advance(self) -> list[CheckpointAction]:
         """Do what is due: commit what is complete, begin the next one."""

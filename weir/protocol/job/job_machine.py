@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from weir.errors import FailureKind
-from weir.protocol.job_model import (
+from weir.protocol.job.job_model import (
     Action,
     AddSubtasks,
     Assignment,
@@ -41,7 +41,7 @@ from weir.protocol.job_model import (
     TakeOver,
     TaskManagerLost,
 )
-from weir.protocol.job_steps import JobSteps
+from weir.protocol.job.job_steps import JobSteps
 from weir.subtask_names import in_step, without_step
 
 __all__ = [

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import Json, SubtaskPart
+from weir.protocol.checkpoints.manifest import Json, SubtaskPart
+from weir.protocol.job.event_counts import EventCounts
 from weir.types import SubtaskId
 
 #: What a part says about what has happened.

@@ -1,4 +1,4 @@
-"""Events, actions and records of checkpoints; ``weir.protocol.checkpoint`` has the machine over them.
+"""Events, actions and records of checkpoints; ``weir.protocol.checkpoints.checkpoint`` has the machine over them.
 
 docs/design/0002 has the protocol. Times are ms of the caller's clock, which never goes back.
 """
@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from weir.errors import FailureKind
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.manifest import SubtaskPart
+from weir.protocol.job.event_counts import EventCounts
 from weir.types import SubtaskId
 
 

@@ -1,4 +1,4 @@
-"""States, legal moves, events and actions of a job; ``weir.protocol.job`` has the machine over them."""
+"""States, legal moves, events and actions of a job; ``weir.protocol.job.job_machine`` has the machine over them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class SlotsAvailable:
-    """``weir.protocol.placement.place`` found a task manager (by name) for every subtask."""
+    """``weir.protocol.job.placement.place`` found a task manager (by name) for every subtask."""
 
     placement: Mapping[SubtaskId, str]
 

@@ -2,7 +2,7 @@
 
 The control plane's only thread for decisions calls :meth:`CheckpointMachine.handle` with every event and
 carries out the actions it returns, in order. One checkpoint is in flight at a time. docs/design/0002 has the
-protocol; ``weir.protocol.checkpoint_model`` the events and actions.
+protocol; ``weir.protocol.checkpoints.checkpoint_model`` the events and actions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from weir.errors import FailureKind, InvalidTransitionError
-from weir.protocol.checkpoint_model import (
+from weir.protocol.checkpoints.checkpoint_model import (
     CheckpointAction,
     CheckpointEvent,
     CheckpointRecord,
@@ -38,9 +38,9 @@ from weir.protocol.checkpoint_model import (
     TaskManagerLost,
     Tick,
 )
-from weir.protocol.checkpoint_records import QUEUE_MAX
-from weir.protocol.checkpoint_steps import FINISH_RETRY_MS, CheckpointSteps
-from weir.protocol.restart import back_off_ms
+from weir.protocol.checkpoints.checkpoint_records import QUEUE_MAX
+from weir.protocol.checkpoints.checkpoint_steps import FINISH_RETRY_MS, CheckpointSteps
+from weir.protocol.job.restart import back_off_ms
 from weir.subtask_names import NameOf, listed
 
 #: From the type of an event to the method of :class:`CheckpointMachine` that handles it.

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.job_model import TRANSITIONS, UNFINISHED_ENDS, Failure, JobState, SubtaskStatus
-from weir.protocol.job_subtasks import JobSubtasks
+from weir.protocol.job.job_model import TRANSITIONS, UNFINISHED_ENDS, Failure, JobState, SubtaskStatus
+from weir.protocol.job.job_subtasks import JobSubtasks
 from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
@@ -18,7 +18,7 @@ _HISTORY_ENTRIES_MAX = 64
 
 
 class JobLife:
-    """One job's state and its subtasks' statuses; see :class:`~weir.protocol.job.JobMachine`."""
+    """One job's state and its subtasks' statuses; see :class:`~weir.protocol.job.job_machine.JobMachine`."""
 
     def __init__(
         self,

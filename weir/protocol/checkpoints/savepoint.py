@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
-from weir.protocol.input_times import is_times_key, step_of, times_key
-from weir.protocol.manifest import Json, Manifest, SubtaskPart
+from weir.protocol.checkpoints.manifest import Json, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable, initial_table
+from weir.protocol.watermarks.input_times import is_times_key, step_of, times_key
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointState
+from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointState
 
 #: Checkpoints that ``GET /checkpoints`` shows at most.
 RECORDS_MAX = 50

@@ -1,6 +1,6 @@
 """Phases, legal moves, events and actions of cached state that goes ahead of its key groups.
 
-``weir.protocol.cache_copy`` has the machine.
+``weir.protocol.rescale.cache_copy`` has the machine.
 """
 
 from __future__ import annotations

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.checkpoint_calm import Calm
-from weir.protocol.checkpoint_model import CheckpointRecord, CheckpointSettings, CheckpointState
-from weir.protocol.checkpoint_parties import CheckpointParties
-from weir.protocol.checkpoint_records import CheckpointRecords
-from weir.protocol.event_counts import EventCounts
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.checkpoint_calm import Calm
+from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointSettings, CheckpointState
+from weir.protocol.checkpoints.checkpoint_parties import CheckpointParties
+from weir.protocol.checkpoints.checkpoint_records import CheckpointRecords
+from weir.protocol.checkpoints.manifest import SubtaskPart
+from weir.protocol.job.event_counts import EventCounts
 from weir.subtask_names import NameOf, numbered
 from weir.types import SubtaskId
 
@@ -48,7 +48,7 @@ class Flight:
 
 
 class CheckpointLife:
-    """All checkpoints of a job; see :class:`~weir.protocol.checkpoint.CheckpointMachine`."""
+    """All checkpoints of a job; see :class:`~weir.protocol.checkpoints.checkpoint.CheckpointMachine`."""
 
     def __init__(self, settings: CheckpointSettings, next_id: int, name_of: NameOf = numbered) -> None:
         """``next_id``: higher than that of every checkpoint which may ever have begun in this store."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from weir.errors import CheckpointError
-from weir.protocol.manifest import FileRef, GroupPlace, Json, Manifest, StoreImage
+from weir.protocol.checkpoints.manifest import FileRef, GroupPlace, Json, Manifest, StoreImage
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 

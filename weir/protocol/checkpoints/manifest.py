@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weir.errors import CheckpointError, StateError
-from weir.protocol.aggregate_layout import Layout, layouts_from_json, layouts_to_json
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.checkpoints.aggregate_layout import Layout, layouts_from_json, layouts_to_json
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
 

@@ -8,14 +8,14 @@ a row twice, whatever it guarantees after failures.
 
 from __future__ import annotations
 
-from weir.protocol.rescale_model import (
+from weir.protocol.rescale.rescale_model import (
     JobStopped,
     RescaleAction,
     RescaleEnded,
     RescaleEvent,
     RescalePhase,
 )
-from weir.protocol.rescale_phases import RescalePhases
+from weir.protocol.rescale.rescale_phases import RescalePhases
 
 
 class SourceRescaleMachine(RescalePhases):

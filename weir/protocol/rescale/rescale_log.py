@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from weir.protocol.rescale_coordinator import RescaleMachine
-from weir.protocol.rescale_model import RescaleAction, RescaleEvent, RescalePhase
-from weir.protocol.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
-from weir.protocol.rescale_source import SourceRescaleMachine
+from weir.protocol.rescale.rescale_coordinator import RescaleMachine
+from weir.protocol.rescale.rescale_model import RescaleAction, RescaleEvent, RescalePhase
+from weir.protocol.rescale.rescale_plan import RefusalKind, RescalePlan, RescaleRefusal
+from weir.protocol.rescale.rescale_source import SourceRescaleMachine
 from weir.subtask_names import NameOf, numbered
 
 #: Rescales that are remembered at most.

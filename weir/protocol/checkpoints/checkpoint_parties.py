@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from weir.protocol.event_counts import NO_EVENTS, EventCounts
-from weir.protocol.manifest import SubtaskPart
+from weir.protocol.checkpoints.manifest import SubtaskPart
+from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
 from weir.types import SubtaskId
 
 

@@ -1,4 +1,4 @@
-"""Phases, legal moves, events and actions of a rescale; ``weir.protocol.rescale_coordinator`` has the machine."""
+"""Phases, legal moves, events and actions of a rescale; ``weir.protocol.rescale.rescale_coordinator`` has the machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from weir.protocol.job_model import Assignment
+from weir.protocol.job.job_model import Assignment
 from weir.protocol.routing import GroupMove, RoutingTable
 from weir.types import SubtaskId
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.rescale_model import RESCALE_TRANSITIONS, RescalePhase
-from weir.protocol.rescale_plan import RescalePlan
+from weir.protocol.rescale.rescale_model import RESCALE_TRANSITIONS, RescalePhase
+from weir.protocol.rescale.rescale_plan import RescalePlan
 
 
 class RescalePhases:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from weir.errors import InvalidTransitionError
-from weir.protocol.cache_copy_model import (
+from weir.protocol.rescale.cache_copy_model import (
     COPY_TRANSITIONS,
     CopyAborted,
     CopyAction,

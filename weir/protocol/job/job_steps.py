@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from weir.errors import FailureKind
-from weir.protocol.job_life import JobLife
-from weir.protocol.job_model import (
+from weir.protocol.job.job_life import JobLife
+from weir.protocol.job.job_model import (
     SUBTASK_TRANSITIONS,
     UNFINISHED_ENDS,
     Action,
@@ -27,7 +27,7 @@ from weir.types import SubtaskId
 
 
 class JobSteps(JobLife):
-    """See the module; :class:`~weir.protocol.job.JobMachine` adds the events."""
+    """See the module; :class:`~weir.protocol.job.job_machine.JobMachine` adds the events."""
 
     def _record(self, event: SubtaskReported) -> bool:
         """Take a report over; False if it says nothing new.

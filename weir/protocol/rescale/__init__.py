@@ -1,0 +1,1 @@
+"""Rescales: key groups and splits that move."""
