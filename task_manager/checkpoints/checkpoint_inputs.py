@@ -1,7 +1,7 @@
 """The inputs of one subtask while a checkpoint's barriers come in: what is put aside, what is recorded.
 
-Used by the subtask's thread. Decisions are ``weir.protocol.checkpoints.alignment``'s. What is put aside keeps its credit, so the
-senders' credits bound it; what is recorded is bounded here.
+Used by the subtask's thread. Decisions are ``weir.protocol.checkpoints.alignment``'s. What is put aside keeps its
+credit, so the senders' credits bound it; what is recorded is bounded here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Key groups of one subtask while its stage is rescaled: who owns them, which rows wait, how state changes hands.
 
-Everything is called by the subtask's thread, between two batches. Decisions are ``weir.protocol.rescale.rescale_owner``'s.
+Everything is called by the subtask's thread, between two batches. Decisions are
+``weir.protocol.rescale.rescale_owner``'s.
 """
 
 from __future__ import annotations

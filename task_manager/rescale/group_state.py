@@ -91,7 +91,8 @@ class SubtaskGroupState:
             table.release_groups(listed)
         return GivenGroups(self.backend.ownership.release(listed), cached)
 
-    # --- the cache goes ahead of its groups: what may be used of it is ``weir.protocol.rescale.cache_copy``'s to say ---
+    # --- the cache goes ahead of its groups: what may be used of it is ``weir.protocol.rescale.cache_copy``'s to say
+    # ---
 
     def want_copy(self, version: int, groups: Iterable[int]) -> None:
         """What is cached of these groups is to go to their new owners; called before the first copy."""

@@ -206,8 +206,8 @@ class CheckpointStore(CheckpointFiles):
     ) -> Expired:
         """Delete old manifests, then the files that nobody needs; called by the leader only.
 
-        ``weir.protocol.checkpoints.retention`` decides. Manifests go first, so a crash leaves files too many, never too few; the
-        next call removes them, and the files of checkpoints that failed.
+        ``weir.protocol.checkpoints.retention`` decides. Manifests go first, so a crash leaves files too many, never too
+        few; the next call removes them, and the files of checkpoints that failed.
 
         Args:
             retained: this many of the newest readable manifests stay.

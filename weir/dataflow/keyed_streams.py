@@ -1,4 +1,4 @@
-"""Keyed streams of the dataflow API: aggregates, joins, windows and users' keyed operators. See ``weir.dataflow.streams``."""
+"""Keyed streams of the dataflow API: aggregates, joins, windows and users' keyed operators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Logical graph (operators) and physical graph (stages, subtasks, channels). Inert: nothing here runs.
 
-``weir.dataflow.builder`` makes a :class:`LogicalGraph`; both processes turn it into the same :class:`PhysicalGraph`, and
-compare fingerprints before any data flows.
+``weir.dataflow.builder`` makes a :class:`LogicalGraph`; both processes turn it into the same :class:`PhysicalGraph`,
+and compare fingerprints before any data flows.
 """
 
 from __future__ import annotations

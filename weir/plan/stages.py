@@ -21,7 +21,8 @@ from weir.plan.rules.projection import project
 def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
     """Chain operators into stages, and leave out the columns that nobody reads (``weir.plan.rules.projection``).
 
-    Before windows it puts steps that add up rows (``weir.plan.rules.pre_aggregation``), in the stages of what is before them.
+    Before windows it puts steps that add up rows (``weir.plan.rules.pre_aggregation``), in the stages of what is before
+    them.
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a

@@ -111,7 +111,8 @@ class OperatorSpec:
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Returns the names of output columns whose values are those of ``names`` in the input row of each output row.
 
-        By this ``weir.plan.rules.partitioning`` knows where the rows of a key are. None, unless the step says otherwise.
+        By this ``weir.plan.rules.partitioning`` knows where the rows of a key are. None, unless the step says
+        otherwise.
 
         Args:
             names: columns of the input that all have the same value in each row.

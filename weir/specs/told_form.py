@@ -1,8 +1,8 @@
 """What fingerprints are made of: each value that a spec may hold, as JSON that says what it is and does.
 
-Persisted as a digest (``weir.plan.fingerprints``), and so never to be changed without another version there. Nothing in it
-is what Polars or pyarrow *show*, and no module path of Weir; ``tests/weir/specs/test_told_form.py`` has golden forms of
-every kind of step.
+Persisted as a digest (``weir.plan.fingerprints``), and so never to be changed without another version there. Nothing in
+it is what Polars or pyarrow *show*, and no module path of Weir; ``tests/weir/specs/test_told_form.py`` has golden forms
+of every kind of step.
 
 =====================================  =====================================================================
 value                                  form

@@ -62,7 +62,8 @@ class WindowAggregateSpec(KeyedSpec):
     takes_parts: bool = field(default=False, metadata={"came_later": True})
     #: The windows are over all keys: the key is none of the author's columns.
     is_keyless: bool = field(default=False, metadata={"came_later": True})
-    #: Rows may be added up before they are sent here, where that changes no result: ``weir.plan.rules.pre_aggregation``.
+    #: Rows may be added up before they are sent here, where that changes no result:
+    #: ``weir.plan.rules.pre_aggregation``.
     adds_up: bool = field(default=True, metadata={"came_later": True})
 
     @property

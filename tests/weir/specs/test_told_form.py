@@ -1,8 +1,8 @@
 """The forms that fingerprints are made of: golden ones of every kind of step, and what makes another form.
 
 ``tests/golden/fingerprints`` is never changed: a new kind or a new field gets a new entry (a field that comes later has
-``came_later``). Whoever must change a form gives ``weir.plan.fingerprints`` another version, and compares records of this
-one with this form.
+``came_later``). Whoever must change a form gives ``weir.plan.fingerprints`` another version, and compares records of
+this one with this form.
 """
 
 from __future__ import annotations

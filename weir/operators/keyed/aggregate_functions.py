@@ -1,7 +1,7 @@
 """What each aggregate function keeps per key, and how a batch updates it.
 
-An accumulator is some 8-byte cells of a key's slot (``weir.state.tables.cells.cell_table``); its layout is persisted, so the
-order of a spec's aggregates and their functions must not change while a store is kept.
+An accumulator is some 8-byte cells of a key's slot (``weir.state.tables.cells.cell_table``); its layout is persisted,
+so the order of a spec's aggregates and their functions must not change while a store is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Phases, legal moves, events and actions of an owner in a rescale; ``weir.protocol.rescale.rescale_owner`` has the machine."""
+"""Phases, legal moves, events and actions of an owner in a rescale; ``rescale_owner`` has the machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Types of declared state: what values are allowed, what they are as bytes, and which stored types another one reads.
 
-Called by ``weir.author.states`` when a job is built, and by the handles of ``weir.state.handles``. A type is a Polars data
-type, ``int``, ``float``, ``str``, ``bytes``, ``bool``, or a dataclass of these. Bytes are a promise (golden values in
-``tests/weir/states/test_state_types.py``): a version byte, then JSON in which every value is exact.
+Called by ``weir.author.states`` when a job is built, and by the handles of ``weir.state.handles``. A type is a Polars
+data type, ``int``, ``float``, ``str``, ``bytes``, ``bool``, or a dataclass of these. Bytes are a promise (golden values
+in ``tests/weir/states/test_state_types.py``): a version byte, then JSON in which every value is exact.
 
 ======================  ==========================================================================
 integers, booleans      as they are

@@ -7,10 +7,10 @@ The snapshot is::
                "window": {"kind": "sliding", "size_ms": 60000, "step_ms": 10000, "offset_ms": 0, "time": "event"}}}
 
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
-panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none. Sessions
-whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell sessions
-twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of
-aggregates that came later have ``"own_cells_at"``: how many are before them.
+panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none.
+Sessions whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell
+sessions twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before
+those of aggregates that came later have ``"own_cells_at"``: how many are before them.
 """
 
 from __future__ import annotations

@@ -26,10 +26,10 @@ for each cell, version 2  form, 1; with form 2 the slope; base; shift, 1; code, 
 for each cell, version 1  base, 8; shift, 1; code, 1; a number for each entry, as with form 0
 ========================  ==========================================================================================
 
-``weir.state.tables.panes.number_kernels`` has the codes and bits of numbers; version 1 has no code above 64. Keys of a row
-come only if there are some besides those of the other pane. Lengths, slopes and bases have seven bits in a byte, the
-upper bit says that more follow; slopes and bases are folded first, as numbers are with form 1. All values are taken as
-numbers of 64 bits, also floats; what passes 64 bits is cut off.
+``weir.state.tables.panes.number_kernels`` has the codes and bits of numbers; version 1 has no code above 64. Keys of a
+row come only if there are some besides those of the other pane. Lengths, slopes and bases have seven bits in a byte,
+the upper bit says that more follow; slopes and bases are folded first, as numbers are with form 1. All values are taken
+as numbers of 64 bits, also floats; what passes 64 bits is cut off.
 """
 
 from __future__ import annotations

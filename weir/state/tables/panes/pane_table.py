@@ -1,9 +1,9 @@
 """Entries of panes over a state backend: a cell table whose entries lie in the order of time.
 
-An entry is ``end of its pane, 8 bytes | user key`` (``weir.state.tables.timers.time_first`` has the bytes of the end), and its
-key group that of the user key. Up to where the windows of a key group have fired is its *place*: the first cell of the
-entry with the smallest time and the group's number (2 bytes, big endian) as user key. So the place goes wherever the
-group's state goes. Panes that get hardly any more rows are packed (``weir.state.tables.panes.packed_rows``).
+An entry is ``end of its pane, 8 bytes | user key`` (``weir.state.tables.timers.time_first`` has the bytes of the end),
+and its key group that of the user key. Up to where the windows of a key group have fired is its *place*: the first cell
+of the entry with the smallest time and the group's number (2 bytes, big endian) as user key. So the place goes wherever
+the group's state goes. Panes that get hardly any more rows are packed (``weir.state.tables.panes.packed_rows``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Entries of window tables: how their keys are put together and taken apart, and blocks of them.
 
-The key of an entry is ``end of its pane, 8 bytes | user key`` (``weir.state.tables.timers.time_first`` has the bytes of the
-end).
+The key of an entry is ``end of its pane, 8 bytes | user key`` (``weir.state.tables.timers.time_first`` has the bytes of
+the end).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compiled loops of window tables: entries whose keys begin with the end of a pane, 8 bytes that order as times do.
 
-Called by ``weir.state.tables.panes.window_table``. All kernels release the GIL, have explicit signatures and are cached on
-disk. An end is int64, ms; its bytes are those of ``weir.state.tables.timers.time_first``.
+Called by ``weir.state.tables.panes.window_table``. All kernels release the GIL, have explicit signatures and are cached
+on disk. An end is int64, ms; its bytes are those of ``weir.state.tables.timers.time_first``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What a cache of values reads before it is asked for, where a read of the store takes long: ranges of owners' keys.
 
-A range that was read is *known* (``weir.state.tables.values.known_ranges``): scans of it, and reads of keys that it has not,
-need no store, in later batches too, until something of it leaves the cache. Of an owner one range is known at a time.
+A range that was read is *known* (``weir.state.tables.values.known_ranges``): scans of it, and reads of keys that it has
+not, need no store, in later batches too, until something of it leaves the cache. Of an owner one range is known at a
+time.
 """
 
 from __future__ import annotations
