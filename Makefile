@@ -97,6 +97,7 @@ check: setup ## Format, lint, types, import rules, generated code
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --config floors.toml
 	@$(MAKE) verify-proto
 
 format: setup ## Format the code and mend what the linter can mend

@@ -16,8 +16,10 @@ from weir.kernels.sources import sources_of
 from weir.kernels.workers import compile_side_by_side, processes_for
 from weir.plan.graph import PhysicalGraph
 
-_ROOT = Path(__file__).parents[1]
-_HAS_KERNELS = re.compile(r"^from weir\.kernels import .*\b(byte_kernel|brief_kernel|kernel)\b", re.MULTILINE)
+_ROOT = Path(__file__).parents[2]
+_HAS_KERNELS = re.compile(
+    r"^from weir\.kernels\.declare import (\([^)]*|.*)\b(byte_kernel|brief_kernel|kernel)\b", re.MULTILINE
+)
 #: What every job's subtasks load beside the modules of its steps.
 _ALWAYS = ("weir.keys.division", "weir.state.tables.opened")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from weir.errors import JobCodeError
 from weir.spelling import did_you_mean
 
-_OURS = str(Path(__file__).parent)
+_OURS = str(Path(__file__).parents[1])
 #: The standard library and installed packages: an error there is asked for by a line of the job.
 _INSTALLED = tuple(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 

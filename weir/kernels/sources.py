@@ -76,7 +76,7 @@ def _source(name: str, importer: Path) -> tuple[Path, ...]:
     """The source of a module if it is beside Weir, or below a directory of ``importer``."""
     parts = name.split(".")
     if parts[0] == "weir":
-        roots = [Path(__file__).parents[1]]
+        roots = [Path(__file__).parents[2]]
     else:
         roots = [parent.parent for parent in importer.parents if parent.name == parts[0]]
     files = (root.joinpath(*parts).with_suffix(".py") for root in roots)

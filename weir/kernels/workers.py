@@ -21,7 +21,7 @@ from weir.clock import SystemClock
 _CLOCK = SystemClock()
 #: A process takes 300 MB.
 PROCESSES_MAX = 4
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 # Before other installations of Weir, but never before the standard library if this one is installed.
 _CODE = (
     "import sys; root = sys.argv[1]; root in sys.path or sys.path.insert(0, root); "
