@@ -16,7 +16,6 @@ from weir.checkpoints.layout import manifest_path
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
-from weir.plan.fingerprints import fingerprint_of
 from weir.protocol.checkpoints.manifest import SubtaskPart, part_to_json
 from weir.protocol.job.job_machine import JobState
 from weir.rpc import control_pb2
@@ -286,7 +285,7 @@ class TaskManager:
     @property
     def identity(self):
         here = self.cluster.job.identity
-        return JobIdentity(here.job_id, fingerprint_of(here), self.generation)
+        return JobIdentity(here.job_id, here.fingerprint, self.generation)
 
     async def register(self):
         return await self.cluster.parts.reception.register(

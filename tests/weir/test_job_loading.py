@@ -154,7 +154,7 @@ def test_an_error_of_the_job_s_code_has_its_file_its_line_and_its_traceback(
     shown = caught.value.user_traceback
     assert f'File "{path}", line {place}' in shown
     assert last in shown.splitlines()[-1]
-    assert "job_loading" not in shown
+    assert "loading.py" not in shown
     assert "importlib" not in shown
 
 
