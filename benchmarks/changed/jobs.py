@@ -21,8 +21,9 @@ COMMON: Settings = {
     "types": {},
     # Names of columns as they are called in the job.
     "names": {},
-    # What key columns were called.
+    # What key columns were called, and aggregates.
     "keys_from": {},
+    "aggregates_from": {},
     "where": "",
     "after": "",
     "parallelism": 1,
@@ -63,7 +64,10 @@ def build(kind: str, settings: Settings) -> weir.Dataflow:
     made: Any
     if kind in ("running", "window"):
         on = keyed if kind == "running" else keyed.window(settings["window"], **settings["more"])
-        calls = {name: call(*each) for name, each in settings["aggregates"].items()}
+        were: Mapping[str, str] = settings["aggregates_from"]
+        calls = {
+            name: call(*each, renamed_from=were.get(name)) for name, each in settings["aggregates"].items()
+        }
         made = on.aggregate(step, **more, **calls)
     elif kind == "join":
         other = _keyed(

@@ -36,9 +36,9 @@ _FOLDS: Mapping[str, Callable[[list[Any]], Any]] = {
 }
 
 
-def call(function: str, column: str = "", condition: str = "") -> Any:
+def call(function: str, column: str = "", condition: str = "", *, renamed_from: str | None = None) -> Any:
     """An aggregate as authors write it."""
-    made = getattr(weir, function)(*([column] if column else []))
+    made = getattr(weir, function)(*([column] if column else []), renamed_from=renamed_from)
     where = CONDITIONS[condition][0]
     return made if where is None else made.where(where)
 
@@ -51,7 +51,7 @@ def value(rows: Sequence[Row], function: str, column: str = "", condition: str =
     values = [row[column] for row in taken if row[column] is not None]
     if function == "count":
         return len(values)
-    if function == "count_distinct":
+    if function in ("count_distinct", "approx_distinct"):
         return len(set(values))
     return _FOLDS[function](values) if values else None
 

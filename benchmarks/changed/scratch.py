@@ -80,8 +80,14 @@ def _shown(run: Run, row: Row) -> Row:
 def _aggregated(run: Run, old: Sequence[Row], new: Sequence[Row]) -> Row:
     """Aggregates that there were are over all rows, others over those after the change."""
     before = run.old["aggregates"]
+    were = {now: then for now, then in run.new["aggregates_from"].items() if now not in before}
+    kept = {name: name for name in before if name not in were.values()} | were
+
+    def goes_on(name: str, each: Any) -> bool:
+        return name in kept and bool(before.get(kept[name]) == each)
+
     return {
-        name: value([*old, *new] if before.get(name) == each else new, *each)
+        name: value([*old, *new] if goes_on(name, each) else new, *each)
         for name, each in run.new["aggregates"].items()
     }
 

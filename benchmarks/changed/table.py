@@ -114,7 +114,32 @@ def _aggregates() -> list[Change]:
         change("narrower sum", {"t": ("sum", "x")}, {"t": ("sum", "code")}, "aggregate 't' is t=sum"),
         change("names change places", {"a": N, "b": TOTAL}, {"b": N, "a": TOTAL}, "aggregate 'a' is a=count"),
         change("renamed without leave", {"n": N}, {"rows": N}, "--allow-dropped-state"),
+        *_renamed_aggregates(),
         change("one more shares values", {"u": USERS}, {"u": USERS, "v": USERS}, "share their state"),
+    ]
+
+
+def _renamed_aggregates() -> list[Change]:
+    def change(name: str, after: Mapping[str, Any], were: Mapping[str, str], *more: Any) -> Change:
+        before = {"aggregates": {"n": N, "bad": BAD, "u": USERS}}
+        return Change(name, before, {"aggregates": after, "aggregates_from": were}, *more)
+
+    others = {"bad": BAD, "u": USERS}
+    return [
+        change("renamed", {"rows": N, **others}, {"rows": "n"}),
+        change(
+            "two change names", {"bad": N, "n": BAD, "u": USERS}, {"bad": "n", "n": "bad"}, "'n' is n=count"
+        ),
+        change("all renamed", {"c": USERS, "a": N, "b": BAD}, {"a": "n", "b": "bad", "c": "u"}),
+        change("renamed and added", {"t": TOTAL, "m": MEAN, "rows": N, **others}, {"rows": "n", "t": "m"}),
+        change("renamed and removed", {"rows": N, "u": USERS}, {"rows": "n"}, "", True),
+        change(
+            "renamed and another form", {"rows": TOTAL, **others}, {"rows": "n"}, "aggregate 'rows' is rows=c"
+        ),
+        change(
+            "both renamed from one", {"a": N, "b": N, **others}, {"a": "n", "b": "n"}, "both renamed_from 'n'"
+        ),
+        change("renamed from what is there", {"n": N, "m": N, **others}, {"m": "n"}),
     ]
 
 
@@ -134,7 +159,6 @@ def _windows() -> list[Change]:
             f"{what}, {kind} windows",
             {"window": window, "aggregates": before},
             {"window": window, "aggregates": after, "parallelism": 2},
-            "keep more than a number" if (what, kind) == ("added", "session") else "",
         )
         for what, (before, after) in (("added", _ADDED), ("order", _ORDER))
         for kind, window in _WINDOWS.items()
@@ -184,7 +208,19 @@ def _with_own_cells() -> list[Change]:
     }
     before, after = {"n": N, "bad": BAD}, {"t": TOTAL, "bad": BAD, "m": MEAN, "n": N}
     fewer = {"m": MEAN, "bad": BAD}
-    return [
+    # Only what adds up its values can be told as changes.
+    parts = {"about": ("approx_distinct", "num"), "n": N, "u": USERS, "bad": BAD}
+    with_parts = [
+        Change(
+            f"first parts {what}, {kind}",
+            {**kinds[kind], "aggregates": old},
+            {**kinds[kind], "aggregates": new},
+            drops=True,
+        )
+        for kind in ("sessions", "late sessions", "early sessions", "early windows")
+        for what, old, new in (("added", before, parts), ("removed", parts, before))
+    ]
+    return with_parts + [
         change
         for kind, settings in kinds.items()
         for change in (

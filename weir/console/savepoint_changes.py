@@ -52,11 +52,20 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
         told = with_names_of(graph, manifest)
     except CheckpointError as error:
         return [StepChange(graph.name, Verdict.REFUSED, str(error))]
-    restored = _restored(told)
+    restored, called = _restored(told), _were_called(graph, manifest, told)
     changes = [
         change
         for node in graph.nodes
-        if (change := _change(graph, node, told, restored.get(node.name, {}), allow_dropped=allow_dropped))
+        if (
+            change := _change(
+                graph,
+                node,
+                told,
+                restored.get(node.name, {}),
+                called.get(node.name, []),
+                allow_dropped=allow_dropped,
+            )
+        )
     ]
     refused = {change.step for change in changes if change.verdict is Verdict.REFUSED}
     steps = {node.name for node in graph.nodes}
@@ -90,8 +99,34 @@ def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
     return found
 
 
+def _were_called(graph: LogicalGraph, before: Manifest, told: Manifest) -> dict[str, list[str]]:
+    """By step: what it, its key columns and its aggregates were called in the checkpoint, where a job says so."""
+    known = {name for names in before.operator_names.values() for name in names}
+    found: dict[str, list[str]] = {}
+    for step, then in graph.renamed.items():
+        if then in known and step not in known:
+            found.setdefault(step, []).append(f"was called {then}")
+    for step, columns in renamed_keys(graph).items():
+        found.setdefault(step, []).extend(
+            f"key column {now} was called {then}" for now, then in columns.items()
+        )
+    for step, layout in told.layouts.items():
+        then = graph.renamed.get(step, step) if step not in before.layouts else step
+        pairs = zip(layout, before.layouts[then], strict=True)
+        found.setdefault(step, []).extend(
+            f"{now.output} was called {old.output}" for now, old in pairs if now != old
+        )
+    return found
+
+
 def _change(
-    graph: LogicalGraph, node: Node, manifest: Manifest, kept: dict[int, Json], *, allow_dropped: bool
+    graph: LogicalGraph,
+    node: Node,
+    manifest: Manifest,
+    kept: dict[int, Json],
+    called: list[str],
+    *,
+    allow_dropped: bool,
 ) -> StepChange | None:
     step = node.name
     had_state = any(name.partition("/")[0] == step for name in manifest.state_ids)
@@ -99,9 +134,7 @@ def _change(
         return None
     if not kept and not had_state:
         return StepChange(step, Verdict.EMPTY, "the checkpoint has no such step")
-    notes = [f"was called {graph.renamed[step]}"] if graph.renamed.get(step) else []
-    columns = renamed_keys(graph).get(step, {})
-    notes += [f"key column {now} was called {then}" for now, then in columns.items()]
+    notes = list(called)
     alone = _only(graph, step, manifest)
     try:
         fitted = fitted_layouts(graph, alone, allow_dropped=allow_dropped).get(step)
@@ -115,16 +148,21 @@ def _change(
         notes.append(f"{', '.join(fitted.dropped)}: dropped")
     had = {name for name in manifest.state_ids if name.partition("/")[0] == step}
     now = set(laid_out.node(step).states.values())
-    added = {name for name in now - had if name != f"{step}/{LATE_STATE}"}
-    if had and (begun := _shown(step, added)):
-        notes.append(f"{begun}: begins empty")
-    if gone := _shown(step, had - now):
-        notes.append(f"{gone}: dropped")
+    # What aggregates keep besides numbers goes with them.
+    begun, gone = (
+        {name for name in names if fitted is None or name == f"{step}/{LATE_STATE}"}
+        for names in (now - had, had - now)
+    )
+    if had and begun:
+        notes.append(f"{_shown(step, begun)}: begins empty")
+    if gone:
+        notes.append(f"{_shown(step, gone)}: dropped")
     return StepChange(step, Verdict.CONVERTED if notes else Verdict.KEPT, "; ".join(notes))
 
 
 def _shown(step: str, states: set[str]) -> str:
-    return ", ".join(sorted(name.removeprefix(f"{step}/") for name in states))
+    names = sorted(name.removeprefix(f"{step}/") for name in states)
+    return ", ".join("late rows that wait" if name == LATE_STATE else name for name in names)
 
 
 def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:

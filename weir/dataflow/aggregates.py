@@ -2,6 +2,7 @@
 
 ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``. Each function returns a description of itself and
 computes nothing. Its rows are those of a key so far, or those of a window; null values of its column do not count.
+``renamed_from=`` says what its column was called in the checkpoint that the job starts from: its state goes on.
 """
 
 from __future__ import annotations
@@ -25,8 +26,14 @@ class AggregateCall:
     condition: pl.Expr | None = None
     #: Numbers that the function needs.
     parameters: tuple[float, ...] = ()
+    #: What its column was called before.
+    renamed_from: str | None = None
 
     def __post_init__(self) -> None:
+        if self.renamed_from is not None and not isinstance(self.renamed_from, str):
+            raise GraphError(
+                f"weir.{self.function}: renamed_from is {self.renamed_from!r}; it is the name that the column had"
+            )
         if self.column is not None or self.function != "count":
             check_is_name(f"weir.{self.function}", self.column)
 
@@ -43,76 +50,77 @@ class AggregateCall:
         return replace(self, condition=predicate)
 
 
-def count(column: str | None = None) -> AggregateCall:
+def count(column: str | None = None, *, renamed_from: str | None = None) -> AggregateCall:
     """Number of rows, or of the values of ``column`` that are not null; int64."""
-    return AggregateCall("count", column)
+    return AggregateCall("count", column, renamed_from=renamed_from)
 
 
-def sum(column: str) -> AggregateCall:
+def sum(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """Sum of a column; int64 over integers, float64 over floats, over decimals a decimal of 38 digits."""
-    return AggregateCall("sum", column)
+    return AggregateCall("sum", column, renamed_from=renamed_from)
 
 
-def min(column: str) -> AggregateCall:
+def min(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """Smallest value of a column: int64 over integers, float64 over floats, else of the column's type.
 
     The column has numbers, decimals, dates, times, durations or booleans; in windows it may have texts or bytes too.
     """
-    return AggregateCall("min", column)
+    return AggregateCall("min", column, renamed_from=renamed_from)
 
 
-def max(column: str) -> AggregateCall:
+def max(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """Largest value of a column: int64 over integers, float64 over floats, else of the column's type.
 
     The column has numbers, decimals, dates, times, durations or booleans; in windows it may have texts or bytes too.
     """
-    return AggregateCall("max", column)
+    return AggregateCall("max", column, renamed_from=renamed_from)
 
 
-def mean(column: str) -> AggregateCall:
+def mean(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """Mean of a column; float64, over decimals a decimal with six digits after the point at least."""
-    return AggregateCall("mean", column)
+    return AggregateCall("mean", column, renamed_from=renamed_from)
 
 
-def variance(column: str, *, ddof: int = 1) -> AggregateCall:
+def variance(column: str, *, ddof: int = 1, renamed_from: str | None = None) -> AggregateCall:
     """Variance; float64. Null for ``ddof`` values or fewer.
 
     Args:
         column: of numbers.
         ddof: what the number of values is lessened by in the divisor: 1 for a sample, 0 for the whole population.
+        renamed_from: what its column was called.
 
     Raises:
         GraphError: ``ddof`` is neither.
     """
-    return AggregateCall("variance", column, parameters=(_checked_ddof(ddof),))
+    return AggregateCall("variance", column, parameters=(_checked_ddof(ddof),), renamed_from=renamed_from)
 
 
-def stddev(column: str, *, ddof: int = 1) -> AggregateCall:
+def stddev(column: str, *, ddof: int = 1, renamed_from: str | None = None) -> AggregateCall:
     """Standard deviation, the square root of :func:`variance`; float64.
 
     Raises:
         GraphError: ``ddof`` is neither 0 nor 1.
     """
-    return AggregateCall("stddev", column, parameters=(_checked_ddof(ddof),))
+    return AggregateCall("stddev", column, parameters=(_checked_ddof(ddof),), renamed_from=renamed_from)
 
 
-def first(column: str) -> AggregateCall:
+def first(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """The value of the row with the lowest event time that is not null; of equal times that of the row that came first.
 
     Of numbers, booleans, dates and times; of windows also of texts and bytes.
     """
-    return AggregateCall("first", column)
+    return AggregateCall("first", column, renamed_from=renamed_from)
 
 
-def last(column: str) -> AggregateCall:
+def last(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """The value of the row with the highest event time that is not null; of equal times that of the row that came last.
 
     Of numbers, booleans, dates and times; of windows also of texts and bytes.
     """
-    return AggregateCall("last", column)
+    return AggregateCall("last", column, renamed_from=renamed_from)
 
 
-def largest(column: str, n: int) -> AggregateCall:
+def largest(column: str, n: int, *, renamed_from: str | None = None) -> AggregateCall:
     """The largest ``n`` values, descending; a list of int64 or float64. NaN does not count.
 
     Raises:
@@ -120,20 +128,21 @@ def largest(column: str, n: int) -> AggregateCall:
     """
     if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n <= LARGEST_MAX:
         raise GraphError(f"weir.largest: n is {n!r}; it must be a whole number from 1 to {LARGEST_MAX}")
-    return AggregateCall("largest", column, parameters=(n,))
+    return AggregateCall("largest", column, parameters=(n,), renamed_from=renamed_from)
 
 
-def count_distinct(column: str) -> AggregateCall:
+def count_distinct(column: str, *, renamed_from: str | None = None) -> AggregateCall:
     """Number of different values; int64. Exact: each value is kept, once for all such aggregates of the column."""
-    return AggregateCall("count_distinct", column)
+    return AggregateCall("count_distinct", column, renamed_from=renamed_from)
 
 
-def approx_distinct(column: str, *, error: float = 0.02) -> AggregateCall:
+def approx_distinct(column: str, *, error: float = 0.02, renamed_from: str | None = None) -> AggregateCall:
     """About how many different values there are; int64. However many, a key has some kB at most (HyperLogLog).
 
     Args:
         column: of numbers, text, bytes, booleans, dates or times.
         error: standard error of the result, relative; 0.006 to 0.25. The memory grows with its inverse square.
+        renamed_from: what its column was called.
 
     Raises:
         GraphError: the error is out of range.
@@ -142,10 +151,11 @@ def approx_distinct(column: str, *, error: float = 0.02) -> AggregateCall:
         "approx_distinct",
         column,
         parameters=(_checked_share("approx_distinct", "error", error, 0.006, 0.25),),
+        renamed_from=renamed_from,
     )
 
 
-def quantile(column: str, q: float, *, error: float = 0.01) -> AggregateCall:
+def quantile(column: str, q: float, *, error: float = 0.01, renamed_from: str | None = None) -> AggregateCall:
     """About the value below which a share ``q`` of the values lies; float64. Of windows only (DDSketch).
 
     The result is at most ``error``, relative, from the value at place ``floor(q * (n - 1))`` of the sorted ones, from
@@ -155,6 +165,7 @@ def quantile(column: str, q: float, *, error: float = 0.01) -> AggregateCall:
         column: of numbers.
         q: 0 to 1; 0.5 is the median.
         error: 0.0005 to 0.2; entries of a key grow with its inverse.
+        renamed_from: what its column was called.
 
     Raises:
         GraphError: a number is out of range.
@@ -163,7 +174,7 @@ def quantile(column: str, q: float, *, error: float = 0.01) -> AggregateCall:
         _checked_share("quantile", "q", q, 0, 1),
         _checked_share("quantile", "error", error, 0.0005, 0.2),
     )
-    return AggregateCall("quantile", column, parameters=shares)
+    return AggregateCall("quantile", column, parameters=shares, renamed_from=renamed_from)
 
 
 def _checked_share(function: str, name: str, value: object, least: float, most: float) -> float:

@@ -19,7 +19,7 @@ from weir.dataflow.join_steps import JoinSteps
 from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.plan.graph import Exchange
-from weir.plan.step_names import renamed_step
+from weir.plan.step_names import renamed_column, renamed_step
 from weir.rows.changes import is_changelog
 from weir.specs import (
     Aggregate,
@@ -101,7 +101,13 @@ class KeyedStream(JoinSteps):
                     f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
                 )
         listed = tuple(
-            Aggregate(output, call.function, call.column, call.condition, call.parameters)
+            Aggregate(
+                renamed_column(output, call.renamed_from),
+                call.function,
+                call.column,
+                call.condition,
+                call.parameters,
+            )
             for output, call in aggregates.items()
         )
         if is_changelog(self.schema):

@@ -74,5 +74,7 @@ def _is_ours(filename: str) -> bool:
 
 def _is_loader(filename: str) -> bool:
     return (
-        filename.startswith("<frozen") or "/importlib/" in filename or filename == f"{_OURS}/dataflow/loading.py"
+        filename.startswith("<frozen")
+        or "/importlib/" in filename
+        or filename == f"{_OURS}/dataflow/loading.py"
     )

@@ -18,7 +18,7 @@ from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
 from weir.operators.windows.rows.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.plan.graph import Exchange
-from weir.plan.step_names import renamed_step
+from weir.plan.step_names import renamed_column, renamed_step
 from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
@@ -288,7 +288,13 @@ def read_by_aggregates(
                 f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
             )
     listed = tuple(
-        WindowAggregate(output, call.function, call.column, call.condition, call.parameters)
+        WindowAggregate(
+            renamed_column(output, call.renamed_from),
+            call.function,
+            call.column,
+            call.condition,
+            call.parameters,
+        )
         for output, call in aggregates.items()
     )
     read = {*keys, *(each.column for each in listed)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from weir.plan.fingerprints import fingerprint_of
@@ -12,7 +13,8 @@ from weir.plan.step_names import RenamedColumn
 from weir.plan.stored_aggregates import fitted_layouts, with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
-from weir.specs.keyed import KeyedProcessSpec, KeyedSpec
+from weir.specs.keyed import KeyedAggregateSpec, KeyedProcessSpec, KeyedSpec
+from weir.specs.windows import WindowAggregateSpec
 
 
 def fitted_to(
@@ -54,26 +56,40 @@ def fitted_to(
 
 
 def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
-    """The manifest with the names that the job has now for steps and states that say what they were called.
+    """The manifest with the names that the job has now for what says how it was called.
 
     Raises:
-        CheckpointError: two steps say that they were the same one.
+        CheckpointError: two steps, or two aggregates of one, say that they were the same one.
     """
-    return renamed(manifest, graph.renamed, _renamed_states(graph), renamed_keys(graph))
+    return renamed(
+        manifest, graph.renamed, _renamed_states(graph), renamed_keys(graph), _renamed_aggregates(graph)
+    )
 
 
 def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
     """By step: names of key columns then by names now, of those that say what they were called."""
-    found = {
-        node.name: {
-            str(column): column.renamed_from
-            for column in node.spec.key_columns
-            if isinstance(column, RenamedColumn)
+    return _renamed_columns(
+        {node.name: node.spec.key_columns for node in graph.nodes if isinstance(node.spec, KeyedSpec)}
+    )
+
+
+def _renamed_aggregates(graph: LogicalGraph) -> dict[str, dict[str, str]]:
+    """By step: names of aggregates then by names now, of those that say what they were called."""
+    return _renamed_columns(
+        {
+            node.name: tuple(each.output for each in node.spec.aggregates)
+            for node in graph.nodes
+            if isinstance(node.spec, KeyedAggregateSpec | WindowAggregateSpec)
         }
-        for node in graph.nodes
-        if isinstance(node.spec, KeyedSpec)
+    )
+
+
+def _renamed_columns(columns: Mapping[str, tuple[str, ...]]) -> dict[str, dict[str, str]]:
+    found = {
+        step: {str(each): each.renamed_from for each in listed if isinstance(each, RenamedColumn)}
+        for step, listed in columns.items()
     }
-    return {step: columns for step, columns in found.items() if columns}
+    return {step: names for step, names in found.items() if names}
 
 
 def _renamed_states(graph: LogicalGraph) -> dict[str, str]:

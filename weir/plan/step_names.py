@@ -30,11 +30,20 @@ def renamed_step(name: str | None, renamed_from: str | None) -> str | None:
 
 
 class RenamedColumn(str):
-    """A key column that had another name in the checkpoint from which the job starts."""
+    """A key column, or that of an aggregate, which had another name in the checkpoint from which the job starts."""
 
     __slots__ = ("renamed_from",)
     #: Its name then.
     renamed_from: str
+
+
+def renamed_column(name: str, renamed_from: str | None) -> str:
+    """A column, with what it was called before; None: as it is called now."""
+    if renamed_from is None:
+        return name
+    column = RenamedColumn(name)
+    column.renamed_from = renamed_from
+    return column
 
 
 def renamed_columns(columns: tuple[str, ...], renamed_from: Mapping[str, str] | None) -> tuple[str, ...]:
@@ -56,9 +65,4 @@ def renamed_columns(columns: tuple[str, ...], renamed_from: Mapping[str, str] | 
         raise GraphError(
             f"renamed_from tells of {unknown[0]!r}, which is no key column; those are {', '.join(columns)}"
         )
-    found: list[str] = []
-    for name in columns:
-        column = RenamedColumn(name)
-        column.renamed_from = renamed_from.get(name, name)
-        found.append(column if name in renamed_from else name)
-    return tuple(found)
+    return tuple(renamed_column(name, renamed_from.get(name)) for name in columns)

@@ -22,7 +22,6 @@ from weir.protocol.checkpoints.aggregate_layout import (
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.specs.aggregate_functions import (
     AnyAggregate,
-    aggregate_parts,
     stored_cells,
     stored_function,
     stored_number,
@@ -90,7 +89,6 @@ def fitted_layouts(
         fitted = fit_layout(
             step, stored, now, allow_dropped=allow_dropped, has_own_cells=_has_own_cells(spec)
         )
-        _check_first_part(step, spec, stored, fitted)
         _check_shared(step, stored, fitted)
         found[step] = fitted
     return found
@@ -118,20 +116,6 @@ def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
         elif each.output != DROPPED and each.function.startswith("quantile"):
             found.setdefault((each.function, each.column, each.condition), []).append(each.output)
     return found
-
-
-def _check_first_part(step: str, spec: object, stored: Layout, fitted: FittedLayout) -> None:
-    """Of sessions: entries that are over are told by their time, unless aggregates keep more than cells."""
-    if not isinstance(spec, WindowAggregateSpec) or spec.window.kind != "session":
-        return
-    parts = {part.members[0] for part in aggregate_parts(spec.aggregates)}
-    names = {spec.aggregates[number].output for number in parts}
-    if names and names <= set(fitted.added):
-        raise CheckpointError(
-            f"step {step!r}: {' and '.join(sorted(names))} keep more than a number, and no aggregate of these sessions "
-            f"did in the checkpoint ({', '.join(map(str, stored))}); leave them out, or give the step another name if "
-            "it may begin with empty state"
-        )
 
 
 def _has_own_cells(spec: object) -> bool:

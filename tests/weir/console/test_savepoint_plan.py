@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -92,6 +93,32 @@ def test_a_removed_aggregate_is_told_with_leave_and_refused_without(tmp_path):
     path = saved(running({"n": N, "bad": BAD}), tmp_path, rows_of(1, 20))
     assert told(running({"bad": BAD}), path)["totals"][0] == "refused"
     assert told(running({"bad": BAD}), path, allow_dropped=True)["totals"] == ("converted", "n: dropped")
+
+
+def test_a_renamed_aggregate_says_what_it_was_called(tmp_path):
+    rows = rows_of(1, 20)
+    path = saved(running({"n": N}), tmp_path, rows)
+    aggregates = {
+        "aggregates": {"rows": N, "u": ("count_distinct", "word")},
+        "aggregates_from": {"rows": "n"},
+    }
+    renamed = build("running", {**DEFAULTS["running"], **aggregates, "step": "totals"})
+    begins = "u: begins at its first value, also for keys that there are"
+    assert told(renamed, path)["totals"] == ("converted", f"rows was called n; {begins}")
+    # Left in the job, it says nothing of a checkpoint that has the new name.
+    with testing.start(renamed, {"events": []}, from_savepoint=path) as job:
+        job.savepoint(tmp_path / "next")
+    assert told(renamed, tmp_path / "next")["totals"] == ("kept", "")
+
+
+def test_a_state_that_a_checkpoint_of_before_has_not_is_told(tmp_path):
+    settings = {**DEFAULTS["window"], "window": weir.sliding("60ms", "20ms")}
+    path = saved(build("window", settings), tmp_path, rows_of(1, 20))
+    graph = build("window", settings).build()
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    before = replace(manifest, state_ids={"step": manifest.state_ids["step"]})
+    (change,) = [each for each in step_changes(graph, before, allow_dropped=False) if each.step == "step"]
+    assert (change.verdict, change.reason) == (Verdict.CONVERTED, "late rows that wait: begins empty")
 
 
 JOB = """

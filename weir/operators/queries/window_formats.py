@@ -161,9 +161,7 @@ class SessionFormat(PaneFormat):
         )
         groups = np.zeros(count, dtype=np.uint16)
         entries = WindowEntries(taken.ends_ms, keys, groups, taken.cells, taken.presence)
-        # Entries of a step that keeps more than cells are never over by time, whatever is asked of it.
-        by_time = None if self._folds.parts else taken.by_time
-        block = Sessions(entries, taken.fired_ms, self._folds, self._gap_ms, by_time)
+        block = Sessions(entries, taken.fired_ms, self._folds, self._gap_ms, taken.by_time)
         taken.fill(block.number, Cells(block.cells, block.presence))
         numbers = taken.numbers[block.an_entry]
         ends_ms = block.lasts_ms + self._gap_ms

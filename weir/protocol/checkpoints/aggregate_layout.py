@@ -61,6 +61,30 @@ def layout_from_json(value: Json) -> Layout:
     return tuple(StoredAggregate(**item) for item in value)
 
 
+def renamed_layout(step: str, stored: Layout, names: Mapping[str, str]) -> Layout:
+    """A layout with the names that aggregates have now.
+
+    Args:
+        step: its name.
+        stored: in the checkpoint.
+        names: then by now; those that it has not are left out, and so are names that it has already.
+
+    Raises:
+        CheckpointError: two names now stand for one then.
+    """
+    known = {each.output for each in stored}
+    taken: dict[str, str] = {}
+    for now, then in names.items():
+        if then == DROPPED or then not in known or now in known:
+            continue
+        if then in taken:
+            raise CheckpointError(
+                f"step {step!r}: aggregates {taken[then]!r} and {now!r} are both renamed_from {then!r}: only one can be"
+            )
+        taken[then] = now
+    return tuple(replace(each, output=taken.get(each.output, each.output)) for each in stored)
+
+
 @dataclass(frozen=True)
 class FittedLayout:
     """What a step keeps from now on, and what has changed."""
@@ -107,7 +131,8 @@ def fit_layout(
         told = ", ".join(str(each) for each in stored if each.output in dropped)
         raise CheckpointError(
             f"step {step!r}: the checkpoint holds aggregates that the job has not got: {told}; give them back their "
-            "names, or let their state go with --allow-dropped-state"
+            "names, say renamed_from= where they are called otherwise now, or let their state go with "
+            "--allow-dropped-state"
         )
     added = [each for each in now if each.output not in known]
     if added and has_own_cells and OWN_CELLS not in kept:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
+from weir.protocol.checkpoints.aggregate_layout import renamed_layout
 from weir.protocol.checkpoints.manifest import Json, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.protocol.watermarks.input_times import is_times_key, step_of, times_key
@@ -99,14 +100,16 @@ def renamed(
     steps: Mapping[str, str],
     states: Mapping[str, str],
     keys: Mapping[str, Mapping[str, str]] | None = None,
+    aggregates: Mapping[str, Mapping[str, str]] | None = None,
 ) -> Manifest:
-    """The manifest with the names that steps, their states and their key columns have now.
+    """The manifest with the names that steps, their states, key columns and aggregates have now.
 
     Args:
         manifest: of a savepoint.
         steps: names then by names now; those that it has not are left out, and so are names that it has already.
         states: ``step/state`` then by ``step/state`` now, both with the step's name now.
         keys: by step now: names of key columns then by names now.
+        aggregates: by step now: names of aggregates then by names now.
 
     Raises:
         CheckpointError: two names now stand for one then.
@@ -153,7 +156,10 @@ def renamed(
             step(name): tuple(tuple(sorted(map(step, names))) for names in inputs)
             for name, inputs in manifest.origins.items()
         },
-        layouts={step(name): layout for name, layout in manifest.layouts.items()},
+        layouts={
+            step(name): renamed_layout(step(name), layout, (aggregates or {}).get(step(name), {}))
+            for name, layout in manifest.layouts.items()
+        },
         operator_names={index: tuple(map(step, names)) for index, names in manifest.operator_names.items()},
     )
 

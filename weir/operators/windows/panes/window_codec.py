@@ -8,9 +8,9 @@ The snapshot is::
 
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
 panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none.
-Sessions whose aggregates need no entries of their own have ``"sessions": 2``: programs of before, which would tell
-sessions twice, refuse that. Sessions with lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before
-those of aggregates that came later have ``"own_cells_at"``: how many are before them.
+Sessions have ``"sessions": 2``: programs of before, which would tell sessions twice, refuse that. Sessions with
+lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of aggregates that came later have
+``"own_cells_at"``: how many are before them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from weir.author.operator import Json
 from weir.errors import StateMismatchError
 from weir.operators.keyed.state_codec import fits_aggregates, key_form
-from weir.specs.aggregate_functions import aggregate_parts, stored_function, stored_number
+from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
@@ -47,7 +47,7 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
     }
     if spec.window.kind in _PACKED_FROM:
         codec["panes"] = VERSION
-    if spec.window.kind == "session" and not aggregate_parts(spec.aggregates):
+    if spec.window.kind == "session":
         codec["sessions"] = _SESSIONS_VERSION
     if spec.window.kind == "session" and spec.updates.lateness_ms:
         # Places are so much before the watermark.

@@ -109,7 +109,7 @@ class EarlySessionOperator(SessionAggregateOperator):
     def _tell(self, entries: WindowEntries, rewritten: list[WindowEntries]) -> Iterator[pa.RecordBatch]:
         """Results of those sessions that have more; adds entries that change by it to ``rewritten``."""
         groups = entries.groups
-        by_time = ~self.table.unmarked[groups] if self._goes_by_time else None
+        by_time = ~self.table.unmarked[groups]
         block = Sessions(entries, self.table.places_ms[groups], self._folds, self._gap_ms, by_time)
         if not len(block.firsts_ms):
             return

@@ -53,9 +53,7 @@ class LateSessionOperator(EarlySessionOperator):
     def open(self, context: OperatorContext) -> None:
         """See :class:`WindowAggregateOperator`."""
         super().open(context)
-        self._entries = SessionEntries(
-            self.table, self._folds.time_cells, self._gap_ms, goes_by_time=self._goes_by_time
-        )
+        self._entries = SessionEntries(self.table, self._folds.time_cells, self._gap_ms)
         #: What may be complete, and what is about to be put together with others.
         self._completing, self._joining = (
             DueSessions(self.table, self._folds, self._gap_ms, ahead_ms)

@@ -77,10 +77,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         """See :class:`WindowAggregateOperator`."""
         self._never_late = np.full(context.max_parallelism, NOTHING_MS, dtype=np.int64)
         super().open(context)
-        #: An entry whose last row is more than a gap before its group's place is over, so nothing has to say so.
-        self._goes_by_time = not self._parts
-        if self._goes_by_time:
-            self.table.mark_places()
+        # An entry whose last row is more than a gap before its group's place is over, so nothing has to say so.
+        self.table.mark_places()
         self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
@@ -121,12 +119,11 @@ class SessionAggregateOperator(WindowAggregateOperator):
         ends_ms[late] = NOTHING_MS
         #: Of the rows that are taken next, which belong to the pane that is listed; bool.
         self._is_listed = self._closing.is_listed(ends_ms if not late.any() else ends_ms[~late])
-        if self._goes_by_time:
-            taken = slice(None) if not late.any() else ~late
-            groups = groups[taken]
-            over = (ends_ms[taken] < places_ms[groups]) & ~self.table.unmarked[groups]
-            self._may_be_over = np.flatnonzero(over)
-            self._their_places_ms = places_ms[groups[self._may_be_over]]
+        taken = slice(None) if not late.any() else ~late
+        groups = groups[taken]
+        over = (ends_ms[taken] < places_ms[groups]) & ~self.table.unmarked[groups]
+        self._may_be_over = np.flatnonzero(over)
+        self._their_places_ms = places_ms[groups[self._may_be_over]]
         if not late.all():
             first_ms = int(times_ms.min() if not late.any() else times_ms[~late].min())
             self._due_ms = min(self._due_ms, first_ms + gap_ms + 1)
@@ -197,7 +194,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         gone_ms = until_ms if is_end else until_ms - gap_ms
         rewritten = []
         for entries in table.entries(NOTHING_MS, NEVER_MS if is_end else until_ms + gap_ms):
-            by_time = ~table.unmarked[entries.groups] if self._goes_by_time else None
+            by_time = ~table.unmarked[entries.groups]
             block = Sessions(entries, table.places_ms[entries.groups], self._folds, gap_ms, by_time)
             if not len(block.firsts_ms):
                 continue
@@ -208,7 +205,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
             if not complete.all():
                 due_ms = min(due_ms, int(block.lasts_ms[~complete].min()) + gap_ms + 1)
             if not is_end:
-                change = block.change(complete, gone_ms, by_time=self._goes_by_time)
+                change = block.change(complete, gone_ms, empties=bool(self._parts))
                 self._parts.fill(parts, change.index, Cells(change.cells, change.presence))
                 self._parts.move(parts, change.index, entries.ends_ms[change.targets], change.is_emptied)
                 rewritten.append(change.entries(entries))
@@ -273,7 +270,7 @@ class Sessions:
         places_ms: np.ndarray,
         folds: Folds,
         gap_ms: int,
-        by_time: np.ndarray | None,
+        by_time: np.ndarray,
     ) -> None:
         """Put sessions together.
 
@@ -282,7 +279,7 @@ class Sessions:
             places_ms: of the entries' groups.
             folds: what entries keep.
             gap_ms: between sessions.
-            by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
+            by_time: by entry, bool: it is over if its last row is more than a gap before its place.
         """
         first, last = folds.time_cells
         self._folds = folds
@@ -305,19 +302,19 @@ class Sessions:
         self.an_entry = np.zeros(count, dtype=np.int64)
         self.an_entry[self.number[chosen]] = chosen
 
-    def change(self, complete: np.ndarray, gone_ms: int, *, by_time: bool) -> _Change:
-        """Of entries that change, because those up to ``gone_ms`` are dropped.
+    def change(self, complete: np.ndarray, gone_ms: int, *, empties: bool) -> _Change:
+        """Of entries that change, because those up to ``gone_ms`` are dropped, and others are over by their last row.
 
         Args:
-            complete: by session: it fires; its entries become empty.
-            gone_ms: the last pane that is dropped.
-            by_time: entries whose last row is before ``gone_ms`` are over then as well, and need not become empty.
+            complete: by session: it fires.
+            gone_ms: the last pane that is dropped; entries whose last row is before are over.
+            empties: entries that are over while their pane stays become empty: no time says so of parts.
         """
         entries, number = self.entries, self.number
         stays = (number >= 0) & (entries.ends_ms > gone_ms)
-        if by_time:
-            stays &= entries.cells[:, self._last] >= gone_ms
-        is_emptied = stays & complete[number]
+        is_over = entries.cells[:, self._last] < gone_ms
+        is_emptied = stays & is_over & empties
+        stays &= ~is_over
         # Into the first entry of an open session that stays go those that do not.
         target = np.full(len(self.firsts_ms), -1, dtype=np.int64)
         staying = np.flatnonzero(stays & ~complete[number])

@@ -12,23 +12,21 @@ from weir.state.tables.panes.window_table import WindowTable
 class SessionEntries:
     """Finds them in the table of one operator."""
 
-    def __init__(
-        self, table: WindowTable, time_cells: tuple[int, int], gap_ms: int, *, goes_by_time: bool
-    ) -> None:
+    def __init__(self, table: WindowTable, time_cells: tuple[int, int], gap_ms: int) -> None:
         """Of one operator.
 
         Args:
             table: has the entries.
             time_cells: of the first and the last time of an entry.
             gap_ms: between sessions.
-            goes_by_time: an entry whose last row is more than a gap before its group's place is over.
         """
-        self._table, self._gap_ms, self._goes_by_time = table, gap_ms, goes_by_time
+        self._table, self._gap_ms = table, gap_ms
         self._first, self._last = time_cells
 
-    def by_time(self, groups: np.ndarray) -> np.ndarray | None:
-        """Of entries of these groups, which may be over by their time alone; bool. None: none."""
-        return ~self._table.unmarked[groups] if self._goes_by_time else None
+    def by_time(self, groups: np.ndarray) -> np.ndarray:
+        """Of entries of these groups, which may be over by their time alone; bool."""
+        by_time: np.ndarray = ~self._table.unmarked[groups]
+        return by_time
 
     def live(self, entries: WindowEntries) -> np.ndarray:
         """Which entries are neither empty nor over; bool."""
@@ -109,7 +107,7 @@ class SessionEntries:
 
 
 def live_entries(
-    entries: WindowEntries, last: int, places_ms: np.ndarray, gap_ms: int, by_time: np.ndarray | None
+    entries: WindowEntries, last: int, places_ms: np.ndarray, gap_ms: int, by_time: np.ndarray
 ) -> np.ndarray:
     """Which entries are neither emptied, nor over, nor of panes that a former owner has dropped; bool.
 
@@ -118,12 +116,11 @@ def live_entries(
         last: the cell of their last time.
         places_ms: of the entries' groups.
         gap_ms: between sessions.
-        by_time: by entry, bool: it is over if its last row is more than a gap before its place. None: no entry.
+        by_time: by entry, bool: it is over if its last row is more than a gap before its place.
     """
     live: np.ndarray = entries.presence[:, last // 8] & (1 << last % 8) != 0
     open_ms = np.maximum(places_ms, -(2**62)) - gap_ms
     has_none = places_ms == NOTHING_MS
     live &= has_none | (entries.ends_ms > open_ms)
-    if by_time is not None:
-        live &= has_none | ~by_time | (entries.cells[:, last] >= open_ms)
+    live &= has_none | ~by_time | (entries.cells[:, last] >= open_ms)
     return live
