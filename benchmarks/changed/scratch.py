@@ -80,7 +80,8 @@ def _shown(run: Run, row: Row) -> Row:
 def _aggregated(run: Run, old: Sequence[Row], new: Sequence[Row]) -> Row:
     """Aggregates that there were are over all rows, others over those after the change."""
     before = run.old["aggregates"]
-    were = {now: then for now, then in run.new["aggregates_from"].items() if now not in before}
+    names: Mapping[str, str] = run.new["aggregates_from"]
+    were = {now: then for now, then in names.items() if now not in before or now in names.values()}
     kept = {name: name for name in before if name not in were.values()} | were
 
     def goes_on(name: str, each: Any) -> bool:

@@ -128,8 +128,9 @@ def _renamed_aggregates() -> list[Change]:
     return [
         change("renamed", {"rows": N, **others}, {"rows": "n"}),
         change(
-            "two change names", {"bad": N, "n": BAD, "u": USERS}, {"bad": "n", "n": "bad"}, "'n' is n=count"
+            "two change names", {"bad": N, "n": BAD, "u": USERS}, {"bad": "n", "n": "bad"}, "among themselves"
         ),
+        change("one takes the name of another", {"bad": N, "b": BAD, "u": USERS}, {"bad": "n", "b": "bad"}),
         change("all renamed", {"c": USERS, "a": N, "b": BAD}, {"a": "n", "b": "bad", "c": "u"}),
         change("renamed and added", {"t": TOTAL, "m": MEAN, "rows": N, **others}, {"rows": "n", "t": "m"}),
         change("renamed and removed", {"rows": N, "u": USERS}, {"rows": "n"}, "", True),
@@ -296,6 +297,17 @@ def _states() -> list[Change]:
         change("removed", {"total": total, "rows": rows}, {"total": total}, "", True),
         change("order", {"total": total, "rows": rows}, {"rows": rows, "total": total}),
         change("renamed", {"total": total}, {"sum_": number(renamed_from="total")}),
+        change(
+            "two change names",
+            {"a": total, "b": number(default=7)},
+            {"b": number(renamed_from="a"), "a": number(default=7, renamed_from="b")},
+            "among themselves",
+        ),
+        change(
+            "one takes the name of another",
+            {"a": total, "b": number(default=7)},
+            {"b": number(renamed_from="a"), "c": number(default=7, renamed_from="b")},
+        ),
         change("renamed without a word", {"total": total}, {"sum_": total}, "total"),
         change("map renamed", {"words": words}, {"texts": weir.MapState(str, int, renamed_from="words")}),
         change("list renamed", {"rows": rows}, {"list_": weir.ListState(int, renamed_from="rows")}),

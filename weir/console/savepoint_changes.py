@@ -16,6 +16,7 @@ from weir.plan.graph import LogicalGraph, Node
 from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.plan.stored_aggregates import fitted_layouts
 from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.watermarks.input_times import is_times_key
 from weir.specs.windows import LATE_STATE
 
@@ -102,17 +103,15 @@ def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
 def _were_called(graph: LogicalGraph, before: Manifest, told: Manifest) -> dict[str, list[str]]:
     """By step: what it, its key columns and its aggregates were called in the checkpoint, where a job says so."""
     known = {name for names in before.operator_names.values() for name in names}
-    found: dict[str, list[str]] = {}
-    for step, then in graph.renamed.items():
-        if then in known and step not in known:
-            found.setdefault(step, []).append(f"was called {then}")
+    steps = names_now("steps", graph.renamed, known)
+    found = {step: [f"was called {then}"] for then, step in steps.items()}
     for step, columns in renamed_keys(graph).items():
         found.setdefault(step, []).extend(
             f"key column {now} was called {then}" for now, then in columns.items()
         )
-    for step, layout in told.layouts.items():
-        then = graph.renamed.get(step, step) if step not in before.layouts else step
-        pairs = zip(layout, before.layouts[then], strict=True)
+    for then, layout in before.layouts.items():
+        step = steps.get(then, then)
+        pairs = zip(told.layouts[step], layout, strict=True)
         found.setdefault(step, []).extend(
             f"{now.output} was called {old.output}" for now, old in pairs if now != old
         )

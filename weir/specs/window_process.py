@@ -51,6 +51,11 @@ class WindowProcessSpec(WindowAggregateSpec):
             return "rows"
         return f"accumulators of {describe(value_type(self.factory().accumulator).form)}"
 
+    @property
+    def kept_schema(self) -> pa.Schema:
+        """Columns of rows that are kept: of windows over all rows without what the step before adds to them."""
+        return self.input_schema if self.late_schema is None else self.late_schema
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, and what the author's code gives; see :class:`OperatorSpec`."""
         bounded = window_schema(step, self.shown_keys, self.aggregates, inputs[0])

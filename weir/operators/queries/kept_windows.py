@@ -132,15 +132,14 @@ class KeptRowsFormat(KeptFormat):
 
     def __init__(self, spec: WindowProcessSpec, windows: PaneFormat, state: str, pane_ends: PaneEnds) -> None:
         super().__init__(windows, state, pane_ends)
-        # Of windows over all rows those without what the step before adds to them.
-        given = spec.input_schema if spec.late_schema is None else spec.late_schema
-        self._type = pa.struct(list(given))
+        self._schema = spec.kept_schema
+        self._type = pa.struct(list(self._schema))
 
     def _value(self, panes: Sequence[list[bytes]], count: int) -> Any:
         chunks = [data for pane in panes for data in pane]
         if not chunks:
             raise _Changed
-        whole, counts = rows_of_chunks(chunks)
+        whole, counts = rows_of_chunks(chunks, self._schema)
         if counts.sum() != count:
             raise _Changed
         rows = whole.take(pa.compute.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from weir.errors import CheckpointError
+from weir.protocol.checkpoints.renames import names_now
 
 Json = Any
 
@@ -70,18 +71,10 @@ def renamed_layout(step: str, stored: Layout, names: Mapping[str, str]) -> Layou
         names: then by now; those that it has not are left out, and so are names that it has already.
 
     Raises:
-        CheckpointError: two names now stand for one then.
+        CheckpointError: two names now stand for one then, or names have changed places.
     """
-    known = {each.output for each in stored}
-    taken: dict[str, str] = {}
-    for now, then in names.items():
-        if then == DROPPED or then not in known or now in known:
-            continue
-        if then in taken:
-            raise CheckpointError(
-                f"step {step!r}: aggregates {taken[then]!r} and {now!r} are both renamed_from {then!r}: only one can be"
-            )
-        taken[then] = now
+    known = {each.output for each in stored if each.output != DROPPED}
+    taken = names_now(f"step {step!r}: aggregates", names, known)
     return tuple(replace(each, output=taken.get(each.output, each.output)) for each in stored)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from weir.errors import CheckpointError
 from weir.protocol.checkpoints.aggregate_layout import renamed_layout
 from weir.protocol.checkpoints.manifest import Json, Manifest, SubtaskPart
+from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.routing import RoutingTable, initial_table
 from weir.protocol.watermarks.input_times import is_times_key, step_of, times_key
 
@@ -112,18 +113,9 @@ def renamed(
         aggregates: by step now: names of aggregates then by names now.
 
     Raises:
-        CheckpointError: two names now stand for one then.
+        CheckpointError: two names now stand for one then, or names have changed places.
     """
-    known = {name for names in manifest.operator_names.values() for name in names}
-    taken: dict[str, str] = {}
-    for now, then in steps.items():
-        if then not in known or now in known:
-            continue
-        if then in taken:
-            raise CheckpointError(
-                f"steps {taken[then]!r} and {now!r} are both renamed_from {then!r}: only one can be"
-            )
-        taken[then] = now
+    taken = names_now("steps", steps, {name for names in manifest.operator_names.values() for name in names})
 
     def step(name: str) -> str:
         if is_times_key(name):
@@ -134,7 +126,7 @@ def renamed(
     for name, number in manifest.state_ids.items():
         of_step, slash, state = name.partition("/")
         state_ids[f"{step(of_step)}{slash}{state}"] = number
-    moved = {then: now for now, then in states.items() if then in state_ids and now not in state_ids}
+    moved = names_now("states", states, state_ids)
     state_ids = {moved.get(name, name): number for name, number in state_ids.items()}
     parts = tuple(
         replace(
@@ -188,8 +180,9 @@ def _renamed_keys(value: Json, columns: Mapping[str, str]) -> Json:
     codec = value.get("codec") if isinstance(value, dict) else None
     if not columns or not isinstance(codec, dict) or not isinstance(codec.get("keys"), list):
         return value
-    names = [each if isinstance(each, str) else each[0] for each in codec["keys"]]
-    now_of = {then: now for now, then in columns.items() if now not in names}
+    now_of = names_now(
+        "key columns", columns, [each if isinstance(each, str) else each[0] for each in codec["keys"]]
+    )
 
     def now(each: Json) -> Json:
         return now_of.get(each, each) if isinstance(each, str) else [now_of.get(each[0], each[0]), *each[1:]]

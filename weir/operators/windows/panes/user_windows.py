@@ -117,7 +117,8 @@ class RowsWindows(UserWindows):
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
         """See :class:`UserWindows`."""
-        rows, _ = rows_of_chunks([data for chunks in self._kept.of(owners) for data in chunks])
+        chunks = [data for of_owner in self._kept.of(owners) for data in of_owner]
+        rows, _ = rows_of_chunks(chunks, self._spec.kept_schema)
         if rows.num_rows > 1:
             rows = rows.take(pc.sort_indices(rows, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
         frame = frame_of(rows.select(user_columns(rows.schema)))
@@ -138,7 +139,7 @@ class RowsWindows(UserWindows):
         """See :class:`UserWindows`."""
         aggregates = self.aggregates
         assert aggregates is not None
-        loaded = rows_of_windows(self._kept, windows)
+        loaded = rows_of_windows(self._kept, windows, self._spec.kept_schema)
         if loaded is None:
             return None
         rows, number_of = loaded
@@ -203,7 +204,7 @@ class AggregatorWindows(UserWindows):
 
 
 def rows_of_windows(
-    kept: KeptValues, windows: Sequence[Sequence[bytes]]
+    kept: KeptValues, windows: Sequence[Sequence[bytes]], schema: pa.Schema | None = None
 ) -> tuple[pa.RecordBatch, np.ndarray] | None:
     """All rows that are kept of windows, each told by the owners of its panes, and the number of each row's window.
 
@@ -214,7 +215,7 @@ def rows_of_windows(
     if not chunks:
         return None
     window_of = np.repeat(np.arange(len(windows)), [len(owners) for owners in windows])
-    rows, counts = rows_of_chunks(chunks)
+    rows, counts = rows_of_chunks(chunks, schema)
     return rows, np.repeat(np.repeat(window_of, [len(of_owner) for of_owner in found]), counts)
 
 

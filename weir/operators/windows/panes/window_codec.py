@@ -10,7 +10,8 @@ Conditions may change: the bytes mean the same. Windows of several panes also ha
 panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none.
 Sessions have ``"sessions": 2``: programs of before, which would tell sessions twice, refuse that. Sessions with
 lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of aggregates that came later have
-``"own_cells_at"``: how many are before them.
+``"own_cells_at"``: how many are before them. Windows that keep rows have ``"rows"``: name and type of each column, and
+whether rows may lack it; state of before has not, and is taken as it is.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any
 from weir.author.operator import Json
 from weir.errors import StateMismatchError
 from weir.operators.keyed.state_codec import fits_aggregates, key_form
+from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.specs.aggregate_functions import stored_function, stored_number
+from weir.specs.arrow_form import arrow_form
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
@@ -56,6 +59,12 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         codec["own_cells_at"] = spec.own_cells_at
     if isinstance(spec, WindowProcessSpec):
         codec["kept"] = spec.kept_form
+        if spec.kept_form == "rows":
+            # Of our own aggregates, and where null may be, what rows of before lack is null.
+            is_own = isinstance(spec.factory, RowAggregates)
+            codec["rows"] = [
+                [field.name, arrow_form(field.type), is_own or field.nullable] for field in spec.kept_schema
+            ]
     if spec.window.kind == "global" or spec.updates.keeps_told:
         # Cells besides those of the aggregates.
         where = spec.updates.early is not None and spec.updates.early.where is not None
@@ -79,8 +88,18 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
                 continue
             if part == "aggregates" and fits_aggregates(stored, needed[part]):
                 continue
+            if part == "rows" and (stored is None or _fits_rows(stored, needed.get(part))):
+                continue
             if stored != needed.get(part):
                 raise StateMismatchError(
                     f"step {step!r}: the checkpoint's state has {part} {stored}; the job now needs "
                     f"{needed.get(part)}; {_MEND}"
                 )
+
+
+def _fits_rows(stored: list[list[Any]], needed: list[list[Any]] | None) -> bool:
+    """Whether rows that are kept have the columns that are needed, with their types; others may be null, or go."""
+    kept = {name: form for name, form, _ in stored}
+    return needed is not None and all(
+        kept[name] == form if name in kept else may_lack for name, form, may_lack in needed
+    )

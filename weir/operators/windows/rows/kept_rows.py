@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,8 @@ class KeptRows:
                 frame = pl.read_ipc_stream(io.BytesIO(data))
                 held[number] = frame.height
                 pieces.append(frame.with_columns(pl.lit(number, dtype=pl.Int64).alias(UNNAMED_COLUMN)))
+        if pieces:
+            pieces = self._with_columns(pieces)
         added = np.zeros(len(kept), dtype=np.int64)
         if adds:
             added = np.bincount(inverse, minlength=len(kept))
@@ -81,6 +84,19 @@ class KeptRows:
         _, firsts = np.unique(inverse, return_index=True)
         keys = batch.select(list(self._key_columns)).take(pa.array(firsts))
         return Kept(rows, np.concatenate([[0], np.cumsum(held + added)]), held, keys)
+
+    def _with_columns(self, pieces: list[pl.DataFrame]) -> list[pl.DataFrame]:
+        """Kept rows with the columns and types of now: what rows of before have not is null."""
+        wanted = {**_types_of(self._input_schema), EVENT_TIME_COLUMN: pl.Int64(), UNNAMED_COLUMN: pl.Int64()}
+        if all(piece.schema == wanted for piece in pieces):
+            return pieces
+        return [
+            piece.select(
+                pl.col(name).cast(dtype) if name in piece.columns else pl.lit(None, dtype).alias(name)
+                for name, dtype in wanted.items()
+            )
+            for piece in pieces
+        ]
 
     def told(
         self, kept: Kept, of_key: np.ndarray, begins: np.ndarray, stops: np.ndarray
@@ -124,6 +140,11 @@ class KeptRows:
             for field in self._schema
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+@lru_cache(maxsize=64)
+def _types_of(schema: pa.Schema) -> pl.Schema:
+    return frame_of(pa.RecordBatch.from_pylist([], schema=schema)).schema
 
 
 def _encoded(rows: pl.DataFrame) -> bytes:

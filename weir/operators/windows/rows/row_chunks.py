@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from weir.errors import StateMismatchError
 from weir.operators.joins.row_codec import RowCodec
+from weir.rows.records import SYSTEM_COLUMNS, user_columns
 
 CHUNK_VERSION = 2
 #: The first byte of a chunk of version 1: what an IPC stream begins with.
@@ -70,11 +71,14 @@ def rows_of_chunk(data: bytes) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def rows_of_chunks(chunks: Sequence[bytes]) -> tuple[pa.RecordBatch, np.ndarray]:
+def rows_of_chunks(
+    chunks: Sequence[bytes], schema: pa.Schema | None = None
+) -> tuple[pa.RecordBatch, np.ndarray]:
     """Returns the rows of chunks of any version, one chunk after the other, and how many each has (int64).
 
     Args:
         chunks: one at least.
+        schema: user columns of the rows: those that a chunk of before has not are null. None: as they are.
 
     Raises:
         pyarrow.ArrowInvalid: as for :func:`rows_of_chunk`, or they have different columns.
@@ -90,7 +94,20 @@ def rows_of_chunks(chunks: Sequence[bytes]) -> tuple[pa.RecordBatch, np.ndarray]
             batch, own = _rows_of_run(run)
             found.append(batch)
             counts.append(own)
+    if schema is not None and any(user_columns(batch.schema) != schema.names for batch in found):
+        found = [_with_columns(batch, schema) for batch in found]
     return found[0] if len(found) == 1 else pa.concat_batches(found), np.concatenate(counts)
+
+
+def _with_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with these user columns: the job may have had others when they were kept."""
+    fields = [*schema, *(field for field in batch.schema if field.name in SYSTEM_COLUMNS)]
+    columns = [
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    fields = [field.with_nullable(field.name not in SYSTEM_COLUMNS) for field in fields]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _alike(chunks: Sequence[bytes]) -> Iterator[list[bytes]]:
