@@ -26,8 +26,13 @@ class Conditions:
     def __init__(self, aggregates: Sequence[AnyAggregate]) -> None:
         self._conditions, self._numbers = different_conditions(aggregates)
         self._schema: pa.Schema | None = None
-        #: By the number of a condition.
+        #: By the number of a condition; True and False themselves are evaluated once.
         self._plain: dict[int, SmallPredicate] = {}
+        self._literals: dict[int, int] = {
+            number: pl.select(condition.fill_null(value=False).cast(pl.UInt8)).item()
+            for number, condition in enumerate(self._conditions)
+            if condition.meta.is_literal()
+        }
         #: Those that see the same columns, together.
         self._others: list[tuple[ExpressionInput, dict[int, pl.Expr]]] = []
 
@@ -38,6 +43,8 @@ class Conditions:
         if self._schema is None or not self._schema.equals(batch.schema):
             self._prepare(batch.schema)
         found = {number: plain.mask(batch).view(np.uint8) for number, plain in self._plain.items()}
+        for number, value in self._literals.items():
+            found[number] = np.full(batch.num_rows, value, dtype=np.uint8)
         for given, conditions in self._others:
             told = given.frame(batch).select(
                 condition.fill_null(value=False).cast(pl.UInt8).alias(str(number))
@@ -56,6 +63,8 @@ class Conditions:
         # A selector does not see the times, which others may name.
         others: dict[bool, dict[int, pl.Expr]] = {False: {}, True: {}}
         for number, condition in enumerate(self._conditions):
+            if number in self._literals:
+                continue
             plain = small_predicate(condition, schema)
             if plain is None:
                 others[has_selector(condition)][number] = condition
