@@ -10,6 +10,7 @@ from benchmarks.law import (
     join_steps,
     kept_steps,
     keyed_steps,
+    retained_steps,
     session_steps,
     table_join_steps,
     trigger_steps,
@@ -34,6 +35,7 @@ LAW = (
     *table_join_steps.SURE,
     *keyed_steps.SURE,
     *ttl_steps.SURE,
+    *retained_steps.SURE,
     *chain_steps.SURE,
 )
 

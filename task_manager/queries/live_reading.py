@@ -40,7 +40,7 @@ class LiveReading:
         """See ``StateReading``."""
         assert isinstance(self._table, RetainedTable)
         self._table.read_clocks([group])
-        return self._table.cut_ms(self._table.clock(group))
+        return self._table.cut_ms(self._table.clock(group), self.watermark_ms)
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
         """See ``StateReading``."""

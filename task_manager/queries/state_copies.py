@@ -133,7 +133,11 @@ def _copied(table: StateTable | None, groups: list[int], of_group: int | None) -
     if not isinstance(table, RetainedTable):
         return copied(changed, is_expired)
     table.read_clocks(groups)
-    return copied(changed, is_expired, {group: table.cut_ms(table.clock(group)) for group in groups})
+    return copied(
+        changed,
+        is_expired,
+        {group: table.cut_ms(table.clock(group), table.expiry.now_ms) for group in groups},
+    )
 
 
 def _never_expired(stamp: int) -> bool:

@@ -9,9 +9,9 @@
             self.prices.put(row["price"], context.event_time_ms)
             yield {"item": key[0], "an_hour_ago": self.prices.get(context.event_time_ms - 3_600_000)}
 
-*Retention* counts from the state's **clock**: the highest time that was put in the key group so far, or the step's
-watermark if that is higher. What is older is not taken, and not there any more; its space is given back when the clock
-goes on, whether its key is used again or not. The clock is state itself, so restarts and rescales do not set it back.
+*Retention* counts back from the time of the row that puts or looks: its event time; if it is late, the watermark of its
+split. For a timer it is the time of the timer. What is older is not taken, and not there for it. Space is given back
+when the step's watermark goes on, whether a key is used again or not.
 """
 
 from __future__ import annotations

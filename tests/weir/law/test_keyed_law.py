@@ -2,10 +2,10 @@
 
 import pytest
 
-from benchmarks.law import chain_steps, keyed_steps, ttl_steps
+from benchmarks.law import chain_steps, keyed_steps, retained_steps, ttl_steps
 from benchmarks.law.steps import case_of, difference
 
-STEPS = [*keyed_steps.SURE, *ttl_steps.SURE, *chain_steps.SURE]
+STEPS = [*keyed_steps.SURE, *ttl_steps.SURE, *retained_steps.SURE, *chain_steps.SURE]
 
 
 @pytest.mark.parametrize(("number", "step"), list(enumerate(STEPS)), ids=[step.name for step in STEPS])

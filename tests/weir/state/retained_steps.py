@@ -35,8 +35,11 @@ class Step:
         return Keys(weir_keys.hash_keys(column), column, self.groups)
 
     @contextmanager
-    def at(self, name: str) -> Iterator[None]:
-        """Make a key the current one of a batch, and end the batch."""
+    def at(self, name: str, now_ms: int | None = None) -> Iterator[None]:
+        """Make a key the current one of a batch, and end the batch; ``now_ms``: the time of its row."""
+        if now_ms is not None:
+            self.times.enter_rows(now_ms)
+            self.times.move(now_ms)
         self.cursor.block, self.cursor.index = self.keys([name]).distinct, 0
         try:
             yield
@@ -47,6 +50,8 @@ class Step:
             for handle in self.handles.values():
                 handle.discard()
             self.cursor.block = self.cursor.index = None
+            if now_ms is not None:
+                self.times.leave_rows()
 
     def sweep(self) -> None:
         """Sweep until there is nothing to do."""

@@ -9,12 +9,14 @@ import pytest
 
 import weir
 from tests.weir.state.retained_steps import Step
+from weir.clock import SystemClock
 from weir.errors import StateError, StateMismatchError
 from weir.state.api import StateBackend
 from weir.state.handles.declarations import NOT_PUT, OPEN, Session, Version
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.retained import GroupClock, clock_key, pack_clock
 
-GOLDEN = Path(__file__).parents[2] / "golden/states/retained_v1.json"
+GOLDEN = Path(__file__).parents[2] / "golden/states"
 VERSIONS = [(0, 8), (4, 10), (17, 12), (38, 11), (53, 9)]
 
 
@@ -31,15 +33,14 @@ def put_check_data(step, state, key="a", versions=VERSIONS) -> None:
 
 @pytest.fixture(params=["in one batch", "flushed", "opened again"])
 def checked(backend: StateBackend, request):
-    """The check data of the store that came before ours, with the clock at 64 by another key."""
+    """The check data of the store that came before ours, at time 64."""
     step, state = versioned(backend)
     put_check_data(step, state)
-    with step.at("other"):
-        assert state.put(1, 64) == OPEN
     if request.param != "in one batch":
         step.tables.flush()
     if request.param == "opened again":
         step, state = versioned(backend)
+    step.times.advance(64)
     return step, state
 
 
@@ -93,8 +94,7 @@ def test_a_delete_returns_what_was_in_force(checked, at, returned, seen):
 def test_what_comes_before_the_first_version_ends_where_that_begins(backend: StateBackend):
     step, state = versioned(backend)
     put_check_data(step, state, "b", [(48, 11), (53, 9)])
-    with step.at("other"):
-        state.put(1, 64)
+    step.times.advance(64)
     with step.at("b"):
         assert state.put(8, 40) == 48
         assert state.delete(38) is None
@@ -164,8 +164,11 @@ def test_a_batch_that_fails_leaves_nothing(checked):
 def test_restart_does_not_take_what_is_late(backend: StateBackend):
     step, state = versioned(backend)
     put_check_data(step, state)
+    step.times.advance(53)
     step.tables.flush()
+    kept = step.times.to_json()
     step, state = versioned(backend)
+    step.times.begin(SystemClock(), [kept])
     with step.at("a"):
         assert state.put(1, 22) == NOT_PUT
         assert state.get(22) is None
@@ -189,6 +192,7 @@ def test_versions_in_batches(backend: StateBackend):
 def test_windows(backend: StateBackend):
     step = Step(backend, {"w": weir.WindowState(pl.String, retention="100ms")})
     state = step.handles["w"]
+    step.times.advance(100)
     with step.at("a"):
         for start in (0, 50, 100, 25):
             assert state.put(f"at {start}", start)
@@ -199,6 +203,7 @@ def test_windows(backend: StateBackend):
     with step.at("b"):
         assert list(state.fetch()) == []
         assert state.put("b", 120)
+    step.times.advance(120)
     with step.at("a"):
         assert list(state.fetch()) == [(25, "at 25"), (50, "again"), (100, "at 100")]
         assert list(state.fetch(26, reverse=True)) == [(100, "at 100"), (50, "again")]
@@ -209,6 +214,7 @@ def test_windows(backend: StateBackend):
         assert state.delete(25) is None
         state.clear()
         assert list(state.fetch()) == []
+    step.times.advance(130)
     keys = step.keys(["a", "b", "a", "a"])
     assert state.put(keys, ["1", "2", "3", "4"], [110, 130, 110, 20]).tolist() == [True, True, True, False]
     assert state.get(keys, [110, 130, 20, 120]).to_list() == ["3", "2", None, None]
@@ -234,6 +240,7 @@ def test_windows_with_duplicates_keep_each_value_in_order(backend: StateBackend)
 def test_sessions(backend: StateBackend):
     step = Step(backend, {"s": weir.SessionState(pl.Int64, retention="100ms")})
     state = step.handles["s"]
+    step.times.advance(100)
     with step.at("a"):
         assert state.put(1, 0, 10)
         assert state.put(2, 40, 60)
@@ -252,6 +259,7 @@ def test_sessions(backend: StateBackend):
         assert not state.put(9, -20, -1)
         with pytest.raises(ValueError, match="ends before it starts"):
             state.put(9, 2, 1)
+    step.times.advance(120)
     keys = step.keys(["a", "b", "b"])
     assert state.put(keys, [None, 7, 8], [40, 0, 5], [100, 120, 19]).tolist() == [True, True, False]
     assert state.get(keys, [40, 0, 5], [100, 120, 19]).to_list() == [None, 7, None]
@@ -292,14 +300,15 @@ def test_what_is_past_its_retention_leaves_the_store_also_of_idle_keys(backend: 
         state.put(wide, [time] * 300, [time] * 300)
     step.tables.flush()
     before = sum(1 for _ in backend.scan())
-    # Two keys in each group tell the time; the others are idle.
+    # Others are idle.
     for name in ("key-0", "key-1", "key-2", "key-3", "key-4"):
         with step.at(name):
             state.put(9, 1_000)
+    step.times.advance(1_000)
     step.sweep()
     entries = dict(backend.scan())
-    # Of each key the latest version, its former one of those that were put, and their index; two clocks.
-    assert len(entries) <= 300 + 2 * 5 + 2 < before
+    # Of each key the latest version, its former one of those that were put, and their index.
+    assert len(entries) <= 300 + 2 * 5 < before
     assert state.get(wide).to_list() == [9] * 5 + [20] * 295
 
 
@@ -316,8 +325,8 @@ def test_deleted_values_leave_the_store_when_nothing_older_can_come(backend: Sta
     step.sweep()
     with step.at("b"):
         assert list(state.fetch()) == [Version(2, 30, None)]
-    # The clock, and the one that is there; the watermark of the group's owner is told when the group goes.
-    assert len(list(backend.scan())) == 2
+    # The one that is there; the watermark of the group's owner is told when the group goes.
+    assert len(list(backend.scan())) == 1
 
 
 def test_the_watermark_lets_idle_groups_expire(backend: StateBackend):
@@ -408,6 +417,45 @@ def every_kind(backend: StateBackend) -> Step:
     return Step(backend, states)
 
 
+def test_each_row_puts_and_sees_as_of_its_own_time(backend: StateBackend):
+    step = every_kind(backend)
+    kept = step.handles
+    with step.at("a", 1_000):
+        assert kept["v"].put(1, 1_000) == OPEN
+        assert kept["w"].put("ahead", 5_000)
+        assert (kept["w"].put("at", 1_000), kept["s"].put("at", 990, 1_000), kept["d"].put(1, 1_000)) == (
+            True,
+        ) * 3
+    with step.at("b", 9_000):
+        # What another key puts, and when, is nothing to those that are behind.
+        assert kept["v"].put(2, 9_000) == OPEN
+    with step.at("a", 1_101):
+        assert (kept["v"].put(0, 1_000), kept["w"].put("late", 1_000)) == (NOT_PUT, False)
+        assert (kept["w"].get(1_000), list(kept["s"].find()), list(kept["d"].fetch())) == (None, [], [])
+    with step.at("a", 1_100):
+        assert (kept["w"].get(1_000), list(kept["d"].fetch())) == ("at", [(1_000, 1)])
+        assert list(kept["s"].find()) == [Session(990, 1_000, "at")]
+        assert kept["v"].put(0, 1_000) == OPEN
+    # In batches each key has its time.
+    keys = step.keys(["a", "b"])
+    step.times.enter_keys(keys.hashes, np.array([1_100, 1_101]))
+    assert kept["w"].put(keys, ["x", "y"], [1_000, 1_000]).tolist() == [True, False]
+    assert kept["v"].put(keys, [5, 6], [1_000, 1_000]).tolist() == [OPEN, NOT_PUT]
+    step.times.leave_rows()
+
+
+def test_what_was_gone_by_the_highest_time_that_was_put_stays_gone(backend: StateBackend):
+    # A checkpoint of when that decided.
+    backend.write([(clock_key(0, 2), pack_clock(GroupClock(1_000, 3)))])
+    step = Step(backend, {"d": weir.WindowState(pl.Int64, retention="100ms", duplicates=True)})
+    state = step.handles["d"]
+    with step.at("a", 950):
+        assert (state.put(1, 899), state.put(1, 900), state.put(2, 900)) == (False, True, True)
+        assert list(state.fetch()) == [(900, 1), (900, 2)]
+    step.tables.flush()
+    assert backend.get_many([clock_key(0, 2)]) == [pack_clock(GroupClock(1_000, 5))]
+
+
 def test_bytes_are_a_promise():
     backend = MemoryBackend()
     step = every_kind(backend)
@@ -422,8 +470,14 @@ def test_bytes_are_a_promise():
     for table in step.tables:
         table.release_groups([0])
     found = {key.hex(): value.hex() for key, value in backend.scan()}
-    assert found == json.loads(GOLDEN.read_text())
+    assert found == json.loads((GOLDEN / "retained_v2.json").read_text())
+
+
+# Of the first is that clocks have the highest time that was put.
+@pytest.mark.parametrize("name", ["retained_v1.json", "retained_v2.json"])
+def test_bytes_of_each_version_are_read(name):
     read = MemoryBackend()
+    found = json.loads((GOLDEN / name).read_text())
     read.write([(bytes.fromhex(key), bytes.fromhex(value)) for key, value in found.items()])
     step = every_kind(read)
     handles = step.handles
@@ -436,16 +490,16 @@ def test_bytes_are_a_promise():
 
 def test_bytes_of_another_version_are_refused():
     backend = MemoryBackend()
-    step, state = versioned(backend)
+    step = every_kind(backend)
     with step.at("a"):
-        state.put(1, 1)
+        step.handles["d"].put(1, 1)
     step.tables.flush()
     for key, value in list(backend.scan()):
         if value:
             backend.write([(key, b"\x09" + value[1:])])
-    step, state = versioned(backend)
+    step = every_kind(backend)
     with step.at("a"), pytest.raises(StateMismatchError, match="format version 9"):
-        state.get()
+        next(step.handles["d"].fetch())
 
 
 def test_versions_of_many_rows_share_scans(backend: StateBackend, monkeypatch):

@@ -22,10 +22,13 @@ STATES = {
     "sessions": lambda: weir.SessionState(pl.Int64, retention=f"{RETENTION_MS}ms"),
 }
 TIMES = st.integers(0, 80)
+#: How long after the watermark a row is.
+LEADS = st.integers(0, 40)
+VALUES = st.one_of(st.none(), st.integers(0, 9))
 OPERATIONS = st.one_of(
-    st.tuples(st.just("version"), st.sampled_from("abc"), TIMES, st.one_of(st.none(), st.integers(0, 9))),
-    st.tuples(st.just("window"), st.sampled_from("abc"), TIMES, st.one_of(st.none(), st.integers(0, 9))),
-    st.tuples(st.just("session"), st.sampled_from("abc"), TIMES, st.integers(0, 9)),
+    st.tuples(st.just("version"), st.sampled_from("abc"), LEADS, TIMES, VALUES),
+    st.tuples(st.just("window"), st.sampled_from("abc"), LEADS, TIMES, VALUES),
+    st.tuples(st.just("session"), st.sampled_from("abc"), LEADS, TIMES, st.integers(0, 9)),
     st.sampled_from([("flush",), ("capture",), ("sweep",), ("reopen",)]),
     st.tuples(st.just("watermark"), TIMES),
 )
@@ -39,23 +42,22 @@ class Model:
 
 
 @settings(max_examples=cases(40), deadline=None)
-@given(st.lists(OPERATIONS, max_size=40), st.sampled_from([MemoryBackend, SlowMemory]))
-def test_states_agree_with_plain_python(operations, make_store):
+@given(st.lists(OPERATIONS, max_size=40), LEADS, st.sampled_from([MemoryBackend, SlowMemory]))
+def test_states_agree_with_plain_python(operations, seen_after, make_store):
     backend = make_store()
     step = Step(backend, {name: make() for name, make in STATES.items()}, cache=TINY_CACHE_BYTES)
     models = {key: Model() for key in "abc"}
-    clocks = dict.fromkeys(STATES, -(10**9))
-    watermark = -(10**9)
+    watermark = 0
+    step.times.advance(0)
     for operation, *arguments in operations:
         if operation == "watermark":
             watermark = max(watermark, arguments[0])
             step.times.advance(arguments[0])
         elif operation in ("version", "window", "session"):
-            key, at, value = arguments
+            key, lead, at, value = arguments
             kind = operation + "s"
-            clocks[kind] = max(clocks[kind], at)
-            taken = at >= max(clocks[kind], watermark) - RETENTION_MS
-            with step.at(key):
+            taken = at >= watermark + lead - RETENTION_MS
+            with step.at(key, watermark + lead):
                 put(step.handles[kind], kind, models[key], at, value, taken)
         elif operation == "flush":
             step.tables.flush()
@@ -70,8 +72,10 @@ def test_states_agree_with_plain_python(operations, make_store):
             step = Step(backend, {name: make() for name, make in STATES.items()}, cache=TINY_CACHE_BYTES)
             step.times.advance(times.watermark_ms)
         for key, model in models.items():
-            with step.at(key):
-                check(step.handles, model, {kind: max(clocks[kind], watermark) for kind in STATES})
+            # A row ahead, and then one that is not.
+            for now in (watermark + seen_after, watermark):
+                with step.at(key, now):
+                    check(step.handles, model, now - RETENTION_MS)
 
 
 def put(handle, kind, model, at, value, taken):
@@ -91,8 +95,7 @@ def put(handle, kind, model, at, value, taken):
             model.sessions[at] = value
 
 
-def check(handles, model, clocks):
-    cut = clocks["versions"] - RETENTION_MS
+def check(handles, model, cut):
     newest = max(model.versions, default=None)
     for as_of in (*range(0, 85, 7), None):
         at = max((time for time in model.versions if as_of is None or time <= as_of), default=None)
@@ -101,13 +104,11 @@ def check(handles, model, clocks):
     everything = list(handles["versions"].fetch())
     assert everything[::-1] == list(handles["versions"].fetch(reverse=True))
     assert all(each.valid_to_ms is None or each.valid_from_ms < each.valid_to_ms for each in everything)
-    cut = clocks["windows"] - RETENTION_MS
     windows = [item for item in sorted(model.windows.items()) if item[0] >= cut and item[1] is not None]
     assert list(handles["windows"].fetch()) == windows
     assert list(handles["windows"].fetch(10, 40, reverse=True)) == [
         item for item in windows[::-1] if 10 <= item[0] <= 40
     ]
-    cut = clocks["sessions"] - RETENTION_MS
     sessions = [
         (end - 5, end, value)
         for end, value in sorted(model.sessions.items())
@@ -127,7 +128,8 @@ class Prices(weir.KeyedProcess):
 def test_a_restarted_job_and_one_from_a_savepoint_take_nothing_late(tmp_path):
     def build() -> weir.Dataflow:
         flow = weir.Dataflow("prices")
-        source = weir.JsonLines("none", schema={"item": str, "price": int, "at": int}, event_time="at")
+        schema = {"item": str, "price": int, "at": int}
+        source = weir.JsonLines("none", schema=schema, event_time="at")
         priced = flow.source("prices", source).key_by("item")
         priced.process("kept", Prices, {"item": str, "ended": int}, parallelism=2).sink(
             "out", weir.Blackhole()
@@ -136,6 +138,7 @@ def test_a_restarted_job_and_one_from_a_savepoint_take_nothing_late(tmp_path):
 
     with weir.testing.start(build()) as job:
         job.push("prices", [{"item": "a", "price": 1, "at": 53}, {"item": "a", "price": 2, "at": 1_000}])
+        job.advance_watermark("prices", 1_000)
         job.checkpoint()
         job.push("prices", [{"item": "a", "price": 3, "at": 969}])
         assert job.rows("kept").to_polars()["ended"].to_list() == [OPEN, OPEN, NOT_PUT]

@@ -1,6 +1,6 @@
 """What versions, windows and sessions share: entries by time below a key, of which late ones are not taken.
 
-``weir.state.tables.retained`` has the store keys, the clock and the index.
+``weir.state.tables.retained`` has the store keys, what each key group keeps, and the index.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ class RetainedHandle(Handle):
         self._changes: list[dict[bytes, bytes | None]] = []
         #: Keys of the index that are to be written.
         self._indexed: dict[bytes, None] = {}
-        #: Clocks that went on.
+        #: Clocks whose number went on.
         self._clocks: dict[int, GroupClock] = {}
+        #: By key: the time of its rows, where rows of several keys are processed together.
+        self._times_ms: list[int] | None = None
         #: Keys of the block of which nothing in the table counts any more.
         self._cleared: set[int] = set()
         #: Grows with each change, so that an iteration finds out.
@@ -73,6 +75,8 @@ class RetainedHandle(Handle):
         self._groups = block.groups.tolist()
         self._changes = [{} for _ in self._prefixes]
         self._table.begin(block.hashes, self._groups)
+        expiry = self._table.expiry
+        self._times_ms = expiry.of_keys(block.hashes).tolist() if expiry.goes_by_keys else None
 
     @contextmanager
     def _together(self, keys: Keys) -> Iterator[list[int]]:
@@ -116,21 +120,19 @@ class RetainedHandle(Handle):
         return self._clocks.get(group) or self._table.clock(group)
 
     def _cut_ms(self, at: int) -> int:
-        """Entries of a key before this time are not there any more."""
-        return self._table.cut_ms(self._clock(at))
+        """Entries of a key before this time are not there for the row that is processed, and may not be put by it."""
+        now_ms = self._table.expiry.now_ms if self._times_ms is None else self._times_ms[at]
+        return self._table.cut_ms(self._clock(at), now_ms)
 
     def _takes(self, at: int, time_ms: int) -> bool:
-        """Let the clock go on to a time that is put; False: it is past the retention, and nothing may be put."""
-        clock = self._clock(at)
-        if time_ms > clock.stream_ms:
-            self._clocks[self._groups[at]] = GroupClock(time_ms, clock.next_number)
+        """Whether a time may be put; False: it is past the retention."""
         if time_ms >= self._cut_ms(at):
             return True
         if not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "state %r: something was put for %d ms, which is more than the retention of %d ms before its clock, "
-                "and was not taken; further ones are not told of",
+                "state %r: something was put for %d ms, which is more than the retention of %d ms before the time of "
+                "its row, and was not taken; further ones are not told of",
                 self.name,
                 time_ms,
                 self._table.retention_ms,
@@ -240,7 +242,7 @@ class RetainedHandle(Handle):
             self._ahead.end()
         self._prefixes = None
         self._groups, self._changes = [], []
-        self._indexed, self._clocks = {}, {}
+        self._indexed, self._clocks, self._times_ms = {}, {}, None
         self._cleared = set()
 
 

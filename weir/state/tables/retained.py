@@ -7,13 +7,17 @@ After key group and state number (``weir.state.layout``) a store key has:
                                               ``time_first``), then what tells entries of one time apart
 ``01`` ``x``, a time (8 bytes), the rest      index: the entry whose key goes on like that after ``00`` leaves when the
                                               time is past the retention; no value
-``01`` ``t``                                  the group's clock: ``01``, the highest time that was put, and a number
-                                              that no entry of the group has yet (int64 each, little endian)
+``01`` ``t``                                  the group's clock: ``01``, what was the highest time put (below), and a
+                                              number that no entry of the group has yet (int64 each, little endian)
 ``03`` ``ttl``                                the watermark that the former owner had seen (``expiry``)
 ============================================  ========================================================================
 
 This is a persisted format; the tests have golden bytes. The index is in the order of time, so that what leaves is one
 range of it and nothing else is read. An entry that is replaced keeps its index; an index without an entry does no harm.
+
+What a row may put and see goes by its own time, and what leaves the store by the watermark: no row that comes has an
+earlier time. Both once went by the highest time that was put. A clock of a checkpoint of then has it still, so that
+what was gone stays gone; no clock gets one any more.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ _CLOCK_VERSION = 1
 class GroupClock:
     """The time and the number that a key group keeps besides its entries."""
 
-    #: The highest time that was put; ``UNDATED``: none yet.
+    #: The highest time that was put when that decided what is gone; ``UNDATED``: it never did.
     stream_ms: int = UNDATED
     #: Greater than that of every entry.
     next_number: int = 0
@@ -81,16 +85,16 @@ class RetainedTable(ValueTable):
 
     @property
     def highest_ms(self) -> int:
-        """The highest time that any key group's clock shows; ``UNDATED``: none shows any."""
+        """The highest time that decides for any key group what leaves; ``UNDATED``: none does."""
         return max(self._highest_stream_ms, self.expiry.now_ms)
 
     def clock(self, group: int) -> GroupClock:
         """That of a key group which :meth:`begin` was told."""
         return self._clocks[group]
 
-    def cut_ms(self, clock: GroupClock) -> int:
-        """Entries before this time are not there any more."""
-        return retention_cut_ms(clock, self.expiry.now_ms, self.retention_ms)
+    def cut_ms(self, clock: GroupClock, now_ms: int) -> int:
+        """Entries before this time are not there for a row of time ``now_ms``."""
+        return retention_cut_ms(clock, now_ms, self.retention_ms)
 
     def write_entries(
         self,
@@ -154,9 +158,9 @@ def clock_key(group: int, state_id: int) -> bytes:
     return layout.key_prefix(group, state_id, _CLOCK)
 
 
-def retention_cut_ms(clock: GroupClock, watermark_ms: int, retention_ms: int) -> int:
-    """Entries before this time are not there any more; ``UNDATED`` stands for a watermark that is not known."""
-    return max(max(clock.stream_ms, watermark_ms) - retention_ms, UNDATED)
+def retention_cut_ms(clock: GroupClock, now_ms: int, retention_ms: int) -> int:
+    """Entries before this time are not there at time ``now_ms``; ``UNDATED``: that is not known."""
+    return max(max(clock.stream_ms, now_ms) - retention_ms, UNDATED)
 
 
 def pack_clock(clock: GroupClock) -> bytes:

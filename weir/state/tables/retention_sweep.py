@@ -1,4 +1,4 @@
-"""Gives back the space of entries that are past their retention: what the index has before the clock, and nothing else.
+"""Gives back the space of entries that are past their retention: what the index has for them, and nothing else.
 
 Entries are deleted as any write deletes them, through the table's cache: in checkpoints, handovers and at peers they
 are like others. What was deleted is not read again: nothing is put before the place up to which a group was swept.
@@ -89,13 +89,13 @@ class RetentionSweep:
         ]
 
     def _is_due(self, group: int) -> bool:
-        cut_ms = self._table.cut_ms(self._table.clock(group))
+        cut_ms = self._table.cut_ms(self._table.clock(group), self._table.expiry.now_ms)
         return _has_gone_on(int(self._swept_ms[group]), cut_ms, self._step_ms)
 
     def _sweep_chunk(self, group: int) -> bool:
         """Delete what a chunk of the index names; True: there may be more."""
         table = self._table
-        cut_ms = table.cut_ms(table.clock(group))
+        cut_ms = table.cut_ms(table.clock(group), table.expiry.now_ms)
         prefix = table.index_prefix(group)
         start = self._positions.pop(group, prefix + time_bytes(int(self._swept_ms[group])))
         found = table.scan_stored(start, prefix + time_bytes(cut_ms))

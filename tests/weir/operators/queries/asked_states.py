@@ -10,6 +10,8 @@ from weir.protocol.queries import Question
 from weir.state.tables.expiry import UNDATED
 
 GROUPS = 4
+#: Of the step, when its states are asked for.
+WATERMARK_MS = 53
 
 
 def table_of(page):
@@ -74,11 +76,13 @@ def ask(graph, written, state, key, reading=None, **given):
     question = Question("all", state, key, **given)
     asked = asked_state(graph, question)
     group = asked.group_of(asked.keys.encode(key))
-    return answer_one(asked, reading or Reading(backend), numbers[state], group, question)
+    return answer_one(asked, reading or Reading(backend, WATERMARK_MS), numbers[state], group, question)
 
 
 def page(graph, written, state, **given):
     backend, numbers = written
     question = Question("all", state, None, "checkpoint", **given)
     asked = asked_state(graph, question)
-    return answer_range(asked, Reading(backend), numbers[state], range(GROUPS), question, lambda: None)
+    return answer_range(
+        asked, Reading(backend, WATERMARK_MS), numbers[state], range(GROUPS), question, lambda: None
+    )
