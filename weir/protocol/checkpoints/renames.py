@@ -33,9 +33,9 @@ def names_now(what: str, renames: Mapping[str, str], known: Collection[str]) -> 
             taken[then] = now
     for now in waiting:
         circle = [now]
-        while (then := waiting.get(circle[-1])) is not None and then not in circle:
-            circle.append(then)
-        if then == now:
+        while (following := waiting.get(circle[-1])) is not None and following not in circle:
+            circle.append(following)
+        if following == now:
             raise CheckpointError(
                 f"{what} {' and '.join(map(repr, circle))} have changed names among themselves by renamed_from, and "
                 "the checkpoint has all of these: give one of them a name that it has not got, or take renamed_from "
