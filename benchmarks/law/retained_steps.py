@@ -123,7 +123,10 @@ class Rows(_States):
 
     def process(self, key: Any, row: Any, context: Any) -> Iterator[dict[str, Any]]:
         """See the class."""
-        at, number, ended = context.event_time_ms, row["v"], _NONE
+        yield self._took(key, context.event_time_ms, row["v"])
+
+    def _took(self, key: Any, at: int, number: int) -> dict[str, Any]:
+        ended = _NONE
         if number % 4:
             ended = self.prices.put(None if number % 7 == 3 else number, _put_ms(at, number))
             self.windows.put(number, _start_ms(at, number))
@@ -132,7 +135,23 @@ class Rows(_States):
         if number % 11 == 6:
             for state in (self.prices, self.windows, self.doubles, self.visits):
                 state.clear()
-        yield self._told(key, ended, None if number % 5 == 0 else at - number % 8 * 1_000)
+        return self._told(key, ended, None if number % 5 == 0 else at - number % 8 * 1_000)
+
+
+class Visits(Rows):
+    """As :class:`Rows`, one key of a batch after the other."""
+
+    def process_batch(self, batch: pa.RecordBatch, context: Any) -> Iterator[pa.RecordBatch]:
+        """See the class."""
+        keys, rows = context.keys(batch), batch.to_pylist()
+        inverse = keys.inverse.tolist()
+        told: dict[int, dict[str, Any]] = {}
+        for position in context.visit(keys):
+            for index in (index for index, key in enumerate(inverse) if key == position):
+                row = rows[index]
+                told[index] = self._took((row["k"],), row["_event_time_ms"], row["v"])
+        made = {name: [told[index][name] for index in range(len(rows))] for name in KEPT}
+        yield pa.record_batch(made)
 
 
 def _put_all(kept: _Kept, now: int, at: int, number: int) -> int:
@@ -159,6 +178,37 @@ def plain_rows(streams: list[list[Seen]]) -> list[Result]:
             kept = every[row.k] = _Kept()
         as_of = None if row.v % 5 == 0 else row.at - row.v % 8 * 1_000
         said.append(_told(row.k, kept, now, ended, as_of, row.at))
+    return said
+
+
+# --- which rows count, whatever came first ---
+
+TAKEN = {"k": int, "v": int, "took": bool, "took_window": bool, "took_session": bool}
+
+
+class Taken(_States):
+    """Tells which of its rows were taken; other splits have rows of its key."""
+
+    def process(self, key: Any, row: Any, context: Any) -> Iterator[dict[str, Any]]:
+        """See the class."""
+        at, number = context.event_time_ms, row["v"]
+        yield {
+            "k": key[0],
+            "v": number,
+            "took": self.prices.put(number, _put_ms(at, number)) != _NOT_PUT,
+            "took_window": self.windows.put(number, _start_ms(at, number)),
+            "took_session": self.visits.put(number, *_session(at, number)),
+        }
+
+
+def plain_taken(streams: list[list[Seen]]) -> list[Result]:
+    """The model of :class:`Taken`."""
+    kept, said = _Kept(), []
+    for row in streams[0]:
+        now, start, session = time_of(row), _start_ms(row.at, row.v), _session(row.at, row.v)
+        took = kept.put_version(now, _put_ms(row.at, row.v), row.v) != _NOT_PUT
+        windows = kept.put_window(now, start, row.v), kept.put_session(now, *session, row.v)
+        said.append((row.k, row.v, took, *windows, row.at))
     return said
 
 
@@ -260,6 +310,8 @@ _CERTAIN: dict[str, Any] = {"several": "order", "own_keys": True, "late_keys": T
 _RUNG: Callable[[list[list[Seen]]], list[Result]] = model(PlainRung)
 STEPS = (
     Step("states with a retention", process(Rows, KEPT), plain_rows, **_CERTAIN),
+    Step("visits of states with a retention", process(Visits, KEPT), plain_rows, **_CERTAIN),
+    Step("what states with a retention take", process(Taken, TAKEN), plain_taken),
     Step("batches of states with a retention", process(Batches, BATCHES), plain_batches, **_CERTAIN),
     Step("timers over states with a retention", process(Rung, KEPT), _RUNG, several=None),
 )
