@@ -84,3 +84,12 @@ def test_windows_of_so_many_rows_go_on_with_another_column_and_a_wider_one(tmp_p
     # The rows from 8 on, four of which were kept.
     assert first["code"] == sum(each["code"] for each in [*BEFORE[8:], *AFTER[:4]])
     assert first["most"] == max(each["x"] for each in AFTER[:4])
+
+
+def test_the_first_text_of_windows_that_kept_numbers_is_refused_with_the_reason(tmp_path):
+    def windowed(**aggregates):
+        return lambda rows: rows.key_by("k").window(KINDS["tumbling"]).aggregate("w", **aggregates)
+
+    n = weir.count()
+    with pytest.raises(WeirError, match="step 'w'.*keep rows, others keep numbers"):
+        told(windowed(n=n), windowed(n=n, word=weir.last("word")), tmp_path)

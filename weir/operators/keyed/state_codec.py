@@ -29,6 +29,7 @@ from weir.state.tables.cells.accumulators import FORMAT_VERSION
 from weir.state.types import describe, key_reads, reads
 
 _VERSION = 1
+_WINDOWS_KEEP = "windows with an aggregate of texts, or a function of rows, keep rows, others keep numbers; "
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
 
 
@@ -42,9 +43,11 @@ def kept_snapshots(context: OperatorContext, kind: str) -> dict[int, dict[str, A
     for value in kept.values():
         found = (value.get("kind"), value.get("version")) if isinstance(value, dict) else value
         if found != (kind, _VERSION):
+            kinds = {kind, value.get("kind")} if isinstance(value, dict) else {kind}
+            why = _WINDOWS_KEEP if kinds == {"window_aggregate", "window_process"} else ""
             raise StateMismatchError(
                 f"step {context.operator_name!r}: the checkpoint holds the state of {found}, "
-                f"this is {kind} of version {_VERSION}; {_MEND}"
+                f"this is {kind} of version {_VERSION}; {why}{_MEND}"
             )
     return kept
 
