@@ -91,5 +91,5 @@ def test_the_first_text_of_windows_that_kept_numbers_is_refused_with_the_reason(
         return lambda rows: rows.key_by("k").window(KINDS["tumbling"]).aggregate("w", **aggregates)
 
     n = weir.count()
-    with pytest.raises(WeirError, match="step 'w'.*keep rows, others keep numbers"):
+    with pytest.raises(WeirError, match=r"step 'w'.*keep rows, others keep numbers"):
         told(windowed(n=n), windowed(n=n, word=weir.last("word")), tmp_path)
