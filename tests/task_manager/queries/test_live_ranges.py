@@ -3,11 +3,15 @@
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 
+import weir
 from task_manager.queries import state_copies
 from task_manager.queries.live_ranges import LiveRange
+from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
+from tests.weir.state.retained_steps import Step
 from weir.keys import hashing as weir_keys
 from weir.protocol.queries import QueryError
 from weir.state import layout
@@ -113,3 +117,15 @@ def test_refusals(is_cells, monkeypatch):
         world.copy()
     world.owned.clear()
     assert world.copy() is None
+
+
+def test_retained_entries_are_told_as_of_the_watermark_whatever_rows_put():
+    world = World(is_cells=False)
+    step = Step(world.backend, {"w": weir.WindowState(pl.Int64, retention="100ms")})
+    (world.table,) = world.running.chain.tables = list(step.tables)
+    for watermark_ms in (50, 4_000):
+        step.times.advance(watermark_ms)
+        with step.at("a", 5_000):
+            assert step.handles["w"].put(1, 9_000)
+        readings = LiveReading(world.table), LiveRange([copy_part(world.running, [2], 1)])
+        assert [reading.cut_ms(0, 2, 100) for reading in readings] == [watermark_ms - 100] * 2
