@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from weir.keys import hashing as weir_keys
+from weir.operators.windows.panes import fold_kernels
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.panes.window_table import WindowTable
+
+#: So many panes before and after those given are read at once, if that is no more than so many entries.
+_PANES_AROUND, _NEAR_MAX = 16, 4_096
 
 
 class SessionEntries:
@@ -51,6 +55,9 @@ class SessionEntries:
         """All entries of the sessions that have these, of which there is one at least; None: none of them is live."""
         firsts, _, position = weir_keys.distinct_keys(weir_keys.hash_keys(entries.keys), entries.keys)
         keys = weir_keys.select_keys(entries.keys, firsts)
+        near = self._near(entries, keys, position)
+        if near is not None:
+            return near if len(near) else None
         given: dict[int, np.ndarray] = {}
         for end_ms in np.unique(entries.ends_ms).tolist():
             given[end_ms] = np.zeros(len(keys), dtype=np.bool_)
@@ -60,6 +67,31 @@ class SessionEntries:
             part for forward in (False, True) for part in self._walked(keys, given, found, forward=forward)
         ]
         return concatenated(parts) if parts else None
+
+    def _near(
+        self, entries: WindowEntries, keys: weir_keys.KeyColumn, position: np.ndarray
+    ) -> WindowEntries | None:
+        """As :meth:`gathered`, in one read of all panes around; None: there are too many, or a session goes beyond."""
+        gap_ms, count = self._gap_ms, len(keys)
+        start_ms = int(entries.ends_ms.min()) - _PANES_AROUND * gap_ms
+        panes = (int(entries.ends_ms.max()) - start_ms) // gap_ms + 1 + _PANES_AROUND
+        if panes * count > _NEAR_MAX:
+            return None
+        key_of = np.tile(np.arange(count), panes)
+        pane_of = np.repeat(np.arange(panes), count)
+        found = self._peek(start_ms + pane_of * gap_ms, weir_keys.select_keys(keys, key_of))
+        rows = np.flatnonzero(self.live(found))
+        firsts_ms, lasts_ms = (found.cells[:, cell].copy() for cell in (self._first, self._last))
+        order = rows[np.lexsort((firsts_ms[rows], key_of[rows]))]
+        number = np.full(len(found), -1, dtype=np.int64)
+        sessions = fold_kernels.number_sessions(order, key_of, firsts_ms, lasts_ms, gap_ms, number)
+        is_given, is_further = np.zeros(sessions + 1, dtype=np.bool_), np.zeros(sessions + 1, dtype=np.bool_)
+        is_given[number[(entries.ends_ms - start_ms) // gap_ms * count + position]] = True
+        is_further[number[(pane_of == 0) | (pane_of == panes - 1)]] = True
+        is_given[-1] = False
+        if (is_given & is_further).any():
+            return None
+        return found.part(np.flatnonzero(is_given[number]))
 
     def _walked(
         self,
@@ -99,11 +131,11 @@ class SessionEntries:
             end_ms += step_ms
         return parts
 
-    def _peek(self, end_ms: int, keys: weir_keys.KeyColumn) -> WindowEntries:
+    def _peek(self, end_ms: int | np.ndarray, keys: weir_keys.KeyColumn) -> WindowEntries:
         hashes = weir_keys.hash_keys(keys)
         groups = weir_keys.key_groups(hashes, len(self._table.places_ms))
         ends_ms = np.full(len(keys), end_ms, dtype=np.int64)
-        return WindowEntries(ends_ms, keys, groups, *self._table.peek(end_ms, keys, hashes))
+        return WindowEntries(ends_ms, keys, groups, *self._table.peek(ends_ms, keys, hashes))
 
 
 def live_entries(

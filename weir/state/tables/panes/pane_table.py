@@ -231,17 +231,19 @@ class PaneTable(CellTable):
             yield laid_over(entries, _of(packed, self._wanted([group]))) or entries
 
     def peek(
-        self, end_ms: int, keys: weir_keys.KeyColumn, hashes: np.ndarray | None = None
+        self, end_ms: int | np.ndarray, keys: weir_keys.KeyColumn, hashes: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Cells and presence of the entries of keys in one pane, zero where there is none; copies.
+        """Cells and presence of the entries of keys, zero where there is none; copies.
 
-        Unlike :meth:`read` it takes no room in the cache. ``hashes``: of the user keys, as for :meth:`put`.
+        Unlike :meth:`read` it takes no room in the cache. ``end_ms``: of one pane, or of that of each key (int64).
+        ``hashes``: of the user keys, as for :meth:`put`.
 
         Raises:
             StateError: the store cannot be read.
         """
         hashes = weir_keys.hash_keys(keys) if hashes is None else hashes
-        hashes, data, offsets = entry_keys(np.full(len(keys), end_ms), hashes, keys)
+        ends_ms = np.full(len(keys), end_ms) if isinstance(end_ms, int) else end_ms
+        hashes, data, offsets = entry_keys(ends_ms, hashes, keys)
         slots, missing = self._table.probe(hashes, data, offsets, changes=False)
         self._latest_read = None
         cells, presence = self._table.cells[slots], self._table.presence[slots]
@@ -249,12 +251,10 @@ class PaneTable(CellTable):
             absent = np.flatnonzero(slots < 0)
             cells[absent], presence[absent] = 0, 0
             groups = weir_keys.key_groups(hashes[absent], self._max_parallelism)
-            if end_ms in self._packed:
-                rows, *found = self._packed.find(
-                    np.full(len(absent), end_ms), groups, weir_keys.select_keys(keys, absent)
-                )
+            if self._packed.are_among(ends_ms[absent]).any():
+                rows, *found = self._packed.find(ends_ms[absent], groups, weir_keys.select_keys(keys, absent))
                 cells[absent[rows]], presence[absent[rows]] = found
-            may_have = self._panes.may_have(np.full(len(absent), end_ms), hashes[absent], groups)
+            may_have = self._panes.may_have(ends_ms[absent], hashes[absent], groups)
             absent, groups = absent[may_have], groups[may_have]
             if len(absent):
                 entries = weir_keys.select_keys(weir_keys.KeyColumn(data, offsets), absent)
