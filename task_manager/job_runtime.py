@@ -9,17 +9,17 @@ from functools import partial
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.restore_listener import RestoreListener
-from task_manager.exchange.connections import check_channel_job
+from task_manager.connections import check_channel_job
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_stores import JobStores
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.queries.answers import Answers
 from task_manager.queries.checkpoint_reading import OpenCheckpoints
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.state.job_database import JobDatabase
-from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.subtasks.progress_reports import current_progress
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.source_subtask import SourceSubtask

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
-from task_manager.exchange.connections import check_channel_job
+from task_manager.connections import check_channel_job
 from task_manager.exchange.inbox import Inbox
 from task_manager.job_opening import JobPlaces, open_job
 from task_manager.job_runtime import JobRuntime

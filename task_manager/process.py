@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from task_manager.exchange.connections import let_grpc_sleep
+from task_manager.connections import let_grpc_sleep
 from task_manager.job_slot import JobSlot
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.processors import keep_rows_together
-from task_manager.queries.question_server import QuestionServer
 from task_manager.server import TaskManagerServer
+from task_manager.services.question_server import QuestionServer
 from weir.clock import SystemClock
 from weir.config import Config, PrometheusConfig, TaskManagerConfig
 

@@ -8,8 +8,8 @@ import grpc
 
 from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.job_slot import JobSlot
-from task_manager.link.control_service import ControlService
-from task_manager.queries.question_server import QuestionServer
+from task_manager.services.control_service import ControlService
+from task_manager.services.question_server import QuestionServer
 from task_manager.state.state_service import StateService
 from weir.clock import Clock
 from weir.config import TaskManagerConfig

@@ -12,8 +12,8 @@ from experiments.simulation.ledger import Ledger
 from task_manager.exchange import output_edge
 from task_manager.exchange.channels import Channel
 from task_manager.exchange.writer import ChannelWriter
+from task_manager.ownership.group_ownership import Ownership
 from task_manager.rescale import rescale_opening
-from task_manager.rescale.group_ownership import Ownership
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology

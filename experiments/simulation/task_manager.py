@@ -15,8 +15,8 @@ from task_manager.job_slot import JobSlot
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes
-from task_manager.link.control_service import ControlService
 from task_manager.metrics import TaskManagerMetrics
+from task_manager.services.control_service import ControlService
 from task_manager.state.state_service import StateService
 from weir.config import Config, TaskManagerConfig
 from weir.errors import WeirError

@@ -9,26 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from task_manager.link.control_calls import MadePart
 from weir import threads
-from weir.types import SubtaskId
 
 #: So long a part waits for others, at most.
 _WAIT_S = 0.03
 #: Parts of so many bytes are not gathered any further: a message has a bound.
 _BYTES_MAX = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class MadePart:
-    """A part of a checkpoint, or why there is none."""
-
-    subtask: SubtaskId
-    #: 0: the last part of a subtask that has ended, which counts for every later checkpoint.
-    checkpoint_id: int
-    #: See ``weir.protocol.checkpoints.manifest``; empty: it could not be made.
-    part_json: bytes
-    #: One line; empty: it could be made.
-    failure: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import orjson
 
-from task_manager.checkpoints.acknowledgements import Acknowledgements, MadePart
+from task_manager.checkpoints.acknowledgements import Acknowledgements
 from task_manager.checkpoints.checkpoint_parts import ChangesApplied, HeldImage, Publisher, TakenPart
 from task_manager.checkpoints.image_calls import COLLECT_TIMEOUT_S, ImagePeers
 from task_manager.checkpoints.shared_images import Joining, SharedImages
-from task_manager.link.control_calls import ControlCalls
+from task_manager.link.control_calls import ControlCalls, MadePart
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import save_rows

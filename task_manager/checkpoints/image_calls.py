@@ -9,7 +9,7 @@ from typing import Protocol
 import grpc
 import orjson
 
-from task_manager.exchange.connections import is_closed
+from task_manager.connections import is_closed
 from task_manager.exchange.peer_network import PeerNetwork
 from weir.errors import ConnectionLostError
 from weir.protocol.checkpoints.manifest import StoreImage, image_from_json

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from task_manager.subtasks.progress import SubtaskProgress
+from task_manager.progress import SubtaskProgress
 from weir.clock import Clock
 from weir.subtask_names import NameOf
 from weir.types import SubtaskId

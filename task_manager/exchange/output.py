@@ -10,7 +10,7 @@ import pyarrow as pa
 from task_manager.exchange.channels import Channel
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import ChannelWriter
-from task_manager.subtasks.progress import ChannelQueue
+from task_manager.progress import ChannelQueue
 from weir.clock import Clock
 from weir.keys.division import LateColumn
 from weir.plan.graph import Edge

@@ -11,7 +11,7 @@ from task_manager.exchange.channels import Channel
 from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
-from task_manager.subtasks.progress import ChannelQueue
+from task_manager.progress import ChannelQueue
 from weir.keys.division import (
     LateColumn,
     PartLimits,

@@ -17,7 +17,7 @@ from collections import deque
 import grpc
 import pyarrow as pa
 
-from task_manager.exchange.connections import is_closed
+from task_manager.connections import is_closed
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.frames import Frame, FrameEncoder, closed_frame, handshake_frame, read_replies
 from task_manager.exchange.shared_memory import SentMemory, make_memory

@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import grpc
 
+from task_manager.connections import connect
 from task_manager.exchange.channels import Channel, LocalChannel
-from task_manager.exchange.connections import connect
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.inbox import Inbox

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 import orjson
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, retry_if_result, wait_fixed
 
-from task_manager.checkpoints.acknowledgements import MadePart
 from task_manager.link.control_planes import ControlPlanes
 from weir import threads
 from weir.clock import Clock
@@ -17,6 +17,7 @@ from weir.config import TaskManagerConfig
 from weir.errors import ConnectionLostError
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
+from weir.types import SubtaskId
 
 _RETRY_S = 0.2
 _LOCATE_TIMEOUT_S = 10.0
@@ -24,6 +25,19 @@ _ACKNOWLEDGE_TIMEOUT_S = 10.0
 _DIRECTORY_TIMEOUT_S = 2.0
 #: Of a call; ValueError: the connection was closed, since the process ends, which threads may notice later.
 _CALL_ERRORS = (grpc.RpcError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class MadePart:
+    """A part of a checkpoint, or why there is none."""
+
+    subtask: SubtaskId
+    #: 0: the last part of a subtask that has ended, which counts for every later checkpoint.
+    checkpoint_id: int
+    #: See ``weir.protocol.checkpoints.manifest``; empty: it could not be made.
+    part_json: bytes
+    #: One line; empty: it could be made.
+    failure: str
 
 
 class ControlCalls(Protocol):

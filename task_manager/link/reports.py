@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from task_manager.subtasks.progress import InputWatermark, SubtaskProgress, SubtaskState
+from task_manager.progress import InputWatermark, SubtaskProgress, SubtaskState
 from weir.protocol.job.rejects import FirstReject, Rejects
 from weir.rpc import control_pb2
 from weir.rpc.wire import failure_kind_to_proto, subtask_to_proto

@@ -25,7 +25,7 @@ from weir.clock import Clock
 from weir.state.tables.cached_entries import CachedPart
 
 if TYPE_CHECKING:
-    from task_manager.rescale.group_state import SubtaskGroupState
+    from task_manager.ownership.group_state import SubtaskGroupState
     from task_manager.subtasks.running import RunningSubtask
 
 #: Rows have the owner for themselves for this many times as long as writing or copying a part took.

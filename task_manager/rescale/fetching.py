@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from task_manager.rescale.group_state import SubtaskGroupState
+from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import LocalSubtask
 from weir.errors import WeirError

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from task_manager.rescale.group_ownership import GivenGroups
+from task_manager.ownership.group_ownership import GivenGroups
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Peers, Shipping, Spawn
 from weir.errors import HandshakeError, WeirError

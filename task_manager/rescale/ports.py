@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
-from task_manager.rescale.group_state import SubtaskGroupState
+from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.topology import Topology
 from weir.errors import WeirError
 from weir.protocol.rescale.rescale_owner import HandoverReceived, OwnerEvent

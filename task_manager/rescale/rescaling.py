@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
+from task_manager.ownership.group_ownership import GivenGroups, RescaleReports
+from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.fetching import Fetching
-from task_manager.rescale.group_ownership import GivenGroups, RescaleReports
-from task_manager.rescale.group_state import SubtaskGroupState
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Switches

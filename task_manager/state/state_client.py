@@ -12,7 +12,7 @@ from operator import itemgetter
 import grpc
 import numpy as np
 
-from task_manager.exchange.connections import is_closed
+from task_manager.connections import is_closed
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, FencedError, StateError, WeirError
 from weir.rpc import state_pb2, state_pb2_grpc

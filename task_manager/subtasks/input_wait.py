@@ -6,7 +6,7 @@ from task_manager.exchange.deliveries import Delivery
 from task_manager.exchange.inbox import Inbox, Wave
 from task_manager.exchange.output import Output
 from task_manager.exchange.pace import Pace
-from task_manager.subtasks.progress import SubtaskProgress
+from task_manager.progress import SubtaskProgress
 from weir.clock import Clock
 
 #: Longest sleep of a loop with nothing to do; work, credits and cancellation end it earlier.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task_manager.subtasks.progress import FINAL_STATES, SubtaskProgress
+from task_manager.progress import FINAL_STATES, SubtaskProgress
 from task_manager.subtasks.rejects import rejects_of
 from task_manager.subtasks.running import RunningSubtask
 from weir.operators.late_rows import late_rows_of

@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from task_manager.exchange.output import Output
-from task_manager.rescale.group_state import SubtaskGroupState
+from task_manager.ownership.group_state import SubtaskGroupState
+from task_manager.progress import FINAL_STATES
 from task_manager.subtasks.isolation import Isolation
-from task_manager.subtasks.progress import FINAL_STATES
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.task_subtask import TaskSubtask

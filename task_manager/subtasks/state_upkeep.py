@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from task_manager.exchange.output import Output
-from task_manager.subtasks.progress import SubtaskProgress
+from task_manager.progress import SubtaskProgress
 from weir.clock import Clock
 from weir.operators.chain import OperatorChain
 

@@ -14,8 +14,8 @@ from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.credits import CancelledError
 from task_manager.exchange.deliveries import Delivery
 from task_manager.exchange.pace import Pace
+from task_manager.progress import InputWatermark, SubtaskState
 from task_manager.subtasks.input_wait import InputWait
-from task_manager.subtasks.progress import InputWatermark, SubtaskState
 from task_manager.subtasks.state_upkeep import StateUpkeep
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads

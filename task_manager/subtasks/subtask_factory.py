@@ -12,12 +12,12 @@ from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.exchange.writer import BatchPolicy
 from task_manager.job_stores import JobStores
-from task_manager.rescale.group_ownership import RescaleReports
-from task_manager.rescale.group_state import SubtaskGroupState
+from task_manager.ownership.group_ownership import RescaleReports
+from task_manager.ownership.group_state import SubtaskGroupState
+from task_manager.progress import SubtaskProgress
 from task_manager.state.job_database import JobDatabase
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.running import RunningSubtask
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.step_parts import StepParts

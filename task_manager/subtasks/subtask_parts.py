@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
 from task_manager.exchange.gathering import Gathering
 from task_manager.exchange.output import Output
+from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress
 from weir.clock import Clock
 from weir.operators.chain import OperatorChain
 from weir.operators.user_errors import UserErrors

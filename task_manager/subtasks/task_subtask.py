@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from task_manager.checkpoints.checkpoint_inputs import CheckpointInputs
 from task_manager.exchange.deliveries import GONE, ChannelOpened, Delivery, RowsWanted, no_release
-from task_manager.rescale.group_ownership import GroupState, Ownership, RescaleReports
-from task_manager.subtasks.progress import InputWatermark
+from task_manager.ownership.group_ownership import GroupState, Ownership, RescaleReports
+from task_manager.progress import InputWatermark
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.author.operator import HELD_INPUT, Json

@@ -8,7 +8,7 @@ import pytest
 
 from weir.process import bytecode
 
-CODE = "from weir import bytecode; bytecode.keep(); import weir.spelling; print(weir.spelling.__cached__)"
+CODE = "from weir.process import bytecode; bytecode.keep(); import weir.spelling; print(weir.spelling.__cached__)"
 
 
 @pytest.mark.parametrize("told", ["1", ""])
@@ -16,7 +16,7 @@ def test_where_a_process_keeps_them(tmp_path, told):
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path), "PYTHONDONTWRITEBYTECODE": told}
     environment.pop("PYTHONPYCACHEPREFIX", None)
     code = CODE.replace("keep()", "keep()" if told else "variables() == {} or 1 / 0")
-    code = f"from weir import bytecode; bytecode._is_compiled = lambda package: False; {code}"
+    code = f"from weir.process import bytecode; bytecode._is_compiled = lambda package: False; {code}"
     found = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
     cached = found.stdout.decode().strip()
     assert cached.startswith(str(tmp_path / "weir" / "bytecode")) == bool(told)

@@ -17,7 +17,7 @@ from weir.types import SubtaskId
 
 
 class SubtaskCounters(Protocol):
-    """What is read of a subtask; ``task_manager.subtasks.progress.SubtaskProgress`` has it. Seconds end in ``_s``."""
+    """What is read of a subtask; ``task_manager.progress.SubtaskProgress`` has it. Seconds end in ``_s``."""
 
     records_in: int
     batches_in: int
@@ -55,7 +55,7 @@ class SubtaskCounters(Protocol):
 
 
 class InputCounters(Protocol):
-    """What is read of an input channel; ``task_manager.subtasks.progress.InputWatermark`` has it."""
+    """What is read of an input channel; ``task_manager.progress.InputWatermark`` has it."""
 
     @property
     def producer(self) -> SubtaskId:

@@ -1,7 +1,7 @@
 """Questions and answers between processes: one TCP connection for all of them, in frames, over asyncio.
 
 A call over gRPC costs four times as much CPU, and several threads have to be woken for it. The control plane and task
-managers ask; task managers answer (``task_manager.queries.question_server``). A frame is a length, the number of the
+managers ask; task managers answer (``task_manager.services.question_server``). A frame is a length, the number of the
 question and its bytes; an empty one takes a question back. The first bytes of a connection are a secret that is told
 over gRPC.
 """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from task_manager.checkpoints.acknowledgements import Acknowledgements, MadePart
+from task_manager.checkpoints.acknowledgements import Acknowledgements
+from task_manager.link.control_calls import MadePart
 from weir.types import SubtaskId
 
 

@@ -3,7 +3,7 @@ import logging
 import pytest
 
 from task_manager.checkpoints.restore_listener import RestoreListener
-from task_manager.subtasks.progress import SubtaskProgress
+from task_manager.progress import SubtaskProgress
 from weir.testing.manual_clock import ManualClock
 from weir.types import SubtaskId
 

@@ -9,7 +9,7 @@ import weir
 from task_manager.exchange.deliveries import ChannelOpened
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.job_runtime import JobRuntime
-from task_manager.subtasks.progress import SubtaskState
+from task_manager.progress import SubtaskState
 from task_manager.topology import Topology
 from weir.errors import HandshakeError
 from weir.plan.stages import physical_graph

@@ -13,9 +13,9 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from task_manager import connections
 from task_manager.checkpoints.image_calls import ImageCalls
-from task_manager.exchange import connections
-from task_manager.exchange.connections import check_channel_job, connect, let_grpc_sleep
+from task_manager.connections import check_channel_job, connect, let_grpc_sleep
 from task_manager.exchange.credits import ChannelLimits, CreditGate
 from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.exchange_service import ExchangeService

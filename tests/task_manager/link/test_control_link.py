@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from task_manager.checkpoints.acknowledgements import MadePart
-from task_manager.link.control_calls import GrpcControlCalls
+from task_manager.link.control_calls import GrpcControlCalls, MadePart
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes
 from weir.config import TaskManagerConfig

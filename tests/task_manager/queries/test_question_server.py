@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry
 
-from task_manager.queries.question_server import QuestionServer
+from task_manager.services.question_server import QuestionServer
 from weir.clock import SystemClock
 from weir.config import TaskManagerConfig
 from weir.errors import AddressInUseError, ConnectionLostError

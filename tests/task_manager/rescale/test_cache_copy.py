@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
+from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.cache_copy import CacheCopier
 from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, needs_round, next_part, part_bytes_max
 from task_manager.rescale.copy_sender import CopySender
-from task_manager.rescale.group_state import SubtaskGroupState
 from weir.protocol.rescale.cache_copy import CopyArrived
 from weir.protocol.routing import GroupMove
 from weir.rpc.wire import JobIdentity

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from task_manager.rescale.group_ownership import Ownership
+from task_manager.ownership.group_ownership import Ownership
 from weir.keys.division import with_key_hash
 from weir.keys.hashing import key_groups
 from weir.protocol.rescale.rescale_owner import HandoverReceived, MarkerReceived, OwnerMachine, Prepare

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 import weir
+from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.cached_wire import entries_of, put_entries
-from task_manager.rescale.group_state import SubtaskGroupState
 from tests.weir.state.state_peer import Peer, serving
 from weir.author.operator import Operator, OperatorContext
 from weir.dataflow.keyed_streams import process_states

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from task_manager.rescale.parking import ParkedRows
+from task_manager.ownership.parking import ParkedRows
 from weir.rows.records import InputRows
 
 GROUPS = 16

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from task_manager.rescale.group_ownership import GivenGroups, Ownership
+from task_manager.ownership.group_ownership import GivenGroups, Ownership
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.rescaling import RescaleParticipant

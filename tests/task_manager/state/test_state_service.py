@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import pytest
 
-from task_manager.exchange.connections import check_channel_job
+from task_manager.connections import check_channel_job
 from task_manager.state.state_service import StateService
 from weir.protocol.fencing import EpochFence
 from weir.rpc import state_pb2, state_pb2_grpc

@@ -3,8 +3,8 @@
 from types import SimpleNamespace
 
 from task_manager.exchange.output import Output
+from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.author.operator import OperatorContext

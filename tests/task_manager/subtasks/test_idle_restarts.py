@@ -22,8 +22,8 @@ from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
+from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask

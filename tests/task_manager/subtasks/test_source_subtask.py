@@ -13,8 +13,8 @@ import pytest
 
 from task_manager.checkpoints.checkpoint_parts import TakenPart
 from task_manager.exchange.inbox import Inbox
+from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
-from task_manager.subtasks.progress import SubtaskProgress
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from weir.author.operator import Poll

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from task_manager.subtasks.progress import SubtaskState
+from task_manager.progress import SubtaskState
 from task_manager.subtasks.running import RunningSubtask
 from tests.task_manager.subtasks.scripted_subtasks import (
     LEFT,

@@ -1,7 +1,7 @@
 """A subtask without rows sleeps until an operator has something to do, and not sooner."""
 
 from task_manager.exchange.inbox import Inbox
-from task_manager.subtasks.progress import SubtaskState
+from task_manager.progress import SubtaskState
 from tests.task_manager.subtasks.made_subtasks import input_channels, task_subtask
 from weir.author.operator import NEVER_US, TimedOperator
 from weir.testing import ManualClock

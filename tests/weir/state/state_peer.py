@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from task_manager.exchange.connections import check_channel_job
+from task_manager.connections import check_channel_job
 from task_manager.state.state_client import GrpcStateClient
 from task_manager.state.state_service import StateService
 from weir.clock import SystemClock

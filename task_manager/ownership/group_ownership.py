@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from task_manager.rescale.parking import ParkedRows
+from task_manager.ownership.parking import ParkedRows
 from weir.keys.hashing import key_groups
 from weir.protocol.rescale.rescale_owner import (
     Abort,

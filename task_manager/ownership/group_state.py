@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from task_manager.job_stores import Adoption
-from task_manager.rescale.group_ownership import GivenGroups
+from task_manager.ownership.group_ownership import GivenGroups
 from weir.protocol.rescale.cache_copy import (
     CacheCopyMachine,
     CopyAborted,

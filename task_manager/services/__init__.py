@@ -1,0 +1,1 @@
+"""What others call in a task manager over gRPC and HTTP."""
