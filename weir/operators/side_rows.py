@@ -80,7 +80,8 @@ class _SideRows(FlatMapOperator):
         self._size_bytes = 0
 
     def add(self, row: Any, origin: int) -> bool:
-        self.results.append(self._check_row(row))
+        # The function may change its dict, and yield it again.
+        self.results.append(dict(self._check_row(row)))
         self._origins.append(origin)
         self._size_bytes += self._long_bytes(row)
         return len(self.results) >= self._batch_size or self._size_bytes >= BATCH_BYTES_MAX

@@ -131,7 +131,8 @@ class TimerCalls:
                         if self._sides.add(result, time_ms):
                             yield from self._built_sides()
                         continue
-                    results.append(result)
+                    # The function may change its dict, and yield it again.
+                    results.append(result.copy() if type(result) is dict else result)
                     times.append(time_ms)
                     if may_be_long:
                         size_bytes += rows.long_bytes(result)

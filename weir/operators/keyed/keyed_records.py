@@ -90,7 +90,8 @@ class Records(FlatMapOperator):
                         if self._sides.add(result, index):
                             yield from self._built_sides(batch)
                         continue
-                    results.append(result)
+                    # The function may change its dict, and yield it again.
+                    results.append(result.copy() if type(result) is dict else result)
                     origins.append(index)
                     # What is no dict is refused when it is built.
                     if long_names and isinstance(result, dict):

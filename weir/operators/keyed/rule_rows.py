@@ -50,7 +50,8 @@ class RuleRows(FlatMapOperator):
                     if isinstance(result, SideRows):
                         self._sides.add(result, self._row_index)
                     else:
-                        results.append(self._check_row(result))
+                        # The function may change its dict, and yield it again.
+                        results.append(dict(self._check_row(result)))
                         origins.append(self._row_index)
             except Exception as error:
                 # What our own code says is told already.

@@ -383,7 +383,8 @@ class MapOperator(RowFunctionOperator):
             if not isinstance(made, dict) or made.keys() != names:
                 self._row_index = start + len(results)
                 self._check_row(made)
-            results.append(made)
+            # The function may change its dict, and return it again.
+            results.append(made.copy())
             for name in long_names:
                 value = made[name]
                 size_bytes += len(value) if type(value) is str else _value_bytes(value)
@@ -392,7 +393,7 @@ class MapOperator(RowFunctionOperator):
         return results
 
     def _rows_of(self, row: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        return (self._check_row(self._call(row)),)
+        return (self._check_row(self._call(row)).copy(),)
 
 
 #: What a function of flat_map mostly returns, and what is no list of rows though it can be iterated over.
@@ -419,4 +420,5 @@ class FlatMapOperator(RowFunctionOperator):
                 return
             except Exception as error:
                 raise self._raised(error) from error
-            yield self._check_row(result)
+            # The function may change its dict, and yield it again.
+            yield self._check_row(result).copy()
