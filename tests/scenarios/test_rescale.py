@@ -21,21 +21,16 @@ HYBRID = {**QUOTA, **HYBRID_ONLY}
 SOAK = SoakSettings(rescales=6, rate=500, interval_s=0.4, task_managers=2, seed=3)
 
 
-@pytest.fixture(scope="module")
-def digests():
-    """Of the final counts, by strategy."""
-    return {}
-
-
 @pytest.mark.parametrize("strategy", ["local", "hybrid-no-cache", "hybrid", "migrate"])
-def test_random_rescales_with_every_strategy(strategy, digests, tmp_path, environment, forks):
-    """Out and in, keyed stages with two kinds of state and round-robin ones, on two task managers."""
+def test_random_rescales_with_every_strategy(strategy, tmp_path, environment, forks):
+    """Out and in, keyed stages with two kinds of state and round-robin ones, on two task managers.
+
+    ``run_soak`` compares what comes out row by row with the input.
+    """
     lines = []
     result = run_soak(tmp_path, strategy, SOAK, lines.append, environment, forks.popen)
     assert result.rescales == SOAK.rescales, lines
     assert result.groups_moved > 0
-    digests[strategy] = result.digest
-    assert len(set(digests.values())) == 1, digests
 
 
 def start(cluster, parameters, job=JOB, task_managers=("first", "second"), settings=None):
