@@ -1,4 +1,7 @@
-"""The bytes that aggregates keep: ``tests/golden/states/aggregates_v1.json`` stays as it is, and readable, for ever."""
+"""The bytes that aggregates keep: ``tests/golden/states/aggregates_v1.json`` stays as it is, and readable, for ever.
+
+``aggregates_v2.json`` has sessions as they are written now: their entries are over by their time, and say so.
+"""
 
 import json
 from pathlib import Path
@@ -18,7 +21,13 @@ from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.testing.manual_clock import ManualClock
 
-GOLDEN = Path(__file__).parents[3] / "golden" / "states" / "aggregates_v1.json"
+GOLDEN = Path(__file__).parents[3] / "golden" / "states"
+
+
+def golden_of(version, kind):
+    return json.loads((GOLDEN / f"aggregates_v{version}.json").read_text())[kind]
+
+
 SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
 ROWS = [("a", 5, "one", -2.5), ("", -7, None, 0.0), ("a", None, "two", 1e9), ("a", 5, "one", None)]
 RUNNING = [
@@ -80,8 +89,8 @@ def rows_of(batches):
     return [{name: row[name] for name in user_columns(b.schema)} for b in batches for row in b.to_pylist()]
 
 
-@pytest.mark.parametrize("kind", ["running", "tumbling", "session"])
-def test_the_bytes_of_aggregates_are_those_of_the_golden_file(kind):
+@pytest.mark.parametrize(("version", "kind"), [(1, "running"), (1, "tumbling"), (2, "session")])
+def test_the_bytes_of_aggregates_are_those_of_the_golden_file(version, kind):
     backend = MemoryBackend()
     operator, tables = opened(kind, backend, {})
     list(operator.process(batch()))
@@ -90,12 +99,14 @@ def test_the_bytes_of_aggregates_are_those_of_the_golden_file(kind):
         "snapshot": operator.snapshot(1),
         "entries": {key.hex(): value.hex() for key, value in backend.scan()},
     }
-    assert found == json.loads(GOLDEN.read_text())[kind]
+    assert found == golden_of(version, kind)
 
 
-@pytest.mark.parametrize("kind", ["running", "tumbling", "session"])
-def test_what_is_in_the_golden_file_is_read(kind):
-    golden = json.loads(GOLDEN.read_text())[kind]
+@pytest.mark.parametrize(
+    ("version", "kind"), [(1, "running"), (1, "tumbling"), (1, "session"), (2, "session")]
+)
+def test_what_is_in_the_golden_file_is_read(version, kind):
+    golden = golden_of(version, kind)
     backend = MemoryBackend()
     backend.write([(bytes.fromhex(key), bytes.fromhex(value)) for key, value in golden["entries"].items()])
     operator, _ = opened(kind, backend, {0: golden["snapshot"]})
