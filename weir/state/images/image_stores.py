@@ -254,7 +254,8 @@ class Images:
         except OSError as error:
             raise StateError(describe_os_error(folder, error)) from error
         try:
-            self._bring(image, folder, own=False)
+            # rocksdict writes its configuration anew also where it only reads: through a link, into the checkpoint.
+            self._bring(image, folder, own=MEMORY_IMAGE_NAME not in image.files)
             if MEMORY_IMAGE_NAME in image.files:
                 backend: StateBackend = MemoryBackend()
                 for entries in read_entries(folder):

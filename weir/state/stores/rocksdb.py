@@ -82,7 +82,7 @@ class RocksDbBackend(StateBackend):
         memory: StoreMemory | None = None,
         read_only: bool = False,
     ) -> None:
-        """``memory`` is shared with another store if given; a store opened ``read_only`` changes no file."""
+        """``memory`` is shared with another store if given; a store opened ``read_only`` changes no table."""
         self.path = directory.path
         self._settings = settings
         self._directory = directory

@@ -160,6 +160,18 @@ def test_main_store_goes_on_without_touching_the_image(world):
     again.close()
 
 
+def test_opening_an_image_to_read_it_writes_no_file_of_the_checkpoint(rocksdb_world):
+    """Whoever compares a file with its digest at that moment would find it damaged."""
+    world = rocksdb_world
+    backend = world.main("one")
+    change(backend, {}, 1)
+    image, _ = world.publisher(backend, "one").take(1).publish()
+    paths = [world.root / "checkpoints/job" / file.path for file in image.files.values()]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    world.read_only("two", image)
+    assert {path: path.stat().st_mtime_ns for path in paths} == before
+
+
 def test_only_new_table_files_are_copied(rocksdb_world):
     world = rocksdb_world
     backend = world.main("one")
