@@ -106,7 +106,9 @@ def test_a_database_that_is_stopped_ends_the_job_if_so_set_and_a_later_start_goe
         cassandra_node.pause(signal.SIGCONT)
     # Once, and by the name of the step.
     assert last.count("timed out") <= 1
-    assert "step" in last
+    # A busy machine may have begun a new deployment meanwhile, whose refusal ends the job then.
+    log = control_plane.log_path.read_text()
+    assert any("step" in line and f"Cassandra at {address}" in line for line in log.splitlines()), log
     (tmp_path / "release").touch()
     control_plane, _ = start()
     assert control_plane.popen.wait(150) == 0
