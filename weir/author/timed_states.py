@@ -1,4 +1,4 @@
-"""State whose entries belong to times: versions of a value, values of windows, sessions; inert, as ``author.states``.
+"""State whose entries belong to times: versions of a value, values of windows, sessions; inert.
 
 ::
 

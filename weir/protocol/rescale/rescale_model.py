@@ -1,4 +1,4 @@
-"""Phases, legal moves, events and actions of a rescale; ``protocol.rescale.rescale_coordinator`` has the machine."""
+"""Phases, legal moves, events and actions of a rescale; ``rescale_coordinator`` has the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handles read of a declared state. The declarations of ``author.states`` and ``author.timed_states`` have it."""
+"""What handles read of a declared state. The declarations of ``weir.author`` have it."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ Below ``Keys.element_prefixes`` of the key: ``01``, the start (8 bytes, ``time_f
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from weir.errors import StateError
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.declarations import WindowDeclaration
 from weir.state.handles.retained import TIME_MS_MAX, RetainedHandle, checked_bound, checked_time
+from weir.state.tables.retained import GroupClock
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
@@ -93,7 +93,7 @@ class WindowHandle(RetainedHandle):
             if data is not None:
                 clock = self._clock(at)
                 number = clock.next_number
-                self._clocks[self._groups[at]] = replace(clock, next_number=number + 1)
+                self._clocks[self._groups[at]] = GroupClock(clock.stream_ms, number + 1)
                 self._put(at, self._entry_key(at, time_ms, number.to_bytes(8, "big")), data, time_ms)
         else:
             self._put(at, self._entry_key(at, time_ms), data, time_ms)

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis.stateful import initialize, rule
 
 import weir
@@ -16,7 +17,7 @@ from tests.weir.operators.windows.window_machine import (
     TIMES,
     WindowMachine,
 )
-from weir.operators.windows.sessions import closing_sessions, early_sessions
+from weir.operators.windows.sessions import closing_sessions, early_sessions, session_entries
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.specs.window_updates import Trigger, WindowUpdates
 
@@ -279,6 +280,20 @@ class LateSessionMachine(EarlySessionMachine):
         super().check(batches, expected)
 
 
+class FarSessionMachine(LateSessionMachine):
+    """What is around late rows is read pane by pane, as where there are very many keys."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(session_entries, "_NEAR_MAX", 0)
+
+    def teardown(self):
+        self.patch.undo()
+        super().teardown()
+
+
+TestFarSessions = model_test(FarSessionMachine, max_examples=cases(12), steps=15)
 TestLateSessions = model_test(LateSessionMachine, max_examples=cases(18), steps=15)
 TestSessions = model_test(SessionMachine, max_examples=cases(18), steps=15)
 TestEarlySessions = model_test(EarlySessionMachine, max_examples=cases(18), steps=15)

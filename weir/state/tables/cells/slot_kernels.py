@@ -1,4 +1,4 @@
-"""Compiled loops over the index of the slot table; ``state.tables.cells.slot_table`` calls them and owns the arrays.
+"""Compiled loops over the index of the slot table; ``slot_table`` calls them and owns the arrays.
 
 All kernels release the GIL, have explicit signatures (nothing is compiled in the middle of a run) and are cached on
 disk. The home position of an index entry is the lower bits of the hash (the key group is made of the upper ones),

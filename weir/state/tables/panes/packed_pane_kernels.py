@@ -1,4 +1,4 @@
-"""Compiled loops over packed rows of panes; ``state.tables.panes.packed_rows`` has their bytes, and alone calls them.
+"""Compiled loops over packed rows of panes; ``packed_rows`` has their bytes, and alone calls them.
 
 All integers are little endian. Arrays of bytes that are read or written go on for ``PADDING_BYTES`` after what counts.
 """
