@@ -16,17 +16,18 @@ RESULTS_DIRECTORY = Path("benchmarks/results")
 @app.command("report")
 def write_report(
     results: Annotated[Path, typer.Option(help="Directory of the JSON files.")] = RESULTS_DIRECTORY,
-    page: Annotated[Path, typer.Option(help="Page whose tables are made anew.")] = Path(
-        "docs/performance.md"
+    docs: Annotated[Path, typer.Option(help="Directory of performance.md and measurements.md.")] = Path(
+        "docs"
     ),
 ) -> None:
-    """Write the tables of docs/performance.md from the JSON files."""
+    """Write the tables of docs/performance.md and docs/measurements.md from the JSON files."""
 
     def main() -> int:
-        from benchmarks.report import update_page
+        from benchmarks.report import headlines, tables, update_page
 
-        count = update_page(page, results)
-        print(f"{page}: tables of {count} results")
+        for page, content in (("performance.md", headlines), ("measurements.md", tables)):
+            count = update_page(docs / page, results, content)
+            print(f"{docs / page}: tables of {count} results")
         return 0
 
     run_command("benchmarks", main)

@@ -1,10 +1,13 @@
-"""From JSON files of results to the tables of docs/performance.md: what stands between two markers is replaced."""
+"""From JSON files of results to tables of the docs: what stands between two markers of a page is replaced.
+
+docs/performance.md has the headlines, docs/measurements.md every bar and the command of each result.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +20,52 @@ _CHART_WIDTH = 60
 BEGIN, END = "<!-- tables: made by `python -m benchmarks report` -->", "<!-- end of tables -->"
 
 
-def update_page(page: Path, results: Path) -> int:
-    """Make the tables anew; returns the number of results.
+#: What docs/performance.md shows of each subject: words for a reader, the result's name, its figure.
+HEADLINES = (
+    ("JSON lines, filter, count by key: rows/s", "throughput", "events_per_second"),
+    ("the same, of Polars' batch query", "throughput", "ratio_to_reference"),
+    ("nested JSON of Wikipedia, of Polars", "throughput_wikipedia", "ratio_to_polars"),
+    ("the same, of DuckDB", "throughput_wikipedia", "ratio_to_duckdb"),
+    ("CSV, of Polars", "throughput_csv", "ratio_to_polars"),
+    ("Parquet with long texts, of Polars", "throughput_parquet", "ratio_to_polars"),
+    ("Parquet written exactly once, of Polars", "sinks", "ratio_to_polars"),
+    ("Kafka, of its client library alone", "kafka", "ratio_to_client"),
+    ("a Python function per row: rows/s", "functions", "per_record_events_per_second"),
+    ("a Python function per batch: rows/s", "functions", "per_batch_events_per_second"),
+    ("state of ten times the cache: rows/s", "state", "events_per_second"),
+    ("latency at 10,000 rows/s, half of the rows", "latency_10000", "p50_ms"),
+    ("latency at 10,000 rows/s, p99", "latency_10000", "p99_ms"),
+    ("processors at 10,000 rows/s", "latency_10000", "cores"),
+    ("processors of an idle job", "latency_0", "cores"),
+    ("checkpoint of 1 GB of state", "checkpoint_1000_mb", "duration_ms"),
+    ("rescale with 1 GB of state: silence of the output", "rescale_migrate_1000_mb", "output_gap_ms_max"),
+    ("kill -9 with 1 GB of state: until the first output", "recovery_1000_mb", "first_output_ms"),
+    ("join with 1 GB of rows: silence in a rescale", "joins_1000_mb", "output_gap_ms_max"),
+    ("question for one key, p99", "queries", "p99_ms"),
+    ("state in Cassandra, of RocksDB", "cassandra", "ratio_to_rocksdb"),
+    ("start of a job: until the first row", "start_up", "first_event_s"),
+)
+
+
+def headlines(documents: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of `HEADLINES`, and below them each other bar that was missed."""
+    rows = ["| what | measured | bar | |", "| --- | ---: | --- | --- |"]
+    words = {(name, label): what for what, name, label in HEADLINES}
+    found = {
+        (document["name"], label): (value, verdict.rpartition(": "))
+        for document in documents
+        for label, value, verdict in figure_rows(document)
+        if verdict
+    }
+    missed = [key for key, (_, verdict) in found.items() if verdict[2] != "met" and key not in words]
+    for name, label in [*(key for key in words if key in found), *missed]:
+        value, (bound, _, met) = found[name, label]
+        rows.append(f"| {words.get((name, label), f'{name}: `{label}`')} | {value} | {bound} | {met} |")
+    return "\n".join(rows) + "\n"
+
+
+def update_page(page: Path, results: Path, content: Callable[[Sequence[Mapping[str, Any]]], str]) -> int:
+    """Make what stands between the markers anew: `tables` or `headlines`; returns the number of results.
 
     Raises:
         InputError: there are no results, or the page has no markers.
@@ -32,7 +79,7 @@ def update_page(page: Path, results: Path) -> int:
     if not begin or not end:
         raise InputError(f"{page} needs the lines {BEGIN!r} and {END!r}, between which the tables go")
     fresh = page.with_name(f".{page.name}.unfinished")
-    fresh.write_text(f"{before}{BEGIN}\n\n{tables(documents)}\n{END}{after}", encoding="utf-8")
+    fresh.write_text(f"{before}{BEGIN}\n\n{content(documents)}\n{END}{after}", encoding="utf-8")
     os.replace(fresh, page)
     return len(documents)
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from benchmarks.command_line import execute
-from benchmarks.report import BEGIN, END, tables, update_page
+from benchmarks.report import BEGIN, END, HEADLINES, headlines, tables, update_page
 from benchmarks.results import (
     Bar,
     BenchmarkResult,
@@ -18,6 +19,8 @@ from benchmarks.results import (
     write_json,
 )
 from weir.errors import InputError
+
+ROOT = Path(__file__).parents[2]
 
 
 def result() -> BenchmarkResult:
@@ -126,14 +129,36 @@ def test_the_page_is_made_anew_between_its_markers(tmp_path):
     write_json(tmp_path / "results" / "some.json", document)
     page = tmp_path / "performance.md"
     page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    assert update_page(page, tmp_path / "results") == 1
+    assert update_page(page, tmp_path / "results", tables) == 1
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith(f"{END}\nafter\n")
     assert "old" not in text
     assert "| some | `p99_ms` | at most 3.00 ms | 4.00 ms | MISSED |" in text
-    update_page(page, tmp_path / "results")
+    update_page(page, tmp_path / "results", tables)
     assert page.read_text() == text
+
+
+def test_headlines_are_in_words_and_every_missed_bar_is_among_them():
+    documents = [
+        BenchmarkResult(
+            "start_up", {}, [{"first_event_s": 0.5}], (Bar("first_event_s", "at most", 2),), "x"
+        ).as_json(),
+        BenchmarkResult(
+            "windows", {}, [{"one": 1, "two": 9}], (Bar("one", "at most", 2), Bar("two", "at most", 2)), "x"
+        ).as_json(),
+    ]
+    assert headlines(documents).splitlines()[2:] == [
+        "| start of a job: until the first row | 0.50 s | at most 2.00 s | met |",
+        "| windows: `two` | 9 | at most 2 | MISSED |",
+    ]
+
+
+def test_each_headline_is_a_figure_with_a_bar_of_the_results_that_are_kept():
+    names = {(name, label) for _, name, label in HEADLINES}
+    documents = [json.loads(path.read_text()) for path in (ROOT / "benchmarks/results").glob("*.json")]
+    kept = {(each["name"], label) for each in documents for label, _, verdict in figure_rows(each) if verdict}
+    assert names <= kept
 
 
 def test_figures_that_must_be_0_have_a_row_only_if_they_are_not():
@@ -155,10 +180,10 @@ def test_a_page_without_results_or_markers_is_refused(tmp_path):
     page = tmp_path / "performance.md"
     page.write_text("no markers\n")
     with pytest.raises(InputError, match="run: make bench"):
-        update_page(page, tmp_path)
+        update_page(page, tmp_path, tables)
     write_json(tmp_path / "some.json", result().as_json() | {"command": "x"})
     with pytest.raises(InputError, match="needs the lines"):
-        update_page(page, tmp_path)
+        update_page(page, tmp_path, tables)
     assert page.read_text() == "no markers\n"
 
 
