@@ -8,9 +8,7 @@ docs/guarantees.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from task_manager.exchange.credits import CancelledError
@@ -20,6 +18,7 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.stateless.expressions import FilterOperator, WithColumnsOperator
 from weir.operators.stateless.functions import FunctionOperator, RowFunctionOperator
 from weir.operators.user_errors import UserErrors
+from weir.rows.python_values import row_json
 from weir.rows.records import BATCH_BYTES_MAX, batch_bytes, user_columns
 from weir.rows.side_outputs import SideRows
 from weir.subtask_names import without_step
@@ -78,7 +77,7 @@ class Isolation:
             Exception: not the rows' fault; what a sink raises never is.
         """
         if isinstance(operator, RowFunctionOperator):
-            return list(operator.process_apart(batch, self._row_taker(context)))
+            return list(operator.process_apart(batch, self._taker(context)))
         step = context.operator_name
         rows, rejected = batch.num_rows, self.rejected
         at_once = 1
@@ -109,32 +108,17 @@ class Isolation:
         parts = (batch.slice(0, half), batch.slice(half))
         return [out for part in parts for out in self._halved(operator, context, part, input_index)]
 
-    def _row_taker(self, context: OperatorContext) -> Callable[[dict[str, Any], Exception], bool]:
-        """Takes rows of a step that make its function raise."""
-        step = context.operator_name
+    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
+        """Takes timers that make the operator raise, one by one, as rows; None: they are not looked at now."""
+        return self._taker(context) if self.concerns(operator, context.operator_name) else None
 
-        def set_aside(row: dict[str, Any], error: Exception) -> bool:
-            if isinstance(error, CancelledError):
+    def _taker(self, context: OperatorContext) -> SetAside:
+        def set_aside(row: pa.RecordBatch, error: BaseException) -> bool:
+            if isinstance(error, CancelledError) or not isinstance(error, Exception):
                 return False
             if kind_in_step(error, is_sink=context.is_sink, takes_rows=True) is not FailureKind.ROWS:
                 return False
-            self._errors.tell(step, error, row)
-            self._write(step, row, error)
-            return True
-
-        return set_aside
-
-    def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
-        """Takes timers that make the operator raise, one by one, as rows; None: they are not looked at now."""
-        if not self.concerns(operator, context.operator_name):
-            return None
-
-        def set_aside(timer: pa.RecordBatch, error: BaseException) -> bool:
-            if isinstance(error, CancelledError) or not isinstance(error, Exception):
-                return False
-            if kind_in_step(error, is_sink=False, takes_rows=True) is not FailureKind.ROWS:
-                return False
-            self._reject(context.operator_name, timer, error)
+            self._reject(context.operator_name, row, error)
             return True
 
         return set_aside
@@ -146,12 +130,9 @@ class Isolation:
 
     def _reject(self, step: str, row: pa.RecordBatch, error: Exception) -> None:
         self._errors.tell(step, error, row)
-        self._write(step, row.select(user_columns(row.schema)).to_pylist()[0], error)
-
-    def _write(self, step: str, row: dict[str, Any], error: Exception) -> None:
         if step not in self._files:
             self._files[step] = self._open_file(step)
-        raw = orjson.dumps(row, default=str)
+        raw = row_json(row.select(user_columns(row.schema)))
         self._files[step].reject(f"step {step}", -1, _reason(step, error), raw)
 
 

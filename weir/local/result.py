@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.local.collected import Collection
 from weir.operators.dead_letters import DeadLetterFile
 from weir.rows.frames import frame_of
+from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, system_schema
 from weir.spelling import did_you_mean
 
@@ -44,8 +45,7 @@ class Rows:
 
     def to_dicts(self, *, times: bool = False) -> list[dict[str, Any]]:
         """One dict for each row."""
-        rows: list[dict[str, Any]] = self.to_arrow(times=times).to_pylist()
-        return rows
+        return row_dicts(self.to_arrow(times=times))
 
     def __len__(self) -> int:
         """Number of rows."""

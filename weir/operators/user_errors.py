@@ -9,15 +9,13 @@ import logging
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
 
-import orjson
 import pyarrow as pa
 
 from weir.errors import UserFunctionError
+from weir.rows.python_values import row_json
 from weir.rows.records import user_columns
 
 log = logging.getLogger(__name__)
@@ -55,15 +53,13 @@ class UserErrors:
                 self._job_id = job_id
                 self._told.clear()
 
-    def tell(
-        self, step: str, error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] | None = None
-    ) -> None:
+    def tell(self, step: str, error: BaseException, batch: pa.RecordBatch | None = None) -> None:
         """Log an error of the author's code if it is the first of its kind, the tenth, the hundredth and so on.
 
         Args:
             step: its name.
             error: what was raised in it.
-            batch: the rows that it was given, if it was given any; or the row that it is about.
+            batch: the rows that it was given, if it was given any.
         """
         if not is_users(error):
             return
@@ -81,7 +77,7 @@ class UserErrors:
             count = told.count
         if is_whole:
             row = row_text(error, batch)
-            given = f" in a batch of {batch.num_rows:,} rows" if isinstance(batch, pa.RecordBatch) else ""
+            given = "" if batch is None else f" in a batch of {batch.num_rows:,} rows"
             what = f" on the row {row}" if row is not None else given
             trace = _users_trace(raised)
             log.error("step %r failed%s:%s%s", step, what, "\n" if trace else " ", trace or error)
@@ -124,30 +120,28 @@ def _place(error: BaseException) -> str:
     return f"{part.tb_frame.f_code.co_filename}:{part.tb_lineno}"
 
 
-def _row_number(error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] | None) -> int | None:
+def _row_number(error: BaseException, batch: pa.RecordBatch | None) -> int | None:
     """Which row of the batch it is about; None: that is not known."""
-    if isinstance(batch, Mapping):
-        return 0
-    index = error.row_index if isinstance(error, UserFunctionError) else None
-    if batch is None or (index is None and batch.num_rows != 1):
+    if batch is None:
         return None
-    return index or 0
+    if batch.num_rows == 1:
+        return 0
+    return error.row_index if isinstance(error, UserFunctionError) else None
 
 
-def row_text(error: BaseException, batch: pa.RecordBatch | Mapping[str, Any] | None) -> str | None:
+def row_text(error: BaseException, batch: pa.RecordBatch | None) -> str | None:
     """The row that an error is about, as JSON; None: that is not known.
 
     Args:
         error: what a step raised.
-        batch: the rows that it was given, or the row.
+        batch: the rows that it was given.
     """
     number = _row_number(error, batch)
     if batch is None or number is None:
         return None
-    row = batch
-    if isinstance(batch, pa.RecordBatch):
-        row = batch.slice(number, 1).select(user_columns(batch.schema)).to_pylist()[0]
-    text = orjson.dumps(row, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+    text = row_json(batch.slice(number, 1).select(user_columns(batch.schema))).decode(
+        errors="backslashreplace"
+    )
     return (
         text
         if len(text) <= ROW_CHARACTERS_MAX

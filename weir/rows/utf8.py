@@ -5,12 +5,9 @@ Checked where rows come in. Plain ASCII, which most texts are, costs one look at
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.types as pat
 
@@ -131,29 +128,3 @@ def _is_right(text: pa.Scalar) -> bool:
     except UnicodeDecodeError:
         return False
     return True
-
-
-def row_json(row: pa.RecordBatch) -> bytes:
-    """The first row as JSON; bytes that are not UTF-8 stay as they are."""
-    try:
-        return orjson.dumps(row.slice(0, 1).to_pylist()[0], default=str)
-    except UnicodeDecodeError:
-        values = {
-            name: _escaped(column[0]) for name, column in zip(row.schema.names, row.columns, strict=True)
-        }
-        text = json.dumps(values, default=str, ensure_ascii=False, separators=(",", ":"))
-        return text.encode(errors="surrogateescape")
-
-
-def _escaped(scalar: pa.Scalar) -> Any:
-    """A value as Python has it; bytes of texts that are not UTF-8 are lone surrogates (``surrogateescape``)."""
-    dtype = scalar.type
-    if not scalar.is_valid or not has_texts(dtype):
-        return scalar.as_py()
-    if isinstance(dtype, pa.BaseExtensionType | pa.DictionaryType):
-        return _escaped(scalar.value)
-    if pat.is_struct(dtype):
-        return {field.name: _escaped(scalar[index]) for index, field in enumerate(dtype)}
-    if dtype.num_fields:
-        return [_escaped(value) for value in scalar.values]
-    return scalar.as_buffer().to_pybytes().decode(errors="surrogateescape")

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
-import orjson
 import polars as pl
 import pyarrow as pa
 
@@ -19,6 +18,7 @@ from weir.errors import GraphError
 from weir.operators.event_times import EventTimes, generated
 from weir.plan.graph import Node
 from weir.rows import row_watermarks
+from weir.rows.python_values import row_json
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -293,5 +293,5 @@ def _with_times(node: Node, batch: pa.RecordBatch, given: pa.Array | None, now_u
         good = batch.filter(pa.array(~bad)) if bad.any() else batch
         yield with_system_columns(good, found.times_ms[~bad], now_us)
     for row in np.flatnonzero(bad).tolist():
-        raw = orjson.dumps(batch.slice(row, 1).to_pylist()[0], default=str)
+        raw = row_json(batch.slice(row, 1))
         yield BadRow(found.what_is_wrong(row), raw)

@@ -14,6 +14,7 @@ from weir.author.operator import Operator, OperatorContext
 from weir.errors import UserFunctionError
 from weir.rows import row_watermarks
 from weir.rows.python_rows import rows_batch
+from weir.rows.python_values import row_dicts
 from weir.rows.records import as_authors_see, system_schema, user_columns
 from weir.specs.lookups import LookupSpec
 
@@ -49,7 +50,7 @@ class LookupOperator(Operator):
         """
         watermarks_ms = row_watermarks.column_of(batch)
         batch = as_authors_see(batch)
-        keys = list(zip(*(batch.column(name).to_pylist() for name in self._spec.on), strict=True))
+        keys = [tuple(row.values()) for row in row_dicts(batch.select(self._spec.on))]
         positions: dict[_Key, int] = {}
         rows = [positions.setdefault(key, len(positions)) for key in keys]
         found = self._find(list(positions))

@@ -16,6 +16,7 @@ from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
 from weir.rows.frames import frame_of
+from weir.rows.python_values import python_times
 from weir.rows.records import BATCH_BYTES_MAX, EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
 from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, SideOutput
@@ -134,7 +135,7 @@ class Records(FlatMapOperator):
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The user columns of each row; Polars makes dicts five times faster than Arrow."""
-    return frame_of(batch.select(user_columns(batch.schema))).to_dicts()
+    return frame_of(python_times(batch.select(user_columns(batch.schema)))).to_dicts()
 
 
 class Batches:

@@ -11,6 +11,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import UserFunctionError, WeirError
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
+from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, user_columns
 from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, SideOutput
@@ -39,7 +40,7 @@ class RuleRows(FlatMapOperator):
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         self._sides.forget()
-        for self._row_index, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
+        for self._row_index, row in enumerate(row_dicts(batch.select(user_columns(batch.schema)))):
             try:
                 made = function(self._row_index, row)
                 if made is not None and (isinstance(made, str | bytes) or not isinstance(made, Iterable)):

@@ -28,6 +28,7 @@ from weir.operators.queries.state_format import (
 from weir.plan.graph import Node
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
+from weir.rows.python_values import row_dicts
 from weir.specs.joins import RECENT_STATE, SIDES, AsOfJoinSpec, ChangeJoinSpec, JoinSpec
 from weir.state import layout
 from weir.state.api import prefix_end
@@ -217,7 +218,7 @@ class JoinFormat(StateFormat):
         names = [name for name, _ in self._joined.columns[side]]
         if not names:
             return [{} for _ in rows]
-        return pa.RecordBatch.from_arrays(arrays, names=names).to_pylist() if rows else []
+        return row_dicts(pa.RecordBatch.from_arrays(arrays, names=names)) if rows else []
 
 
 def _time_at(data: bytes, at: int) -> int:

@@ -18,6 +18,7 @@ from weir.operators.windows.panes.kept_values import owner_of_pane, stop_of_pane
 from weir.operators.windows.rows.row_chunks import rows_of_chunks
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
+from weir.rows.python_values import row_dicts
 from weir.rows.records import EVENT_TIME_COLUMN, user_columns
 from weir.specs.window_process import WindowProcessSpec
 from weir.state import layout
@@ -143,7 +144,7 @@ class KeptRowsFormat(KeptFormat):
         if counts.sum() != count:
             raise _Changed
         rows = whole.take(pa.compute.sort_indices(whole, sort_keys=[(EVENT_TIME_COLUMN, "ascending")]))
-        return rows.select(user_columns(rows.schema)).to_pylist()
+        return row_dicts(rows.select(user_columns(rows.schema)))
 
     @property
     def has_arrow_type(self) -> bool:

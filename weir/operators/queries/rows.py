@@ -18,6 +18,7 @@ from weir.plan.graph import Node
 from weir.protocol.queries import Question
 from weir.questions.json_values import arrow_column, plain
 from weir.rows.changes import CHANGE_COLUMN
+from weir.rows.python_values import row_dicts
 from weir.specs import TopSpec
 from weir.specs.windows import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows
@@ -80,7 +81,7 @@ def top_format(node: Node) -> RankedFormat:
             [column.cast(field.type) for column, field in zip(columns, fields, strict=False)],
             names=[field.name for field in fields],
         )
-        listed, starts = batch.to_pylist(), [0, *np.cumsum(np.minimum(stored.counts, spec.rows)).tolist()]
+        listed, starts = row_dicts(batch), [0, *np.cumsum(np.minimum(stored.counts, spec.rows)).tolist()]
         return [listed[start:stop] for start, stop in pairwise(starts)]
 
     return RankedFormat(rows_of)
@@ -95,7 +96,7 @@ def window_top_format(spec: WindowTopSpec) -> RankedFormat:
         for data in values:
             batch = rows_of_chunk(decode(data))
             order = pc.sort_indices(batch, sort_keys=[(spec.by, "descending")])
-            found.append(batch.take(order).to_pylist())
+            found.append(row_dicts(batch.take(order)))
         return found
 
     return RankedFormat(rows_of)

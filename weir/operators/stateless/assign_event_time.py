@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from weir.author.operator import Json, OperatorContext, TimeAssigner
@@ -14,6 +13,7 @@ from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.event_times import EventTimes, TimesOfRows, generated
 from weir.protocol.watermarks.source_watermark import SourceWatermark
 from weir.rows import row_watermarks
+from weir.rows.python_values import row_json
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -114,9 +114,9 @@ class AssignEventTimeOperator(TimeAssigner):
             return
         assert times.bad is not None
         for row in np.flatnonzero(times.bad).tolist():
-            one = batch.slice(row, 1).select(user_columns(batch.schema)).to_pylist()[0]
+            one = batch.slice(row, 1).select(user_columns(batch.schema))
             origin = f"step {self._context.operator_name}"
-            letters.reject(origin, -1, times.what_is_wrong(row), orjson.dumps(one, default=str))
+            letters.reject(origin, -1, times.what_is_wrong(row), row_json(one))
 
     def close(self) -> None:
         """Release the file of dead letters."""

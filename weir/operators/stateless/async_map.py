@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from weir import threads
-from weir.author.operator import NEVER_US, OperatorContext, TimedOperator
+from weir.author.operator import NEVER_US, OperatorContext, SetAside, TimedOperator
 from weir.errors import UserFunctionError
-from weir.operators.stateless.functions import RowFunctionOperator, SetRowAside
+from weir.operators.stateless.functions import RowFunctionOperator
 from weir.rows import row_watermarks
+from weir.rows.python_values import row_dicts
 from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
@@ -154,7 +155,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Begin with the rows; what has its answer by then leaves, of this batch and of earlier ones."""
-        requests = _requests(batch)
+        requests = _requests(batch, enumerate(row_dicts(batch.select(user_columns(batch.schema)))))
         start = 0
         while start < len(requests):
             free = self._spec.in_flight_max - self._outstanding
@@ -190,11 +191,10 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         """The last answers."""
         return self.drain()
 
-    def process_apart(self, batch: pa.RecordBatch, set_aside: SetRowAside) -> Iterator[pa.RecordBatch]:
+    def process_apart(self, batch: pa.RecordBatch, set_aside: SetAside) -> Iterator[pa.RecordBatch]:
         """As the base class: rows whose call raises are put aside. Waits for the whole batch."""
         yield from self.drain()
-        requests = _requests(batch)
-        rows = [request.row for request in requests]
+        requests = _requests(batch, self._rows_apart(batch, set_aside))
         for start in range(0, len(requests), self._spec.in_flight_max):
             part = requests[start : start + self._spec.in_flight_max]
             self._begin(part)
@@ -207,11 +207,11 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
                     self._check(request)
                     good.append(request)
                 except UserFunctionError as error:
-                    if not set_aside(request.row, error):
+                    if not set_aside(batch.slice(request.index, 1), error):
                         raise
             if good:
                 results, origins = [r.result for r in good], [r.index for r in good]
-                yield from self._gather_apart(batch, rows, results, origins, set_aside)
+                yield from self._gather_apart(batch, results, origins, set_aside)
 
     def close(self) -> None:
         """Give up what is under way."""
@@ -296,11 +296,12 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
             raise
 
 
-def _requests(batch: pa.RecordBatch) -> list[Request]:
-    rows = batch.select(user_columns(batch.schema)).to_pylist()
+def _requests(batch: pa.RecordBatch, rows: Iterable[tuple[int, dict[str, Any]]]) -> list[Request]:
     event_ms = int64_column(batch, EVENT_TIME_COLUMN).tolist()
     ingest_us = int64_column(batch, INGEST_TIME_COLUMN).tolist()
     column = row_watermarks.column_of(batch)
-    watermarks_ms = [None] * len(rows) if column is None else column.tolist()
-    times = zip(rows, event_ms, ingest_us, watermarks_ms, strict=True)
-    return [Request(row, batch, index, *known) for index, (row, *known) in enumerate(times)]
+    watermarks_ms = [None] * batch.num_rows if column is None else column.tolist()
+    return [
+        Request(row, batch, index, event_ms[index], ingest_us[index], watermarks_ms[index])
+        for index, row in rows
+    ]

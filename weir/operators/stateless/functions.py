@@ -19,10 +19,11 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from weir.author.operator import Operator, OperatorContext
+from weir.author.operator import Operator, OperatorContext, SetAside
 from weir.errors import UserFunctionError
 from weir.rows import row_watermarks
 from weir.rows.python_rows import rows_batch
+from weir.rows.python_values import row_dicts
 from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
@@ -207,8 +208,6 @@ def _with_small_types(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 #: Of a function that is called for each row: rows of its first batch, before it is known how long they are.
 _ROWS_AT_FIRST = 1_024
-#: Takes a row, with the error that the function raised at it; False: the error is to be raised.
-SetRowAside = Callable[[dict[str, Any], Exception], bool]
 
 
 class RowFunctionOperator(FunctionOperator):
@@ -238,7 +237,7 @@ class RowFunctionOperator(FunctionOperator):
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         size_bytes = 0
-        for position, row in enumerate(batch.select(user_columns(batch.schema)).to_pylist()):
+        for position, row in enumerate(row_dicts(batch.select(user_columns(batch.schema)))):
             self._row_index = position
             for result in self._rows_of(row):
                 results.append(result)
@@ -253,40 +252,54 @@ class RowFunctionOperator(FunctionOperator):
         if results:
             yield self._gather(batch, results, origins)
 
-    def process_apart(self, batch: pa.RecordBatch, set_aside: SetRowAside) -> Iterator[pa.RecordBatch]:
+    def process_apart(self, batch: pa.RecordBatch, set_aside: SetAside) -> Iterator[pa.RecordBatch]:
         """As :meth:`process`, without the rows at which the function raises; it is called once for each row.
 
         Raises:
             Exception: what ``set_aside`` did not take.
         """
-        rows = batch.select(user_columns(batch.schema)).to_pylist()
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         size_bytes = 0
-        for position, row in enumerate(rows):
+        for position, row in self._rows_apart(batch, set_aside):
             self._row_index = position
             try:
                 made = list(self._rows_of(row))
             except Exception as error:
-                if not set_aside(row, error):
+                if not set_aside(batch.slice(position, 1), error):
                     raise
                 continue
             results += made
             origins += [position] * len(made)
             size_bytes += sum(map(self._long_bytes, made))
             if len(results) >= self._rows_max or size_bytes >= BATCH_BYTES_MAX:
-                yield from self._gather_apart(batch, rows, results, origins, set_aside)
+                yield from self._gather_apart(batch, results, origins, set_aside)
                 results, origins, size_bytes = [], [], 0
         if results:
-            yield from self._gather_apart(batch, rows, results, origins, set_aside)
+            yield from self._gather_apart(batch, results, origins, set_aside)
+
+    def _rows_apart(self, batch: pa.RecordBatch, set_aside: SetAside) -> list[tuple[int, dict[str, Any]]]:
+        """Rows with their numbers; without those that have a value that Python has not."""
+        plain = batch.select(user_columns(batch.schema))
+        try:
+            return list(enumerate(row_dicts(plain)))
+        except pa.ArrowInvalid:
+            pass
+        found = []
+        for position in range(batch.num_rows):
+            try:
+                found.append((position, row_dicts(plain.slice(position, 1))[0]))
+            except pa.ArrowInvalid as error:
+                if not set_aside(batch.slice(position, 1), error):
+                    raise
+        return found
 
     def _gather_apart(
         self,
         batch: pa.RecordBatch,
-        rows: Sequence[dict[str, Any]],
         results: Sequence[dict[str, Any]],
         origins: Sequence[int],
-        set_aside: SetRowAside,
+        set_aside: SetAside,
     ) -> Iterator[pa.RecordBatch]:
         """One batch; without the rows of which the function made something that is not as declared."""
         self._row_index = None
@@ -301,7 +314,7 @@ class RowFunctionOperator(FunctionOperator):
             try:
                 self._gather(batch, made, [position] * len(made))
             except UserFunctionError as error:
-                if not set_aside(rows[position], error):
+                if not set_aside(batch.slice(position, 1), error):
                     raise
                 bad.add(position)
         kept = [number for number, origin in enumerate(origins) if origin not in bad]
@@ -358,7 +371,7 @@ class MapOperator(RowFunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """As many rows; see the base class, but faster."""
-        rows = batch.select(user_columns(batch.schema)).to_pylist()
+        rows = row_dicts(batch.select(user_columns(batch.schema)))
         self._row_index = None
         start = 0
         while start < len(rows):

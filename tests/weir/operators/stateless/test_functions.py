@@ -208,7 +208,11 @@ def apart(operator, batch):
     """Ids of what is left, and of the rows that were put aside."""
     operator.open(OperatorContext("job", "mine", 0, 0, 1))
     bad = []
-    out = list(operator.process_apart(batch, lambda row, error: bad.append((row["id"], str(error))) or True))
+    out = list(
+        operator.process_apart(
+            batch, lambda row, error: bad.append((row["id"][0].as_py(), str(error))) or True
+        )
+    )
     return [i for part in out for i in part.column("id").to_pylist()], bad
 
 

@@ -11,8 +11,9 @@ from weir.errors import InputError
 from weir.operators.sources.files.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.files.file_reader import FileReader
 from weir.operators.sources.files.near_names import near_name
+from weir.rows.python_values import row_json
 from weir.rows.schemas import is_widened_by
-from weir.rows.utf8 import row_json, wrong_texts
+from weir.rows.utf8 import wrong_texts
 from weir.specs import ArrowIpcSpec, ParquetSpec
 
 

@@ -13,7 +13,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Mapping
 
 import numpy as np
-import orjson
 import pyarrow as pa
 
 from weir.author.operator import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
@@ -26,6 +25,7 @@ from weir.operators.sources.paced.schedule import Schedule, is_trickle
 from weir.operators.sources.paced.source_times import SourceTimes
 from weir.rows import row_watermarks
 from weir.rows.ahead import PartAhead, RowsAhead
+from weir.rows.python_values import row_json
 from weir.rows.records import (
     BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
@@ -493,9 +493,9 @@ class BatchSource(SourceReader):
             if self._context.dead_letters is None:
                 continue
             origin, position, where = self._place_of_row(start + row)
-            one = given.slice(row, 1).select(user_columns(given.schema)).to_pylist()[0]
+            one = given.slice(row, 1).select(user_columns(given.schema))
             reason = where + self._times.what_is_wrong(start + row)
-            self._context.dead_letters.reject(origin, position, reason, orjson.dumps(one, default=str))
+            self._context.dead_letters.reject(origin, position, reason, row_json(one))
         return given.filter(pa.array(~bad)) if bad.any() else given
 
     def _place_of_row(self, row: int) -> tuple[str, int, str]:

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 
 from weir.author.source import Rows
 from weir.rows.python_rows import rows_batch
+from weir.rows.python_values import row_json
 from weir.rows.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
-from weir.rows.utf8 import row_json, wrong_texts
+from weir.rows.utf8 import wrong_texts
 
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 

@@ -26,6 +26,7 @@ from weir.operators.windows.panes.window_aggregates import WindowAggregateOperat
 from weir.operators.windows.sessions.late_sessions import LateSessionOperator
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
 from weir.rows import row_watermarks
+from weir.rows.python_values import row_dicts
 from weir.rows.records import WATERMARK_MAX_MS, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
@@ -111,7 +112,7 @@ class ProcessWindowOperator(WindowAggregateOperator):
         for (key, bounds, owners), time_ms in zip(
             self._with_owners(windows), windows.times_ms.tolist(), strict=True
         ):
-            result = self._users.result(key.to_pylist()[0], bounds, list(owners.values()))
+            result = self._users.result(row_dicts(key)[0], bounds, list(owners.values()))
             self._forget([owners], np.array([bounds.end_ms]))
             if result is not None and result.num_rows:
                 found.append(self._leaving(key, bounds, time_ms, result))
