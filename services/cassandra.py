@@ -11,7 +11,7 @@ from typing import Any
 from services import daemon
 from services.daemon import HOST, Daemon
 from services.errors import ServiceError
-from services.jars import HOME, jars, locked, say
+from services.jars import HOME, jars, java, locked, say
 
 DIRECTORY = HOME / "run" / "cassandra"
 # What Cassandra's own start script tells a Java 17 machine; without the exports and opens it does not start.
@@ -131,7 +131,7 @@ def run_nodetool(directory: Path, arguments: Sequence[str]) -> None:
     if not settings.get("jmx_port"):
         raise ServiceError("nodetool needs JMX, which is off: start with --jmx-port 7199")
     command = [
-        *("java", "-Xmx128m", *_MODULES, f"-Dcassandra.storagedir={directory}/data"),
+        *(*java("-Xmx128m"), *_MODULES, f"-Dcassandra.storagedir={directory}/data"),
         *(f"-Dlogback.configurationFile={directory}/logback.xml", "-cp", f"{jars('cassandra')}/*"),
         *("org.apache.cassandra.tools.NodeTool", "-h", HOST, "-p", str(settings["jmx_port"]), *arguments),
     ]
@@ -145,8 +145,8 @@ def _node(directory: Path) -> Daemon:
 def _command(settings: Mapping[str, Any], directory: Path, lib: Path) -> list[str]:
     heap, jmx_port = settings["heap"], settings["jmx_port"]
     return [
-        *("java", *_JVM, *_MODULES, f"-javaagent:{next(lib.glob('jamm-*.jar'))}"),
-        *(f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m"),
+        *java(*_JVM, f"-Xms{heap}", f"-Xmx{heap}", "-XX:MaxDirectMemorySize=512m"),
+        *(*_MODULES, f"-javaagent:{next(lib.glob('jamm-*.jar'))}"),
         *([f"-Dcassandra.jmx.local.port={jmx_port}"] if jmx_port else []),
         f"-Dcassandra.config=file://{directory}/cassandra.yaml",
         *(f"-Dcassandra.storagedir={directory}/data", f"-Djna.tmpdir={directory}"),

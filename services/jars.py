@@ -34,6 +34,11 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
+def java(*options: str) -> list[str]:
+    """Begin of a command that runs Java; the options in ``WEIR_SERVICES_JVM``, between blanks, come last and win."""
+    return ["java", *options, *os.environ.get("WEIR_SERVICES_JVM", "").split()]
+
+
 def missing_program() -> str:
     """What is not on PATH and must be, in words for the user; empty: nothing is missing."""
     packages = {"java": "openjdk-17-jre-headless", "mvn": "maven"}

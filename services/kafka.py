@@ -14,7 +14,7 @@ from typing import Any
 from services import daemon
 from services.daemon import HOST, Daemon
 from services.errors import ServiceError
-from services.jars import HOME, jars, locked, say
+from services.jars import HOME, jars, java, locked, say
 
 DIRECTORY = HOME / "run" / "kafka"
 # The flags of Kafka's own start script; the metadata log needs no more heap than the brokers.
@@ -145,7 +145,7 @@ def _cluster_id() -> str:
 
 
 def _java(log4j: Path, *flags: str) -> list[str]:
-    return ["java", *flags, f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars('kafka')}/*"]
+    return [*java(*flags), f"-Dlog4j2.configurationFile={log4j}", "-cp", f"{jars('kafka')}/*"]
 
 
 def _properties(settings: Mapping[str, Any], broker: int, directory: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
 from tests.effort import cases
 from tests.memory_directory import make_memory_directory
-from tests.scheduling import LongestFilesFirst
+from tests.scheduling import LongestFilesFirst, is_missing
 from tests.secure_listener import broker_properties, write_certificate
 from tests.shared_collection import SharedCollection
 from weir.errors import StateError
@@ -43,6 +43,8 @@ def pytest_configure(config):
     # Containers often ask for none to be kept; then each worker, and many a process of a test, compiles all again.
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     sys.dont_write_bytecode = False
+    # Servers of tests live for minutes: half of what a Java machine takes to start goes into its second compiler.
+    os.environ["WEIR_SERVICES_JVM"] = "-XX:TieredStopAtLevel=1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script's background job ignores Ctrl-C, and so would every process of a test.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,6 +57,16 @@ def pytest_configure(config):
         os.environ["TMPDIR"] = tempfile.tempdir = str(directory)
         # After the folder that multiprocessing has in it, which it removes when this process exits (priority -100).
         Finalize(None, shutil.rmtree, (directory, True), exitpriority=-200)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What shares a server stands together in ``tests/scheduling.py``."""
+    with_servers = (
+        item for item in items if {"service", "spark"} & {mark.name for mark in item.iter_markers()}
+    )
+    if missing := {item.path.name for item in with_servers if is_missing(item.nodeid)}:
+        raise pytest.UsageError(f"tests/scheduling.py has no group with {', '.join(sorted(missing))}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,7 +10,10 @@ _TOGETHER = {
         "tests/scenarios/test_cassandra.py",
         "tests/scenarios/test_connected.py",
         "tests/scenarios/test_database_away.py",
+        "tests/weir/operators/keyed/test_value_none.py",
+        "tests/weir/state/cassandra/test_read_ahead.py",
         "tests/weir/state/cassandra/test_real_database.py",
+        "tests/weir/state/cassandra/test_tls.py",
         "tests/weir/state/test_conformance.py",
         "tests/weir/state/test_packed.py",
         "tests/weir/state/test_retained.py",
@@ -21,6 +24,7 @@ _TOGETHER = {
         "tests/test_kafka_page.py",
         "tests/weir/operators/kafka/test_with_broker.py",
         "tests/weir/operators/kafka/test_fencing.py",
+        "tests/weir/operators/kafka/test_lag.py",
         "tests/weir/operators/kafka/test_late_requests.py",
     ),
     "Spark": (
@@ -29,10 +33,13 @@ _TOGETHER = {
         "tests/workload/test_generate.py",
         "tests/workload/test_nexmark.py",
         "tests/workload/test_plotting.py",
+        "tests/workload/test_reading.py",
         "tests/workload/test_session.py",
         "tests/workload/test_verify.py",
     ),
 }
+#: Their servers are their own.
+_ALONE = {"tests/experiments/test_demo.py", "tests/services/test_commands.py"}
 _GROUPS = {file: group for group, files in _TOGETHER.items() for file in files}
 #: What takes longest begins first, so that no worker waits for the other one at the end; the others take half a minute
 #: at most, those with the most tests first.
@@ -71,6 +78,11 @@ def group_of(node_id):
     """The name of what is run on one worker in one go: a file, or files that share a server."""
     file = node_id.partition("::")[0]
     return _GROUPS.get(file, file)
+
+
+def is_missing(node_id):
+    """Whether a test that needs a server belongs to no group, so that another worker may start a second one for it."""
+    return group_of(node_id) == node_id.partition("::")[0] not in _ALONE
 
 
 def rank(group):

@@ -9,7 +9,7 @@ from tests import scheduling
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", [*scheduling._GROUPS, *scheduling._LONGEST])
+@pytest.mark.parametrize("name", [*scheduling._GROUPS, *scheduling._LONGEST, *scheduling._ALONE])
 def test_files_that_are_named_are_there(name):
     assert name in scheduling._TOGETHER or (ROOT / name).exists()
 
@@ -29,3 +29,9 @@ def test_the_longest_come_first_and_those_with_a_server_together(pytestconfig):
     kafka = {scheduling.group_of(f"{file}::test_x[a]") for file in scheduling._TOGETHER["Kafka"]}
     assert kafka == {"Kafka"}
     assert scheduling.group_of("tests/test_a.py::test_x") == "tests/test_a.py"
+
+
+def test_what_needs_a_server_and_is_in_no_group_is_found():
+    assert scheduling.is_missing("tests/scenarios/test_new.py::test_x[a]")
+    assert not scheduling.is_missing("tests/scenarios/test_kafka.py::test_x[a]")
+    assert not scheduling.is_missing("tests/services/test_commands.py::test_x")

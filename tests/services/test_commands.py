@@ -65,6 +65,13 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path, monkeypatch):
         jars.jars("kafka")
 
 
+def test_options_for_each_java_machine_come_last(monkeypatch):
+    monkeypatch.setenv("WEIR_SERVICES_JVM", "-Xb -Xc")
+    assert jars.java("-Xa") == ["java", "-Xa", "-Xb", "-Xc"]
+    monkeypatch.delenv("WEIR_SERVICES_JVM")
+    assert jars.java("-Xa") == ["java", "-Xa"]
+
+
 def test_what_examples_read_by_default_is_there_after_make_services():
     root = Path(services.__file__).parents[1]
     filled = dict(re.findall(r"services kafka fill (\S+) (\S+)", (root / "Makefile").read_text()))
