@@ -8,7 +8,6 @@ from rich.tree import Tree
 from weir.plan.document import columns_not_read
 from weir.plan.graph import Edge, Exchange, Node, PhysicalGraph, Stage
 from weir.plan.reading_times import sources_by_reading_time
-from weir.plan.texts import key_columns, watermark_text, window_text
 from weir.specs import KeyedSpec
 from weir.specs.conditions import condition_text
 from weir.specs.windows import LATE_STATE
@@ -76,7 +75,7 @@ def _state(node: Node) -> str:
     """Key columns of each input, and the state tables where they have names."""
     if not node.is_keyed:
         return ""
-    ways = dict.fromkeys(", ".join(keys) for keys in key_columns(node) if keys)
+    ways = dict.fromkeys(", ".join(keys) for keys in node.key_columns if keys)
     states = node.spec.state_names if isinstance(node.spec, KeyedSpec) else ()
     named = [name for name in states if name not in ("", LATE_STATE)]
     names = f" {escape(', '.join(named))}" if named else ""
@@ -84,7 +83,7 @@ def _state(node: Node) -> str:
 
 
 def _times(node: Node) -> str:
-    told = [text for text in (window_text(node), watermark_text(node)) if text]
+    told = [text for text in (node.spec.time_words, node.spec.event_time_words) if text]
     return "".join(f", [blue]{escape(text)}[/]" for text in told)
 
 

@@ -54,5 +54,10 @@ def _create(spec: OperatorSpec) -> Any:
 def _load(spec: OperatorSpec) -> Any:
     if not spec.runtime:
         raise GraphError(f"{type(spec).__name__} names no class in `runtime` that would run it")
-    module, _, name = spec.runtime.partition(":")
+    return loaded(spec.runtime)
+
+
+def loaded(place: str) -> Any:
+    """Return what a spec names as ``module:name``."""
+    module, _, name = place.partition(":")
     return getattr(importlib.import_module(module), name)

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.plan.change_times import step_with_other_times
 from weir.plan.graph import Exchange, Input, LogicalGraph, Node, chains_to_producer, consumer_counts
-from weir.plan.rules.change_times import step_with_other_times
-from weir.plan.rules.partitioning import is_spread_by, partitionings, without_needless_exchanges
+from weir.plan.optimizer import LOGICAL_RULES, optimized
+from weir.plan.rules.partitioning import is_spread_by, partitionings
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
 from weir.specs import KeyedSpec, OperatorSpec, SourceSpec
@@ -66,7 +67,7 @@ def checked_graph(
         _check_parallelism(node, by_name, max_parallelism)
         _check_source(node) if isinstance(node.spec, SourceSpec) else _check_schema(node, by_name)
     _check_partitioning(ordered)
-    return LogicalGraph(name, tuple(without_needless_exchanges(ordered)), max_parallelism)
+    return LogicalGraph(name, tuple(optimized(ordered, LOGICAL_RULES)), max_parallelism)
 
 
 def wrong_step(step: str, text: str) -> GraphError:

@@ -7,7 +7,6 @@ from typing import Any
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Node, PhysicalGraph
 from weir.plan.reading_times import sources_by_reading_time
-from weir.plan.texts import key_columns, watermark_text, window_text
 from weir.redaction import redacted
 from weir.specs import SourceSpec
 
@@ -33,9 +32,9 @@ def plan_document(graph: PhysicalGraph) -> dict[str, Any]:
                 "columns": {field.name: str(field.type) for field in node.schema},
                 "columns_not_read": columns_not_read(node),
                 "states": list(node.states.values()),
-                "key_columns": key_columns(node),
-                "window": window_text(node),
-                "event_time": watermark_text(node),
+                "key_columns": node.key_columns,
+                "window": node.spec.time_words,
+                "event_time": node.spec.event_time_words,
                 "sources_by_reading_time": sources_by_reading_time(graph, node),
                 "side_outputs": {
                     item.name: {field.name: str(field.type) for field in item.schema}

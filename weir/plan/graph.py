@@ -49,6 +49,9 @@ class Input:
     stage_boundary: bool = False
     #: A side output of the producer; empty: its own output.
     output: str = ""
+    #: User columns that are sent to a step that begins a stage, in order; None: not known, as in a graph that was
+    #: written.
+    columns: tuple[str, ...] | None = None
 
     @property
     def is_boundary(self) -> bool:
@@ -103,6 +106,13 @@ class Node:
     def is_keyed(self) -> bool:
         """Whether this node keeps keyed state."""
         return bool(self.states)
+
+    @property
+    def key_columns(self) -> list[list[str]]:
+        """By input the key columns that a keyed step goes by; of other steps none."""
+        if not isinstance(self.spec, KeyedSpec):
+            return []
+        return [list(self.spec.keys_of_input(index)) for index in range(len(self.inputs))]
 
     @property
     def states(self) -> dict[str, str]:

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from weir.plan.graph import Exchange, Node, PhysicalGraph
-from weir.specs import AssignEventTimeSpec, JoinSpec, SourceSpec
-from weir.specs.joins import AsOfJoinSpec
-from weir.specs.multi_joins import MultiJoinSpec
-from weir.specs.window_kinds import Window
-from weir.specs.window_parts import WindowPartSpec
+from weir.plan.graph import Node, PhysicalGraph
 
 
 def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:
@@ -15,7 +10,7 @@ def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:
 
     Empty: there are none, or the step goes by no event time.
     """
-    if not _goes_by_event_time(node):
+    if not node.spec.goes_by_event_time:
         return []
     nodes = {each.name: each for stage in graph.stages for each in stage.nodes}
     found: set[str] = set()
@@ -23,27 +18,13 @@ def sources_by_reading_time(graph: PhysicalGraph, node: Node) -> list[str]:
     waiting = [item.producer for item in node.inputs]
     while waiting:
         name = waiting.pop()
-        if name in seen:
+        before = nodes[name]
+        if name in seen or before.spec.makes_event_times:
             continue
         seen.add(name)
-        before = nodes[name]
-        spec = before.spec
-        if isinstance(spec, SourceSpec):
-            if spec.event_time_column is None and spec.event_time_expression is None:
-                found.add(name)
-        elif not isinstance(spec, AssignEventTimeSpec):
-            # Rows after an as-of join have the times of its first input, and those after a step with rules their own.
-            inputs = before.inputs[:1] if isinstance(spec, AsOfJoinSpec) else before.inputs
-            waiting += [item.producer for item in inputs if item.exchange is not Exchange.BROADCAST]
+        if before.is_source:
+            found.add(name)
+        waiting += [
+            item.producer for index, item in enumerate(before.inputs) if before.spec.hands_on_times(index)
+        ]
     return [name for name in nodes if name in found]
-
-
-def _goes_by_event_time(node: Node) -> bool:
-    spec = node.spec
-    window = getattr(spec, "window", None)
-    if isinstance(window, Window):
-        is_step_before = isinstance(spec, WindowPartSpec)
-        return window.time == "event" and window.kind != "global" and not is_step_before
-    if isinstance(spec, MultiJoinSpec):
-        return spec.window_ms is not None or spec.span_ms is not None
-    return isinstance(spec, JoinSpec) and (spec.bounds is not None or isinstance(spec, AsOfJoinSpec))

@@ -14,15 +14,11 @@ from weir.plan.graph import (
     chains_to_producer,
     consumer_counts,
 )
-from weir.plan.rules.pre_aggregation import with_parts
-from weir.plan.rules.projection import project
+from weir.plan.optimizer import PHYSICAL_RULES, optimized
 
 
 def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
-    """Chain operators into stages, and leave out the columns that nobody reads (``weir.plan.rules.projection``).
-
-    Before windows it puts steps that add up rows (``weir.plan.rules.pre_aggregation``), in the stages of what is before
-    them.
+    """Apply the rules of ``weir.plan.optimizer``, and chain operators into stages.
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
     have the same parallelism, and nobody else reads the same output of the producer. What reads a side output begins a
@@ -32,31 +28,32 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
         logical: the job.
         whole: steps whose whole output is looked at from outside; the processes of a real job have none.
     """
-    nodes = with_parts(logical.nodes)
+    nodes = optimized(logical.nodes, PHYSICAL_RULES, whole)
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
-    chained = {node.name for node in nodes if chains_to_producer(by_name, node, consumers)}
-    projection = project(nodes, lambda node: node.name in chained, whole)
     chains: list[list[Node]] = []
     stage_of: dict[str, int] = {}
     for node in nodes:
-        if node.name in chained:
+        if chains_to_producer(by_name, node, consumers):
             index = stage_of[node.inputs[0].producer]
-            chains[index].append(projection.nodes[node.name])
+            chains[index].append(node)
         else:
             index = len(chains)
-            chains.append([projection.nodes[node.name]])
+            chains.append([node])
         stage_of[node.name] = index
     stages = []
     for index, chain in enumerate(chains):
         first = chain[0]
         edges = []
         for position, item in enumerate(first.inputs):
-            columns = projection.sent[first.name, position]
-            is_narrowed = list(columns) != projection.nodes[item.producer].schema_of(item.output).names
+            assert item.columns is not None
+            is_narrowed = list(item.columns) != by_name[item.producer].schema_of(item.output).names
             producer = stage_of[item.producer]
             output = item.output_id if item.output else ""
             edges.append(
-                Edge(producer, index, item.exchange, item.key_columns, position, columns, is_narrowed, output)
+                Edge(
+                    *(producer, index, item.exchange, item.key_columns, position),
+                    *(item.columns, is_narrowed, output),
+                )
             )
         stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))
         if stages[-1].is_keyed and not stages[-1].has_groups:

@@ -44,6 +44,11 @@ class OperatorSpec:
     takes_several_inputs: ClassVar[bool] = False
     #: The operator puts rows aside itself: its context has dead letters.
     rejects_rows: ClassVar[bool] = False
+    #: It looks at one row at a time: a row that leaves is made of one row of the input.
+    is_by_row: ClassVar[bool] = False
+    #: "module:name" of what is called with the node as it runs, user columns of its input and the name of one of its
+    #: ``asked_names``, and returns the state's name in the job and its ``StateFormat``; only task managers load it.
+    asked_by: ClassVar[str] = ""
     #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
 
@@ -56,6 +61,40 @@ class OperatorSpec:
     def row_watermarks(self) -> RowWatermarks:
         """Which batches of the job must say what the watermark is as of each row, for this step."""
         return RowWatermarks.LATE if self.waits_for_event_time else RowWatermarks.NONE
+
+    @property
+    def time_words(self) -> str | None:
+        """The windows of the step, or the times that it pairs, as plans show them; None: it goes by neither."""
+        return None
+
+    @property
+    def event_time_words(self) -> str | None:
+        """Event time and watermark of a step that makes them, as plans show them; None: it does not."""
+        return None
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        """Whether the step divides or pairs rows by event time."""
+        return False
+
+    @property
+    def makes_event_times(self) -> bool:
+        """Whether the event times of rows that leave are made of their own columns."""
+        return False
+
+    @property
+    def takes_back_at_time(self) -> bool:
+        """Whether a row that is taken back leaves with the event time with which it came."""
+        return self.makes_event_times
+
+    def hands_on_times(self, index: int) -> bool:
+        """Return whether rows that leave may have the event times of this input's rows."""
+        return True
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """Names of the states that can be asked; none of a step that keeps nothing by key."""
+        return ()
 
     def describe(self) -> dict[str, object]:
         """For plans, JSON-able: the kind and every field; fingerprints are of ``weir.specs.told_form``."""
@@ -119,6 +158,19 @@ class OperatorSpec:
             schema: user columns of the input.
         """
         return frozenset()
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Return what columns of an input are called after the step, if a filter there may drop the input's rows.
+
+        That is so if a row that leaves is made only of rows of the input that have its values in these columns. By this
+        ``weir.plan.rules.pushdown`` knows which filters a source may be told of. None, unless the step says otherwise.
+
+        Args:
+            index: position of the input.
+            names: columns of the input that all have the same value in each row.
+            schema: user columns of the input.
+        """
+        return self.passed_on(names, schema) if self.is_by_row else frozenset()
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.

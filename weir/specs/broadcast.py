@@ -25,6 +25,7 @@ class BroadcastProcessSpec(KeyedProcessSpec):
     #: Authors may leave key columns out.
     keeps_keys: ClassVar[bool] = False
     runtime: ClassVar[str] = "weir.operators.keyed.broadcast_operator:BroadcastOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:broadcast_format"
     factory_kind: ClassVar[str] = (
         "a class (or a function without arguments) that makes a weir.BroadcastProcess"
     )
@@ -40,6 +41,10 @@ class BroadcastProcessSpec(KeyedProcessSpec):
         """The dict, on its way to a subtask that a rescale adds, what the author declared, and rows that wait."""
         held = () if self.hold_until is None else (HELD_STATE,)
         return ("broadcast", *super().state_names, *held)
+
+    def hands_on_times(self, index: int) -> bool:
+        """Not of rules; see :class:`OperatorSpec`."""
+        return index == 0
 
     def keys_of_input(self, index: int) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""

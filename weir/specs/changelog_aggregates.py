@@ -27,6 +27,7 @@ class ChangelogAggregateSpec(KeyedSpec):
     kind: ClassVar[str] = "changelog_aggregate"
     runtime: ClassVar[str] = "weir.operators.keyed.changelog_aggregates:ChangelogAggregateOperator"
     takes_changes: ClassVar[bool] = True
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:totals_format"
     aggregates: tuple[Aggregate, ...]
 
     @property

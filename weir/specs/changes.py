@@ -13,6 +13,7 @@ from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
 from weir.specs.keyed import KeyedSpec
+from weir.specs.words import duration_words
 from weir.spelling import did_you_mean
 
 #: A key's rows are one value in the store, which is written as a whole.
@@ -25,6 +26,8 @@ class DeduplicateSpec(KeyedSpec):
 
     kind: ClassVar[str] = "deduplicate"
     runtime: ClassVar[str] = "weir.operators.keyed.deduplicate:DeduplicateOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:deduplicate_format"
+    is_by_key: ClassVar[bool] = True
     #: None: a key is passed on once, and remembered for ever.
     within_ms: int | None = None
 
@@ -32,6 +35,11 @@ class DeduplicateSpec(KeyedSpec):
     def state_names(self) -> tuple[str, ...]:
         """The event time of the row that was passed on last."""
         return ("seen",)
+
+    @property
+    def time_words(self) -> str | None:
+        """See :class:`OperatorSpec`."""
+        return None if self.within_ms is None else f"within {duration_words(self.within_ms)}"
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, and what is wanted; see :class:`OperatorSpec`."""
@@ -48,6 +56,8 @@ class TopSpec(KeyedSpec):
 
     kind: ClassVar[str] = "top"
     runtime: ClassVar[str] = "weir.operators.keyed.top:TopOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.rows:top_format"
+    is_by_key: ClassVar[bool] = True
     #: None: the event time.
     by: str | None
     rows: int
@@ -105,12 +115,18 @@ class ChangelogTopSpec(TopSpec):
 
     kind: ClassVar[str] = "changelog_top"
     runtime: ClassVar[str] = "weir.operators.keyed.changelog_top:ChangelogTopOperator"
+    is_by_key: ClassVar[bool] = False
     takes_changes: ClassVar[bool] = True
 
     @property
     def state_names(self) -> tuple[str, ...]:
         """The rows, and those that were taken away before they came."""
         return ("top", "owed")
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """The rows; see :class:`OperatorSpec`."""
+        return ("top",)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """As of rows that are never updated; see :class:`OperatorSpec`."""

@@ -21,6 +21,7 @@ class RenameSpec(OperatorSpec):
     """Give columns other names."""
 
     kind: ClassVar[str] = "rename"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.columns:RenameOperator"
     #: Name before, name after.
@@ -98,6 +99,7 @@ class ExplodeSpec(OperatorSpec):
     """Make a row of each element of a column of lists."""
 
     kind: ClassVar[str] = "explode"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.columns:ExplodeOperator"
     column: str

@@ -11,6 +11,7 @@ import pyarrow as pa
 from weir.author.watermarks import WatermarkStrategy
 from weir.specs.base import OperatorSpec
 from weir.specs.expression_checks import check_event_time, expression_columns
+from weir.specs.words import watermark_words
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,16 @@ class AssignEventTimeSpec(OperatorSpec):
     event_time: pl.Expr
     #: None: as config.json says.
     watermark: WatermarkStrategy | None = None
+
+    @property
+    def event_time_words(self) -> str | None:
+        """See :class:`OperatorSpec`."""
+        return watermark_words(str(self.event_time), self.watermark)
+
+    @property
+    def makes_event_times(self) -> bool:
+        """Always; see :class:`OperatorSpec`."""
+        return True
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's; see :class:`OperatorSpec`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
@@ -13,6 +13,7 @@ from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
 from weir.specs.keyed import KeyedSpec
+from weir.specs.words import same_window_words
 from weir.spelling import did_you_mean
 
 #: What of both sides leaves a join: see docs/joins.md.
@@ -55,6 +56,17 @@ class JoinBounds:
             return frozenset()
         return frozenset(name for name in (self.lower_column, self.upper_column) if name is not None)
 
+    @property
+    def words(self) -> str:
+        """The interval or window, as plans show it."""
+        if self.window_ms is not None:
+            return same_window_words(self.window_ms, self.slide_ms)
+        ends = [
+            column if column is not None else "any" if added is None else f"{added:+d} ms"
+            for column, added in ((self.lower_column, self.lower_ms), (self.upper_column, self.upper_ms))
+        ]
+        return f"from {ends[0]} to {ends[1]} of the {SIDES[self.side]} row"
+
 
 @dataclass(frozen=True)
 class JoinSpec(KeyedSpec):
@@ -63,6 +75,16 @@ class JoinSpec(KeyedSpec):
     kind: ClassVar[str] = "join"
     runtime: ClassVar[str] = "weir.operators.joins.join_operator:JoinOperator"
     takes_several_inputs: ClassVar[bool] = True
+    asked_by: ClassVar[str] = "weir.operators.queries.joined_rows:join_format"
+    #: Sides whose rows leave alone or in pairs, and never to fill a gap; by ``how``.
+    free_sides: ClassVar[Mapping[str, tuple[int, ...]]] = {
+        "inner": (0, 1),
+        "left": (0,),
+        "semi": (0,),
+        "anti": (0,),
+        "right": (1,),
+        "full": (),
+    }
     #: What ``how`` may be; and without bounds.
     hows: ClassVar[tuple[str, ...]] = JOIN_TYPES
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "semi")
@@ -89,6 +111,24 @@ class JoinSpec(KeyedSpec):
     def is_bounded(self) -> bool:
         """Whether rows can match no more when the watermark has passed them."""
         return self.bounds is not None
+
+    @property
+    def time_words(self) -> str | None:
+        """The times that belong together; see :class:`OperatorSpec`."""
+        return None if self.bounds is None else self.bounds.words
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        """Where it has bounds; see :class:`OperatorSpec`."""
+        return self.is_bounded
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns, and others of a side whose rows leave never to fill a gap; see :class:`OperatorSpec`."""
+        keys = zip(self.keys_of_input(index), self.key_columns, strict=True)
+        found = {output for name, output in keys if name in names}
+        if index in self.free_sides[self.how]:
+            found |= {output for name, output in self.columns_of_input(index) if name in names}
+        return frozenset(found)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -172,6 +212,10 @@ class ChangeJoinSpec(JoinSpec):
     takes_changes: ClassVar[bool] = True
     hows_without_bounds: ClassVar[tuple[str, ...]] = JOIN_TYPES
 
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """None: what a row once made is taken back; see :class:`OperatorSpec`."""
+        return frozenset()
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """As of every join, and ``_change``."""
         self.check(step, inputs)
@@ -191,8 +235,18 @@ class AsOfJoinSpec(JoinSpec):
     runtime: ClassVar[str] = "weir.operators.joins.as_of_operator:AsOfJoinOperator"
     hows: ClassVar[tuple[str, ...]] = ("inner", "left")
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "left")
-
+    #: A version that is left out would give its place to an older one.
+    free_sides: ClassVar[Mapping[str, tuple[int, ...]]] = {"inner": (0,), "left": (0,)}
     takes_changes: ClassVar[bool] = True
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        """Always; see :class:`OperatorSpec`."""
+        return True
+
+    def hands_on_times(self, index: int) -> bool:
+        """Only of the first input; see :class:`OperatorSpec`."""
+        return index == 0
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """As of every join; only the second input may be a changelog."""

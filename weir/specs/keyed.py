@@ -37,6 +37,8 @@ class KeyedSpec(OperatorSpec):
 
     #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
     keeps_keys: ClassVar[bool] = True
+    #: A row that leaves is made of rows of its own key: those of other keys have no part in it.
+    is_by_key: ClassVar[bool] = False
     key_columns: tuple[str, ...]
 
     @property
@@ -48,10 +50,19 @@ class KeyedSpec(OperatorSpec):
         """Key columns; see :class:`OperatorSpec`."""
         return names.intersection(self.key_columns) if self.keeps_keys else frozenset()
 
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns, where other keys have no part; see :class:`OperatorSpec`."""
+        return self.passed_on(names.intersection(self.key_columns), schema) if self.is_by_key else frozenset()
+
     @property
     def state_names(self) -> tuple[str, ...]:
         """Names of its states; an empty one stands for the only state of an operator that names none."""
         return ("",)
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """Those that have names but such as ``_held``, which a step keeps for itself; see :class:`OperatorSpec`."""
+        return tuple(name for name in self.state_names if name and not name.startswith("_"))
 
     def keys_of_input(self, index: int) -> tuple[str, ...]:
         """Key columns by which the rows of an input come in; (): every subtask gets all of them."""
@@ -75,6 +86,8 @@ class KeyedAggregateSpec(KeyedSpec):
 
     kind: ClassVar[str] = "keyed_aggregate"
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:aggregate_format"
+    is_by_key: ClassVar[bool] = True
     #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[Aggregate, ...]
     emit: EmitMode = "per_event"
@@ -90,6 +103,11 @@ class KeyedAggregateSpec(KeyedSpec):
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
         return ("", *(part.name for part in aggregate_parts(self.aggregates)))
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """The aggregates; see :class:`OperatorSpec`."""
+        return tuple(aggregate.output for aggregate in self.aggregates)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
@@ -120,6 +138,7 @@ class KeyedProcessSpec(KeyedSpec):
     kind: ClassVar[str] = "keyed_process"
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.process_operator:KeyedProcessOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:process_format"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.KeyedProcess"
     factory: Callable[[], KeyedHooks]
     schema: pa.Schema

@@ -26,6 +26,7 @@ class LookupSpec(OperatorSpec):
     """Add columns that an asynchronous function finds for the values of some others."""
 
     kind: ClassVar[str] = "lookup"
+    is_by_row: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.joins.lookup_operator:LookupOperator"
     function: LookupFunction
     on: tuple[str, ...]

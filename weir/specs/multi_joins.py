@@ -13,6 +13,7 @@ from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.base import SideOutput
 from weir.specs.joins import ChangeJoinSpec, JoinSpec, check_keys
+from weir.specs.words import duration_words, same_window_words
 
 #: Each further stream multiplies the rows of the result.
 INPUTS_MAX = 16
@@ -49,6 +50,17 @@ class MultiJoinSpec(JoinSpec):
     def is_bounded(self) -> bool:
         """Whether rows can match no more when the watermark has passed them."""
         return self.span_ms is not None or self.window_ms is not None
+
+    @property
+    def time_words(self) -> str | None:
+        """The times that belong together; see :class:`OperatorSpec`."""
+        if self.window_ms is not None:
+            return same_window_words(self.window_ms, None)
+        return None if self.span_ms is None else f"all within {duration_words(self.span_ms)}"
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """None; see :class:`OperatorSpec`."""
+        return frozenset()
 
     @property
     def state_names(self) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from weir.rows.nested_paths import Path
 from weir.specs.base import OperatorSpec
 from weir.specs.conditions import AllOf, Condition
 from weir.specs.expression_checks import expression_columns
+from weir.specs.words import watermark_words
 
 #: What to do with a record that cannot be read.
 OnBadRecord = Literal["dead_letter", "fail"]
@@ -34,6 +35,18 @@ class SourceSpec(OperatorSpec):
     event_time_expression: pl.Expr | None = field(default=None, metadata={"came_later": True})
     #: How far event time has come; None: as config.json says.
     watermark: WatermarkStrategy | None = field(default=None, metadata={"came_later": True})
+
+    @property
+    def event_time_words(self) -> str | None:
+        """See :class:`OperatorSpec`."""
+        expression = self.event_time_expression
+        time = self.event_time_column if expression is None else str(expression)
+        return watermark_words(time or "the time of reading", self.watermark)
+
+    @property
+    def makes_event_times(self) -> bool:
+        """Whether rows have another event time than that of reading; see :class:`OperatorSpec`."""
+        return self.event_time_column is not None or self.event_time_expression is not None
 
     @property
     def schema_read(self) -> pa.Schema:

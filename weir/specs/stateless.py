@@ -31,6 +31,7 @@ class FilterSpec(OperatorSpec):
     """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
 
     kind: ClassVar[str] = "filter"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
     predicate: pl.Expr
@@ -54,6 +55,7 @@ class WithColumnsSpec(OperatorSpec):
     """Add or replace columns by named Polars expressions."""
 
     kind: ClassVar[str] = "with_columns"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:WithColumnsOperator"
     expressions: tuple[pl.Expr, ...]
@@ -86,6 +88,7 @@ class SelectSpec(OperatorSpec):
     """Keep some columns, in the order given; an expression computes a new one."""
 
     kind: ClassVar[str] = "select"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:SelectOperator"
     columns: tuple[str | pl.Expr, ...]
@@ -194,9 +197,14 @@ class UnionSpec(OperatorSpec):
     """Merge inputs of the same schema; order is kept within each input."""
 
     kind: ClassVar[str] = "union"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     takes_several_inputs: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:UnionOperator"
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """All of them, although rows of other inputs come beside; see :class:`OperatorSpec`."""
+        return names
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What is wanted, at least one column; see :class:`OperatorSpec`."""
@@ -209,6 +217,7 @@ class PassThroughSpec(OperatorSpec):
     """Forward rows unchanged; the home of a bare ``key_by``, ``rebalance`` or ``broadcast``."""
 
     kind: ClassVar[str] = "pass_through"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
 
@@ -226,6 +235,7 @@ class BusySpec(OperatorSpec):
     """Use ``load_ms`` of CPU per event outside the GIL, then forward the rows."""
 
     kind: ClassVar[str] = "busy"
+    is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
     load_ms: float

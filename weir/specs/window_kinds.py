@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from weir.specs.words import duration_words
+
 WindowKind = Literal["tumbling", "sliding", "cumulative", "session", "global"]
 WindowTime = Literal["event", "processing"]
 
@@ -21,3 +23,15 @@ class Window:
     #: A window begins at this time, and so do those before and after it.
     offset_ms: int = 0
     time: WindowTime = "event"
+
+    @property
+    def words(self) -> str:
+        """The window, as plans show it."""
+        if self.kind == "global":
+            return "global"
+        text = f"{self.kind} {duration_words(self.size_ms)}"
+        if self.step_ms != self.size_ms:
+            text += f" by {duration_words(self.step_ms)}"
+        if self.offset_ms:
+            text += f" from {duration_words(self.offset_ms)}"
+        return text if self.time == "event" else f"{text} of the clock"

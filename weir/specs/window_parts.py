@@ -47,6 +47,15 @@ class WindowPartSpec(OperatorSpec):
         return self.key_columns or (ALL_ROWS_KEY,)
 
     @property
+    def time_words(self) -> str | None:
+        """The windows, and what becomes of rows; see :class:`OperatorSpec`."""
+        if self.can_combine:
+            return f"{self.window.words}, adds up the rows of each batch"
+        return f"{self.window.words}, sends every row on as it is" + (
+            "" if self.key_columns else ", to one subtask"
+        )
+
+    @property
     def can_combine(self) -> bool:
         """Whether accumulators are all that aggregates keep; otherwise rows leave as they came."""
         by_clock = self.window.kind == "session" and self.window.time == "processing"
@@ -86,6 +95,10 @@ class WindowPartSpec(OperatorSpec):
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns; see :class:`OperatorSpec`."""
         return names.intersection(self.key_columns)
+
+    def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """Key columns; see :class:`OperatorSpec`."""
+        return self.passed_on(names, schema)
 
 
 def part_conflict(aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> str | None:

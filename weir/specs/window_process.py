@@ -33,6 +33,8 @@ class WindowProcessSpec(WindowAggregateSpec):
 
     kind: ClassVar[str] = "window_process"
     runtime: ClassVar[str] = "weir.operators.windows.rows.process_windows:make_process_operator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:kept_format"
+    is_by_key: ClassVar[bool] = False
     factory_kind: ClassVar[str] = "a weir.Aggregator class, or a function of key, window and rows"
     factory: Callable[..., Any] = _nothing
     #: Columns that the author's code gives.
@@ -43,6 +45,11 @@ class WindowProcessSpec(WindowAggregateSpec):
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
         return ("", self.form, *self.late_states)
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """What is kept, and the aggregates; see :class:`OperatorSpec`."""
+        return tuple(dict.fromkeys([self.form, *super().asked_names]))
 
     @property
     def kept_form(self) -> str:

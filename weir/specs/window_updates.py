@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import polars as pl
 
 from weir.errors import GraphError
+from weir.specs.words import duration_words
 
 if TYPE_CHECKING:
     from weir.specs.window_kinds import Window, WindowTime
@@ -41,6 +42,19 @@ class WindowUpdates:
     def keeps_told(self) -> bool:
         """Whether the state says of each window what has been told."""
         return self.early is not None or self.results != "accumulating"
+
+    @property
+    def words(self) -> str:
+        """What plans show after the words of the window."""
+        text = f", {duration_words(self.lateness_ms)} late" if self.lateness_ms else ""
+        if (early := self.early) is not None:
+            if early.interval_ms is not None:
+                text += f", early every {duration_words(early.interval_ms)} of {early.time} time"
+            elif early.where is None:
+                text += f", early every {early.rows} rows"
+            else:
+                text += f", early where {early.where}"
+        return text if self.results == "accumulating" else f"{text}, {self.results}"
 
 
 def check_updates(step: str | None, window: Window, updates: WindowUpdates) -> None:

@@ -52,6 +52,8 @@ class WindowAggregateSpec(KeyedSpec):
 
     kind: ClassVar[str] = "window_aggregate"
     runtime: ClassVar[str] = "weir.operators.windows.panes.making:make_window_operator"
+    asked_by: ClassVar[str] = "weir.operators.queries.formats:window_format"
+    is_by_key: ClassVar[bool] = True
     window: Window
     #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[WindowAggregate, ...]
@@ -101,6 +103,26 @@ class WindowAggregateSpec(KeyedSpec):
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
         return ("", *(part.name for part in aggregate_parts(self.aggregates)), *self.late_states)
+
+    @property
+    def asked_names(self) -> tuple[str, ...]:
+        """The aggregates; see :class:`OperatorSpec`."""
+        return tuple(aggregate.output for aggregate in self.aggregates)
+
+    @property
+    def time_words(self) -> str | None:
+        """The windows, and how they are told; see :class:`OperatorSpec`."""
+        return self.window.words + self.updates.words
+
+    @property
+    def goes_by_event_time(self) -> bool:
+        """Unless they go by the clock or never end; see :class:`OperatorSpec`."""
+        return self.window.time == "event" and self.window.kind != "global"
+
+    @property
+    def takes_back_at_time(self) -> bool:
+        """Each result of a window has the last ms of it, also when it is replaced; see :class:`OperatorSpec`."""
+        return self.window.kind == "tumbling"
 
     @property
     def late_states(self) -> tuple[str, ...]:
@@ -181,6 +203,7 @@ class WindowTopSpec(KeyedSpec):
 
     kind: ClassVar[str] = "window_top"
     runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:make_window_top"
+    asked_by: ClassVar[str] = "weir.operators.queries.rows:window_top_format"
     by: str
     rows: int
     ties: bool

@@ -8,7 +8,6 @@ import weir
 from weir.console.plan_drawing import draw
 from weir.plan.document import plan_document
 from weir.plan.stages import physical_graph
-from weir.plan.texts import window_text
 
 
 def test_the_plan_names_every_step_and_how_rows_get_there():
@@ -178,4 +177,4 @@ def test_the_plan_tells_when_windows_tell(window, options, text):
     flow = weir.Dataflow("windows")
     events = flow.source("events", weir.JsonLines("/absent", schema={"id": int, "at": int}, event_time="at"))
     counts = events.key_by("id").window(window, **options).aggregate("counts", n=weir.count())
-    assert window_text(counts.node) == text
+    assert counts.node.spec.time_words == text

@@ -6,7 +6,7 @@ import pytest
 import weir
 from weir.operators.queries.answering import asked_state
 from weir.protocol.queries import QueryError, Question
-from weir.questions.askable import askable, asked_names, asked_pairs, refused_step
+from weir.questions.askable import askable, asked_pairs, refused_step
 from weir.specs.keyed import KeyedSpec
 
 
@@ -112,7 +112,7 @@ def kinds_below(spec):
 
 
 def test_no_kind_of_keyed_step_is_forgotten(graph):
-    asked = [type(node.spec) for node in graph.nodes if asked_names(node.spec)]
+    asked = [type(node.spec) for node in graph.nodes if node.spec.asked_names]
     # A kind counts with those above it: joins of all sorts have the rows of a join.
     assert [
         kind for kind in kinds_below(KeyedSpec) if not any(issubclass(kind, each) for each in asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,26 +17,22 @@ from weir.operators.keyed.changelog_totals import has_rows
 from weir.operators.keyed.deduplicate import deduplicated_state
 from weir.operators.queries.dicts import DictFormat
 from weir.operators.queries.elements import ElementFormat, is_of_elements
-from weir.operators.queries.joined_rows import JoinFormat
 from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptFormat, KeptRowsFormat
 from weir.operators.queries.panes import PaneFormat
-from weir.operators.queries.rows import top_format, window_top_format
 from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
 from weir.operators.queries.window_formats import SessionFormat, WindowFormat
+from weir.operators.registry import loaded
 from weir.operators.windows.panes.fold import Fold
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of, session_pane_ends, window_pane_ends
 from weir.plan.graph import Node
 from weir.protocol.queries import QueryError
-from weir.questions.askable import asked_names
 from weir.questions.json_values import plain
-from weir.specs import ChangelogTopSpec, DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec, TopSpec
+from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec
 from weir.specs.aggregate_functions import aggregate_parts
-from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
-from weir.specs.joins import JoinSpec
 from weir.specs.window_process import WindowProcessSpec
-from weir.specs.windows import WindowAggregate, WindowAggregateSpec, WindowTopSpec
+from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.tables.cells.accumulators import (
     FORMAT_VERSION,
     decode_one,
@@ -53,50 +49,67 @@ _VIEWS = {"i": "<i8", "u": "<u8", "f": "<f8", "b": "<i8"}
 
 
 def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
-    """How a state of a step is asked, and the name under which the job has its number.
+    """Return the name under which the job has the number of a state, and how the state is asked.
 
     Raises:
-        QueryError: there is no such state, or it cannot be asked; the message says what there is.
+        QueryError: there is no such state; the message says what there is.
     """
-    spec = node.spec
-    if isinstance(spec, KeyedAggregateSpec):
-        names = [aggregate.output for aggregate in spec.aggregates]
-        if state_name not in names:
-            raise _unknown(node, state_name, names)
-        return node.states[""], _aggregate_format(spec, input_schema, names.index(state_name))
-    if isinstance(spec, BroadcastProcessSpec) and state_name == "broadcast":
-        return node.states[state_name], DictFormat()
-    if isinstance(spec, KeyedProcessSpec):
-        states = {state.name: state for state in declared_states(type(spec.factory()))}
-        if state_name not in states:
-            raise _unknown(node, state_name, asked_names(spec))
-        return node.states[state_name], _declared_format(states[state_name])
-    if isinstance(spec, WindowProcessSpec) and state_name == spec.form:
-        return node.states[""], _kept_format(node, spec)
-    if isinstance(spec, WindowAggregateSpec):
-        names = [aggregate.output for aggregate in spec.aggregates]
-        if state_name not in names:
-            raise _unknown(node, state_name, [*names, *_kept_states(spec)])
-        return node.states[""], _window_format(node, spec, names.index(state_name))
-    if isinstance(spec, JoinSpec):
-        if state_name != "rows":
-            raise _unknown(node, state_name, ["rows"])
-        return node.states["rows"], JoinFormat(node)
-    whole = {
-        TopSpec: "top",
-        ChangelogTopSpec: "top",
-        WindowTopSpec: "rows",
-        DeduplicateSpec: "seen",
-        ChangelogAggregateSpec: "totals",
-    }
-    name = whole.get(type(spec))
-    if name is None:
-        raise AssertionError(
-            f"a question came to a step of the kind {spec.kind}, which has none of these states"
+    names = node.spec.asked_names
+    if state_name not in names:
+        raise QueryError(
+            404, f"step {node.name!r} has no state {state_name!r}; it has {', '.join(names) or 'none'}"
         )
-    if state_name != name:
-        raise _unknown(node, state_name, [name])
-    return node.states[name], _whole_format(node, input_schema)
+    made: tuple[str, StateFormat] = loaded(node.spec.asked_by)(node, input_schema, state_name)
+    return made
+
+
+def aggregate_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """Running aggregates; see ``OperatorSpec.asked_by``."""
+    spec = node.spec
+    assert isinstance(spec, KeyedAggregateSpec)
+    return node.states[""], _aggregate_format(spec, input_schema, spec.asked_names.index(state_name))
+
+
+def process_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """Declared states; see ``OperatorSpec.asked_by``."""
+    assert isinstance(node.spec, KeyedProcessSpec)
+    states = {state.name: state for state in declared_states(type(node.spec.factory()))}
+    return node.states[state_name], _declared_format(states[state_name])
+
+
+def broadcast_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """The dict, or declared states; see ``OperatorSpec.asked_by``."""
+    if state_name == "broadcast":
+        return node.states[state_name], DictFormat()
+    return process_format(node, input_schema, state_name)
+
+
+def deduplicate_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """The time at which a key was seen; see ``OperatorSpec.asked_by``."""
+    assert isinstance(node.spec, DeduplicateSpec)
+    return node.states[state_name], _declared_format(deduplicated_state(node.spec))
+
+
+def totals_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """Aggregates over a changelog; see ``OperatorSpec.asked_by``."""
+    assert isinstance(node.spec, ChangelogAggregateSpec)
+    return node.states[state_name], _totals_format(node.spec, node.schema, input_schema)
+
+
+def window_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """Aggregates of windows; see ``OperatorSpec.asked_by``."""
+    spec = node.spec
+    assert isinstance(spec, WindowAggregateSpec)
+    names = [aggregate.output for aggregate in spec.aggregates]
+    return node.states[""], _window_format(node, spec, names.index(state_name))
+
+
+def kept_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """What windows keep beside aggregates, or these; see ``OperatorSpec.asked_by``."""
+    assert isinstance(node.spec, WindowProcessSpec)
+    if state_name == node.spec.form:
+        return node.states[""], _kept_format(node, node.spec)
+    return window_format(node, input_schema, state_name)
 
 
 def _window_format(node: Node, spec: WindowAggregateSpec, index: int) -> PaneFormat:
@@ -107,11 +120,6 @@ def _window_format(node: Node, spec: WindowAggregateSpec, index: int) -> PaneFor
     return (SessionFormat if spec.window.kind == "session" else WindowFormat)(spec, index, part_state)
 
 
-def _kept_states(spec: WindowAggregateSpec) -> list[str]:
-    """What windows keep beside aggregates, as it is asked for."""
-    return [spec.form] if isinstance(spec, WindowProcessSpec) and spec.form != "rows" else []
-
-
 def _kept_format(node: Node, spec: WindowProcessSpec) -> KeptFormat:
     is_session = spec.window.kind == "session"
     windows = (SessionFormat if is_session else WindowFormat)(spec, 0)
@@ -119,19 +127,6 @@ def _kept_format(node: Node, spec: WindowProcessSpec) -> KeptFormat:
     of_session, of_panes = partial(session_pane_ends, gap_ms), partial(window_pane_ends, step_ms)
     made = KeptRowsFormat if spec.form == "rows" else AccumulatorsFormat
     return made(spec, windows, node.states[spec.form], of_session if is_session else of_panes)
-
-
-def _whole_format(node: Node, input_schema: pa.Schema) -> StateFormat:
-    """Of steps of one state, which has a name of its own."""
-    spec = node.spec
-    if isinstance(spec, TopSpec):
-        return top_format(node)
-    if isinstance(spec, WindowTopSpec):
-        return window_top_format(spec)
-    if isinstance(spec, DeduplicateSpec):
-        return _declared_format(deduplicated_state(spec))
-    assert isinstance(spec, ChangelogAggregateSpec)
-    return _totals_format(spec, node.schema, input_schema)
 
 
 def _totals_format(spec: ChangelogAggregateSpec, schema: pa.Schema, given: pa.Schema) -> EntryFormat:
@@ -149,12 +144,6 @@ def _totals_format(spec: ChangelogAggregateSpec, schema: pa.Schema, given: pa.Sc
         return pa.StructArray.from_arrays(operator.results_of(list(entries), schema, given), names=names)
 
     return EntryFormat(decode, decode_many=decode_many, is_there=has_rows)
-
-
-def _unknown(node: Node, state_name: str, names: Iterable[str]) -> QueryError:
-    return QueryError(
-        404, f"step {node.name!r} has no state {state_name!r}; it has {', '.join(names) or 'none'}"
-    )
 
 
 def _declared_format(state: State) -> StateFormat:

@@ -48,6 +48,11 @@ class _Row(NamedTuple):
     columns: bytes
 
 
+def join_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+    """Rows of both sides; see ``OperatorSpec.asked_by``."""
+    return node.states[state_name], JoinFormat(node)
+
+
 class JoinFormat(StateFormat):
     """``{"left": [{"time": ms, "value": {columns}}], "right": [...]}``: what each side has, in the order of times."""
 

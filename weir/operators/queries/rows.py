@@ -63,8 +63,8 @@ class RankedFormat(EntryFormat):
         )
 
 
-def top_format(node: Node) -> RankedFormat:
-    """Of a step of the kind ``top``."""
+def top_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, RankedFormat]:
+    """Rows of a step of the kind ``top``; see ``OperatorSpec.asked_by``."""
     spec = node.spec
     assert isinstance(spec, TopSpec)
     added = {CHANGE_COLUMN, spec.rank}
@@ -84,11 +84,13 @@ def top_format(node: Node) -> RankedFormat:
         listed, starts = row_dicts(batch), [0, *np.cumsum(np.minimum(stored.counts, spec.rows)).tolist()]
         return [listed[start:stop] for start, stop in pairwise(starts)]
 
-    return RankedFormat(rows_of)
+    return node.states[state_name], RankedFormat(rows_of)
 
 
-def window_top_format(spec: WindowTopSpec) -> RankedFormat:
-    """Of a step that keeps the rows with the largest values of each window; keys are bounds of windows."""
+def window_top_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, RankedFormat]:
+    """Rows with the largest values of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
+    spec = node.spec
+    assert isinstance(spec, WindowTopSpec)
     decode = WindowTop.rows.type.decode
 
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
@@ -99,7 +101,7 @@ def window_top_format(spec: WindowTopSpec) -> RankedFormat:
             found.append(row_dicts(batch.take(order)))
         return found
 
-    return RankedFormat(rows_of)
+    return node.states[state_name], RankedFormat(rows_of)
 
 
 def _ranked(rows: _Rows) -> list[dict[str, Any]]:

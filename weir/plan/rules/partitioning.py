@@ -6,7 +6,7 @@ subtask where the rows are already: the next step joins the stage then, with the
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -17,14 +17,13 @@ from weir.specs import KeyedSpec
 Partitioning: TypeAlias = "tuple[frozenset[str], ...] | None"
 
 
-def without_needless_exchanges(nodes: Sequence[Node]) -> list[Node]:
-    """The same nodes, FORWARD in place of HASH where every row is on the right subtask already.
+def without_needless_exchanges(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
+    """Return the same nodes, FORWARD in place of HASH where every row is on the right subtask already.
 
     That is so if the producer's rows are spread by the very columns, it has as many subtasks, and nobody else reads its
     output: then the node is chained to it. Else the exchange stays, so that both stages can be rescaled.
 
-    Args:
-        nodes: in topological order, checked.
+    A rule of ``weir.plan.optimizer``, which looks at no columns.
     """
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     spread = partitionings(nodes)

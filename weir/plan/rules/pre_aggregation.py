@@ -10,7 +10,7 @@ all of their columns, if somebody reads those that are late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -25,11 +25,10 @@ from weir.specs.windows import WINDOW_PART, WindowAggregate, WindowAggregateSpec
 ROWS_MIN = 512
 
 
-def with_parts(nodes: Sequence[Node]) -> list[Node]:
-    """The same nodes, and before windows those that add up rows, each called as its windows with ``.part``.
+def with_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
+    """Return the same nodes, and before windows those that add up rows, each called as its windows with ``.part``.
 
-    Args:
-        nodes: in topological order, checked.
+    A rule of ``weir.plan.optimizer``, which looks at no columns.
     """
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: list[Node] = []

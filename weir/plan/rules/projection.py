@@ -1,35 +1,19 @@
 """Which columns each step of a job reads: what nobody reads is neither decoded by sources nor sent between stages.
 
-Sources are also told what the filters right after them demand, and may pass over rows that cannot meet it.
-
 Pure: both processes come to the same from the same graph. Steps say themselves what they read
 (``OperatorSpec.read_columns``); functions and sinks read all that they are given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from weir.plan.rules.pushdown import conditions
+from weir.plan.graph import Node, chains_to_producer, consumer_counts
 from weir.rows.side_outputs import output_id
 from weir.specs import SourceSpec
-
-if TYPE_CHECKING:
-    from weir.plan.graph import Node
-
-
-@dataclass(frozen=True)
-class Projection:
-    """The steps of a graph as they run."""
-
-    #: By name. Schemas, and the columns that sources read, are those that are left.
-    nodes: dict[str, Node] = field(default_factory=dict)
-    #: By consumer and position of its input: user columns that are sent to it, in order.
-    sent: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
 
 
 def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[str, frozenset[str]]:
@@ -55,44 +39,41 @@ def wanted_columns(nodes: Sequence[Node], whole: Collection[str] = ()) -> dict[s
     return wanted
 
 
-def project(
-    nodes: Sequence[Node], is_chained: Callable[[Node], bool], whole: Collection[str] = ()
-) -> Projection:
-    """Leave out of a graph the columns that nobody reads.
+def without_unread_columns(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
+    """Return the same nodes without the columns that nobody reads; a rule of ``weir.plan.optimizer``.
 
-    Args:
-        nodes: in topological order.
-        is_chained: whether a step gets the very batches of its producer.
-        whole: as for :func:`wanted_columns`.
+    Schemas, and what sources read, are what is left. Inputs of steps that begin a stage say which columns are sent.
     """
     wanted = wanted_columns(nodes, whole)
-    before = {node.name: node for node in nodes}
-    found = Projection()
+    before, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
+    found: dict[str, Node] = {}
     for node in nodes:
         if isinstance(node.spec, SourceSpec):
-            source = node.spec.reading(wanted[node.name]).filtering(conditions(node, nodes, whole))
-            found.nodes[node.name] = replace(node, spec=source, schema=source.schema_read)
+            source = node.spec.reading(wanted[node.name])
+            found[node.name] = replace(node, spec=source, schema=source.schema_read)
             continue
-        inputs = []
+        is_chained = chains_to_producer(before, node, consumers)
+        given, inputs = [], []
         for position, item in enumerate(node.inputs):
-            given = found.nodes[item.producer].schema_of(item.output)
-            if not is_chained(node):
+            schema = found[item.producer].schema_of(item.output)
+            if not is_chained:
                 whole_schema = before[item.producer].schema_of(item.output)
                 reads = _read(node, position, wanted, whole_schema) | {*item.key_columns}
-                given = pa.schema([column for column in given if column.name in reads] or [given.field(0)])
-                found.sent[node.name, position] = tuple(given.names)
-            inputs.append(given)
+                schema = pa.schema([column for column in schema if column.name in reads] or [schema.field(0)])
+                item = replace(item, columns=tuple(schema.names))
+            given.append(schema)
+            inputs.append(item)
         is_narrower = any(
-            len(given) < len(before[item.producer].schema_of(item.output))
-            for given, item in zip(inputs, node.inputs, strict=True)
+            len(schema) < len(before[item.producer].schema_of(item.output))
+            for schema, item in zip(given, inputs, strict=True)
         )
-        spec = node.spec.giving(wanted[node.name])
+        node, spec = replace(node, inputs=tuple(inputs)), node.spec.giving(wanted[node.name])
         if is_narrower or spec is not node.spec:
-            schema = spec.output_schema(node.name, tuple(inputs))
-            sides = spec.sides(node.name, tuple(inputs))
+            schema = spec.output_schema(node.name, tuple(given))
+            sides = spec.sides(node.name, tuple(given))
             node = replace(node, spec=spec, schema=schema, side_outputs=sides)
-        found.nodes[node.name] = node
-    return found
+        found[node.name] = node
+    return list(found.values())
 
 
 def _read(

@@ -14,7 +14,6 @@ from tests.weir.operators.joins.join_jobs import SEAL_BYTES
 from weir import testing
 from weir.errors import GraphError
 from weir.operators.joins import row_chunks
-from weir.plan.texts import window_text
 
 KEYS = ("a", "b", "c")
 NAMES = ("left", "middle", "right")
@@ -159,7 +158,7 @@ def test_what_is_wrong_is_said_when_the_join_is_written_down(arguments, message)
     ],
 )
 def test_a_plan_tells_which_rows_go_together(arguments, text):
-    assert window_text(flow_of(**arguments)[1].node) == text
+    assert flow_of(**arguments)[1].node.spec.time_words == text
 
 
 def test_columns_of_streams_that_may_lack_rows_are_nullable():

@@ -14,7 +14,6 @@ from tests.weir.operators.windows.pushed_rows import source as of_schema
 from weir import testing
 from weir.plan.fingerprints import difference_of_fingerprint
 from weir.plan.stages import physical_graph
-from weir.plan.texts import window_text
 
 SCHEMA = {"k": str, "at": int, "v": weir.Nullable(int), "x": float}
 ROWS = st.lists(
@@ -181,7 +180,7 @@ def plan(build):
     flow = weir.Dataflow("plan")
     build(source(flow)).sink("out", weir.Collect())
     nodes = [node for stage in physical_graph(flow.build()).stages for node in stage.nodes]
-    return {node.name: window_text(node) for node in nodes}
+    return {node.name: node.spec.time_words for node in nodes}
 
 
 def read_late(windows):

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 
 from weir.plan.graph import Node
 from weir.rows.changes import is_changelog
-from weir.specs import AssignEventTimeSpec, KeyedSpec, SourceSpec
-from weir.specs.windows import WindowAggregateSpec
+from weir.specs import KeyedSpec, SourceSpec
 
 
 def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None:
@@ -26,20 +25,12 @@ def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None
     while waiting:
         producer = by_name[waiting.pop()]
         spec = producer.spec
-        if producer.name in seen or isinstance(spec, AssignEventTimeSpec):
+        if producer.name in seen or spec.makes_event_times:
             continue
         seen.add(producer.name)
-        if not is_changelog(producer.schema) or _tells_times_of_rows(producer):
+        if not is_changelog(producer.schema) or spec.takes_back_at_time:
             continue
         if isinstance(spec, SourceSpec | KeyedSpec):
             return producer.name
         waiting += [item.producer for item in producer.inputs]
     return None
-
-
-def _tells_times_of_rows(node: Node) -> bool:
-    spec = node.spec
-    if isinstance(spec, SourceSpec):
-        return spec.event_time_column is not None or spec.event_time_expression is not None
-    # Each result of a window has the last ms of it, also when it is replaced.
-    return isinstance(spec, WindowAggregateSpec) and spec.window.kind == "tumbling"
