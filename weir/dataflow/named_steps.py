@@ -33,7 +33,9 @@ _EXAMPLES = {
 
 
 def named_steps(kind: _Kind) -> _Kind:
-    """Class decorator: each method that takes the name of a step first refuses to be called without one."""
+    """Class decorator: each method that takes the name of a step first refuses to be called without one, or with it alone if it
+    takes more.
+    """
     for method, function in list(vars(kind).items()):
         if not method.startswith("_") and method != "side_output" and inspect.isfunction(function):
             parameters = list(inspect.signature(function).parameters.values())
@@ -45,6 +47,9 @@ def named_steps(kind: _Kind) -> _Kind:
 def _checked(
     method: str, function: Callable[..., Any], others: list[inspect.Parameter]
 ) -> Callable[..., Any]:
+    needed = [each for each in others if _is_needed(each)]
+    positional = [each for each in others if each.kind is each.POSITIONAL_OR_KEYWORD]
+
     @functools.wraps(function)
     def call(self: Any, *given: Any, **settings: Any) -> Any:
         is_given = bool(given) or "name" in settings
@@ -54,19 +59,27 @@ def _checked(
             raise GraphError(
                 f"{method}: the first argument is the name of the step{what}; write {_example(method, others)}"
             )
+        is_there = {each.name for each in positional[: max(0, len(given) - 1)]} | settings.keys()
+        missing = next((each.name for each in needed if each.name not in is_there), None)
+        if missing is not None:
+            raise GraphError(
+                f"{method}: {missing} is missing; the first argument, here {name!r}, is the name of the step; write "
+                f"{_example(method, others)}"
+            )
         return function(self, *given, **settings)
 
     return call
 
 
+def _is_needed(parameter: inspect.Parameter) -> bool:
+    kinds = (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+    return parameter.default is parameter.empty and parameter.kind not in kinds
+
+
 def _example(method: str, others: list[inspect.Parameter]) -> str:
     rest = _EXAMPLES.get(method)
     if rest is None:
-        needed = [
-            each
-            for each in others
-            if each.default is each.empty and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
-        ]
+        needed = [each for each in others if _is_needed(each)]
         rest = ", ".join(
             f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in needed
         )
