@@ -126,7 +126,7 @@ def test_a_step_without_a_name_is_told_what_it_takes(make, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: rows().explode("k"), r'explode: column is missing; .* .* write explode\("name", "column"\)'),
+        (lambda: rows().explode("k"), r'explode: column is missing; .* write explode\("name", "column"\)'),
         (lambda: rows().filter("x > 0"), r'filter: predicate is missing; .* write filter\("name", pl.col'),
         (lambda: rows().sink("print"), r'sink: sink is missing; .* write sink\("name", weir.Print'),
         (lambda: rows().key_by("k").top("x"), r'top: by is missing; .* write top\("name", by="x"'),

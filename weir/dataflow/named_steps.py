@@ -33,9 +33,7 @@ _EXAMPLES = {
 
 
 def named_steps(kind: _Kind) -> _Kind:
-    """Class decorator: each method that takes the name of a step first refuses to be called without one, or with it alone if it
-    takes more.
-    """
+    """Class decorator: each method that takes the name of a step first, and more, refuses to be called without."""
     for method, function in list(vars(kind).items()):
         if not method.startswith("_") and method != "side_output" and inspect.isfunction(function):
             parameters = list(inspect.signature(function).parameters.values())
