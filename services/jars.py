@@ -35,8 +35,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def java(*options: str) -> list[str]:
-    """Begin of a command that runs Java; the options in ``WEIR_SERVICES_JVM``, between blanks, come last and win."""
-    return ["java", *options, *os.environ.get("WEIR_SERVICES_JVM", "").split()]
+    """Begin of a command that runs Java; the options in ``SERVICES_JVM``, between blanks, come last and win."""
+    return ["java", *options, *os.environ.get("SERVICES_JVM", "").split()]
 
 
 def missing_program() -> str:

@@ -44,7 +44,7 @@ def pytest_configure(config):
     os.environ["PYTHONDONTWRITEBYTECODE"] = ""
     sys.dont_write_bytecode = False
     # Servers of tests live for minutes: half of what a Java machine takes to start goes into its second compiler.
-    os.environ["WEIR_SERVICES_JVM"] = "-XX:TieredStopAtLevel=1"
+    os.environ["SERVICES_JVM"] = "-XX:TieredStopAtLevel=1"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script's background job ignores Ctrl-C, and so would every process of a test.
         signal.signal(signal.SIGINT, signal.default_int_handler)

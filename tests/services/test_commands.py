@@ -66,9 +66,9 @@ def test_what_is_not_there_is_said_in_one_line(tmp_path, monkeypatch):
 
 
 def test_options_for_each_java_machine_come_last(monkeypatch):
-    monkeypatch.setenv("WEIR_SERVICES_JVM", "-Xb -Xc")
+    monkeypatch.setenv("SERVICES_JVM", "-Xb -Xc")
     assert jars.java("-Xa") == ["java", "-Xa", "-Xb", "-Xc"]
-    monkeypatch.delenv("WEIR_SERVICES_JVM")
+    monkeypatch.delenv("SERVICES_JVM")
     assert jars.java("-Xa") == ["java", "-Xa"]
 
 
