@@ -274,11 +274,9 @@ class JobRuntime:
                 running.subtask.cancel(end_stream=True)
                 continue
             self._restores.gave_up(subtask)
-            if running.subtask.progress.state is SubtaskState.FAILED:
-                # The order to end its channels may be on its way, and would find none.
-                self._inboxes.end_channels_of([subtask])
             del self._running[subtask]
-            self._inboxes.forget(subtask)
+            has_failed = running.subtask.progress.state is SubtaskState.FAILED
+            self._inboxes.forget(subtask, has_failed=has_failed)
             self._metrics.subtasks.remove(self._labels(subtask))
             self._metrics.hide_caches(self._labels(subtask))
             self.rescaling.forget(subtask, running.group_state)

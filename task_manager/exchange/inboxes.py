@@ -80,8 +80,11 @@ class Inboxes:
             self._opened.discard(channel)
             self._inboxes[channel.consumer].put(Delivery(channel, EndOfStream(), no_release))
 
-    def forget(self, subtask: SubtaskId) -> None:
-        """Drop the inbox of a subtask that is not part of the job any more."""
+    def forget(self, subtask: SubtaskId, *, has_failed: bool) -> None:
+        """Drop the inbox of a subtask that is not part of the job any more; of one that failed end the channels."""
+        if has_failed:
+            # The order to end them may be on its way, and would find none.
+            self.end_channels_of([subtask])
         del self._inboxes[subtask], self._expected[subtask]
         ended = [channel for channel in list(self._opened) if subtask in (channel.producer, channel.consumer)]
         self._opened.difference_update(ended)

@@ -1,20 +1,14 @@
 """Where channels end, and that they end once."""
 
-import types
-from unittest.mock import MagicMock
-
 import pytest
 
 import weir
 from task_manager.exchange.deliveries import ChannelOpened
 from task_manager.exchange.inboxes import Inboxes
-from task_manager.job_runtime import JobRuntime
-from task_manager.progress import SubtaskState
 from task_manager.topology import Topology
 from weir.errors import HandshakeError
 from weir.plan.stages import physical_graph
 from weir.rows.records import EndOfStream
-from weir.testing import ManualClock
 from weir.types import ChannelId, SubtaskId
 
 CONSUMER, NEW = SubtaskId(1, 0), SubtaskId(0, 5)
@@ -50,13 +44,7 @@ def test_channels_of_a_subtask_that_failed_end_when_it_is_forgotten(inboxes):
     """The order to end them comes later, and finds none: the consumer would wait for ever."""
     inbox = inboxes.open(CHANNEL)
     inboxes.add(NEW)
-    progress = types.SimpleNamespace(state=SubtaskState.FAILED)
-    failed = types.SimpleNamespace(subtask=types.SimpleNamespace(progress=progress), group_state=None)
-    parts = MagicMock()
-    runtime = JobRuntime(
-        None, "h:1", parts, inboxes, {NEW: failed}, *[parts] * 6, ManualClock(), lambda: None
-    )
-    runtime.forget([NEW])
+    inboxes.forget(NEW, has_failed=True)
     inboxes.end_channels_of([NEW])
     assert taken(inbox) == [(CHANNEL, ChannelOpened), (CHANNEL, EndOfStream)]
 
