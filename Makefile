@@ -92,13 +92,14 @@ etcd:
 		(apt-get install -y -q etcd-server || (apt-get update -q && apt-get install -y -q etcd-server)) >/dev/null 2>&1; } \
 		|| { echo "make test: error: the tests need etcd on PATH (Debian: apt-get install etcd-server)" >&2; exit 1; }
 
-check: setup ## Format, lint, types, import rules, docstrings, generated code
+check: setup ## Format, lint, types, import rules, circles, docstrings, generated code
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/lint-imports --config floors.toml
 	$(RUN) tests/style/docstrings.py
+	$(RUN) tests/style/circles.py
 	@$(MAKE) verify-proto
 
 format: setup ## Format the code and mend what the linter can mend

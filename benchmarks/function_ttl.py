@@ -19,7 +19,7 @@ import pyarrow as pa
 import weir
 from benchmarks.results import BenchmarkError
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec

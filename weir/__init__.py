@@ -72,8 +72,7 @@ if TYPE_CHECKING:
     )
     from weir.dataflow.kafka_connectors import Kafka, KafkaSink
     from weir.dataflow.kafka_values import Avro, Protobuf
-    from weir.dataflow.keyed_streams import KeyedStream
-    from weir.dataflow.streams import Stream
+    from weir.dataflow.streams import KeyedStream, Stream
     from weir.dataflow.triggers import every
     from weir.dataflow.windowed_streams import WindowedStream
     from weir.dataflow.windows import cumulative, global_window, session, sliding, tumbling
@@ -253,8 +252,7 @@ _MODULES = {
         "ReducingState",
         "ValueState",
     ),
-    "dataflow.keyed_streams": ("KeyedStream",),
-    "dataflow.streams": ("Stream",),
+    "dataflow.streams": ("KeyedStream", "Stream"),
     "author.timed_states": (
         "SessionState",
         "VersionedState",

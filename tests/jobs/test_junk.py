@@ -3,7 +3,7 @@ import pyarrow as pa
 
 from jobs.junk import JUNK_CHARACTERS, JunkRewriter, junk_value
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.keys.hashing import hash_keys, key_bytes
 from weir.operators.registry import create_operator
 from weir.rows.records import with_system_columns

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic
 
 import polars as pl
 import pyarrow as pa
 
 from weir.author.aggregator import Aggregator, AllRowsFunction, WindowBounds, check_aggregator
 from weir.dataflow.aggregates import AggregateCall
-from weir.dataflow.frame import Columns, InWindows, checked_arguments, checked_callable
-from weir.dataflow.streams import Stream
+from weir.dataflow.frame import (
+    Columns,
+    InWindows,
+    StreamFrame,
+    StreamT,
+    checked_arguments,
+    checked_callable,
+)
+from weir.dataflow.keyed_frame import KeyedFrame
 from weir.dataflow.windowed_streams import (
     check_given_once,
     checked_columns,
@@ -28,15 +35,15 @@ from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec, window_schema
 
 
-class AllRowsWindowedStream(InWindows):
+class AllRowsWindowedStream(InWindows, Generic[StreamT]):
     """A stream whose rows belong to windows, without a key; made by :meth:`weir.Stream.window_all`."""
 
-    def __init__(self, stream: Stream, window: Window, updates: WindowUpdates) -> None:
+    def __init__(self, stream: StreamFrame[StreamT], window: Window, updates: WindowUpdates) -> None:
         self._stream, self._window, self._updates = stream, window, updates
 
     def aggregate(
         self, name: str | None, *, renamed_from: str | None = None, **aggregates: AggregateCall
-    ) -> Stream:
+    ) -> StreamT:
         """Aggregates of all rows in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
         In two levels: each subtask adds up the rows of a batch (in a step ``name.part``), and one subtask adds up what
@@ -64,7 +71,7 @@ class AllRowsWindowedStream(InWindows):
             return self._of_texts(name, listed, read_schema)
         window_schema(str(name), (), listed, stream.schema)
         part = WindowPartSpec((), window, listed, read_schema, updates=updates)
-        keyed = stream.added_step(_part_name(name), part).key_by(ALL_ROWS_KEY)
+        keyed = _to_one_subtask(stream, name, part)
         spec = WindowAggregateSpec(
             (ALL_ROWS_KEY,),
             window,
@@ -79,7 +86,7 @@ class AllRowsWindowedStream(InWindows):
 
     def process(
         self, name: str | None, function: AllRowsFunction, schema: Columns, *, renamed_from: str | None = None
-    ) -> Stream:
+    ) -> StreamT:
         """Call a function with all rows of each window, when it leaves: ``function(window, rows)``.
 
         All rows go to one subtask and are kept in the state until then, or for the allowed lateness longer: a late row
@@ -106,7 +113,7 @@ class AllRowsWindowedStream(InWindows):
         schema: Columns,
         *,
         renamed_from: str | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Aggregate all rows of each window with a :class:`weir.Aggregator` of your own.
 
         All rows go to one subtask, which keeps an accumulator for each pane, and no rows. The result has
@@ -127,7 +134,7 @@ class AllRowsWindowedStream(InWindows):
 
     def _of_texts(
         self, name: str | None, aggregates: tuple[WindowAggregate, ...], read_schema: pa.Schema
-    ) -> Stream:
+    ) -> StreamT:
         """Aggregates some of whose values have any length: the rows are kept until the window leaves."""
         check_given_once(name, self._window, self._updates, of_texts=True)
         schema = window_schema(str(name), (), aggregates, self._stream.schema, takes_texts=True)
@@ -142,7 +149,7 @@ class AllRowsWindowedStream(InWindows):
         schema: Columns,
         form: ProcessForm,
         read_schema: pa.Schema | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """``read_schema``: what of the rows is sent, kept, and in the side output ``late``; None: all columns."""
         check_given_once(name, self._window, self._updates)
         stream, window = self._stream, self._window
@@ -150,7 +157,7 @@ class AllRowsWindowedStream(InWindows):
         given = stream.schema if read_schema is None else read_schema
         rows = (WindowAggregate("rows", "count"),)
         part = WindowPartSpec((), window, rows, given, passes_rows=True)
-        keyed = stream.added_step(_part_name(name), part).key_by(ALL_ROWS_KEY)
+        keyed = _to_one_subtask(stream, name, part)
         spec = WindowProcessSpec(
             (ALL_ROWS_KEY,),
             window,
@@ -178,5 +185,9 @@ class _AllRowsAggregates:
         return self._of_rows({}, window, rows)
 
 
-def _part_name(name: str | None) -> str | None:
-    return name and f"{name}.part"
+def _to_one_subtask(
+    stream: StreamFrame[StreamT], name: str | None, part: WindowPartSpec
+) -> KeyedFrame[StreamT, Any]:
+    added: Any = stream.added_step(name and f"{name}.part", part)
+    keyed: KeyedFrame[StreamT, Any] = added.key_by(ALL_ROWS_KEY)
+    return keyed

@@ -25,7 +25,7 @@ from weir.dataflow.connectors import AnySource
 from weir.dataflow.frame import type_name
 from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
 from weir.dataflow.named_steps import named_steps
-from weir.dataflow.streams import Stream
+from weir.dataflow.streams import KeyedStream, Stream
 from weir.dataflow.traceback import calling_line
 from weir.errors import GraphError
 from weir.plan.checks import (
@@ -35,7 +35,7 @@ from weir.plan.checks import (
     check_source_spec,
     checked_graph,
 )
-from weir.plan.graph import LogicalGraph, Node
+from weir.plan.graph import Input, LogicalGraph, Node
 from weir.plan.step_names import RenamedStep, renamed_step
 from weir.specs import SourceSpec
 
@@ -186,6 +186,16 @@ class Dataflow:
         if name in self._nodes:
             raise GraphError(f"step {name!r}: two steps have this name; names must be unique in a job")
         return name
+
+    def stream_of(self, node: Node, exchange: Input | None = None) -> Stream:
+        """Return the stream of a node's rows; called by streams."""
+        return Stream(self, node, exchange)
+
+    def keyed_stream_of(
+        self, node: Node, exchange: Input | None, key_columns: tuple[str, ...]
+    ) -> KeyedStream:
+        """Return the stream of a node's rows by key; called by streams."""
+        return KeyedStream(self, node, exchange, key_columns)
 
     def add(self, node: Node) -> Node:
         """Take in a node whose name came from :meth:`new_name`; called by streams."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from weir.dataflow.aggregates import AggregateCall
 from weir.dataflow.frame import InWindows
-from weir.dataflow.keyed_streams import KeyedStream
+from weir.dataflow.keyed_steps import KeyedSteps
 from weir.dataflow.windowed_streams import read_by_aggregates
 from weir.errors import GraphError
 from weir.operators.windows.rows.count_window_process import CountWindowProcess
@@ -16,14 +16,15 @@ from weir.operators.windows.rows.kept_rows import KeptRows
 from weir.operators.windows.rows.window_trigger import check_trigger, made_trigger
 from weir.specs.windows import window_schema
 
+_StreamT = TypeVar("_StreamT", bound=KeyedSteps[Any, Any])
 #: Rows of a window; they are all kept.
 ROWS_MAX = 100_000
 
 
-class CountWindowedStream(InWindows):
+class CountWindowedStream(InWindows, Generic[_StreamT]):
     """A keyed stream whose rows belong to windows of so many rows; made by :meth:`weir.KeyedStream.count_window`."""
 
-    def __init__(self, stream: KeyedStream, rows: object, slide: object) -> None:
+    def __init__(self, stream: _StreamT, rows: object, slide: object) -> None:
         self._stream, name = stream, stream.node.name
         self._rows = _checked(name, "rows", rows)
         self._slide = self._rows if slide is None else _checked(name, "slide", slide)
@@ -35,7 +36,7 @@ class CountWindowedStream(InWindows):
 
     def aggregate(
         self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
-    ) -> KeyedStream:
+    ) -> _StreamT:
         """Aggregates of the last rows of each key, whenever ``slide`` further ones have come.
 
         The result has the key columns, ``window_start`` (the lowest event time), ``window_end`` (the ms after the
@@ -59,16 +60,16 @@ class CountWindowedStream(InWindows):
         return stream.process(name, made, schema, parallelism=parallelism)
 
 
-class TriggeredStream(InWindows):
+class TriggeredStream(InWindows, Generic[_StreamT]):
     """A keyed stream with a window that code tells; made by :meth:`weir.KeyedStream.triggered_window`."""
 
-    def __init__(self, stream: KeyedStream, trigger: Callable[[], Any]) -> None:
+    def __init__(self, stream: _StreamT, trigger: Callable[[], Any]) -> None:
         check_trigger(stream.node.name, trigger)
         self._stream, self._trigger = stream, trigger
 
     def aggregate(
         self, name: str | None, *, parallelism: int | None = None, **aggregates: AggregateCall
-    ) -> KeyedStream:
+    ) -> _StreamT:
         """Aggregates of the rows of each key since its window was emptied, whenever the trigger says so.
 
         Columns, bounds and aggregates are those of :meth:`CountWindowedStream.aggregate`. The event time of a result

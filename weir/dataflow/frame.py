@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -18,9 +18,10 @@ from weir.rows.changes import is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs import OperatorSpec, SideOutput
 
-if TYPE_CHECKING:
-    from weir.dataflow.streams import Stream
-
+#: The stream that a step returns whose rows may be of any key: ``weir.Stream``, whose module needs this one.
+StreamT = TypeVar("StreamT")
+#: The stream that a step by key returns: ``weir.KeyedStream``.
+KeyedT = TypeVar("KeyedT")
 #: Column name -> type, or an Arrow schema; see ``weir.rows.schemas.to_schema``.
 Columns: TypeAlias = Mapping[str, object] | pa.Schema
 
@@ -36,11 +37,20 @@ class GraphUnderConstruction(Protocol):
         """Take in a node."""
         ...
 
+    def stream_of(self, node: Node, exchange: Input | None = None) -> Any:
+        """Return the ``weir.Stream`` of a node's rows."""
+        ...
 
-class StreamFrame:
+    def keyed_stream_of(self, node: Node, exchange: Input | None, key_columns: tuple[str, ...]) -> Any:
+        """Return the ``weir.KeyedStream`` of a node's rows."""
+        ...
+
+
+class StreamFrame(Generic[StreamT]):
     """The output of a step, with the exchange that leads to the next one."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         named_steps(cls)
 
     def __init__(self, flow: GraphUnderConstruction, node: Node, exchange: Input | None = None) -> None:
@@ -91,20 +101,26 @@ class StreamFrame:
         """Add a step that leaves rows where they are, so that a keyed stream stays one."""
         return self._like(self._node(name, spec, parallelism))
 
-    def added_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None = None) -> Stream:
+    def added_step(self, name: str | None, spec: OperatorSpec, parallelism: int | None = None) -> StreamT:
         """Add a step; for modules that make one of several."""
         return self._step(name, spec, parallelism)
 
     def _step(
-        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
-    ) -> Stream:
-        # The module needs this one.
-        from weir.dataflow.streams import Stream
-
-        return Stream(self.flow, self._node(name, spec, parallelism, others))
+        self,
+        name: str | None,
+        spec: OperatorSpec,
+        parallelism: int | None,
+        others: tuple[StreamFrame[Any], ...] = (),
+    ) -> StreamT:
+        made: StreamT = self.flow.stream_of(self._node(name, spec, parallelism, others))
+        return made
 
     def _node(
-        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
+        self,
+        name: str | None,
+        spec: OperatorSpec,
+        parallelism: int | None,
+        others: tuple[StreamFrame[Any], ...] = (),
     ) -> Node:
         name = self.flow.new_name(name, spec.kind)
         streams = (self, *others)
@@ -121,6 +137,7 @@ class InWindows:
     """Base of streams in windows: says what makes rows of them where a method of a stream is called."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         named_steps(cls)
 
     if not TYPE_CHECKING:
@@ -131,16 +148,13 @@ class InWindows:
             Raises:
                 AttributeError: always; of what other engines, or streams, have, with what to write.
             """
-            # The module needs this one.
-            from weir.dataflow.keyed_streams import KeyedStream
-
             stream = self.__dict__.get("_stream")
             if name.startswith("_") or stream is None:
                 raise AttributeError(
                     f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
                 )
             whose = f"window after step {stream.node.name!r}: "
-            if name in _OF_WINDOWS or hasattr(KeyedStream, name):
+            if name in _OF_WINDOWS or name in NEEDS_KEY or hasattr(type(stream), name):
                 raise MissingNameError(
                     f"{whose}{name} is not of windows but of streams; first make one row of each window: "
                     '.window(...).aggregate("name", n=weir.count(), total=weir.sum("x"))'
@@ -148,6 +162,23 @@ class InWindows:
             raise missing_name(f"{whose}it", name, methods_of(type(self)))
 
 
+#: Methods of keyed streams alone.
+NEEDS_KEY = frozenset(
+    {
+        "aggregate",
+        "connect_broadcast",
+        "count",
+        "count_window",
+        "deduplicate",
+        "join",
+        "join_all",
+        "join_as_of",
+        "process",
+        "top",
+        "triggered_window",
+        "window",
+    }
+)
 #: Called on windows in other engines.
 _OF_WINDOWS = frozenset({"sum", "min", "max", "mean", "reduce", "fold", "apply", "trigger", "agg"})
 

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
-from weir.dataflow.frame import Columns, StreamFrame, checked_callable
+from weir.dataflow.frame import Columns, StreamFrame, StreamT, checked_callable
 from weir.errors import GraphError
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
 from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
 from weir.state.ttl import duration_ms
 
-if TYPE_CHECKING:
-    from weir.dataflow.streams import Stream
 
-
-class FunctionSteps(StreamFrame):
+class FunctionSteps(StreamFrame[StreamT]):
     """Steps of any stream."""
 
     def map_batches(
@@ -29,7 +26,7 @@ class FunctionSteps(StreamFrame):
         schema: Columns | None = None,
         *,
         parallelism: int | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Call ``function(batch) -> batch`` with record batches: user columns, then both time columns.
 
         ``schema`` has the user columns of the result (None: the same as the input's). A result without time
@@ -48,7 +45,7 @@ class FunctionSteps(StreamFrame):
         schema: Columns | None = None,
         *,
         parallelism: int | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Call ``function(row) -> row`` for each record: the slow path, Python for every event.
 
         A row is a dict of the user columns; the result has the times of its record.
@@ -69,7 +66,7 @@ class FunctionSteps(StreamFrame):
         timeout: str | dt.timedelta = "5s",
         ordered: bool = True,
         parallelism: int | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Call ``await function(row) -> row`` for each record, for many at a time: a look-up over the network.
 
         As :meth:`map` otherwise, errors included. Calls run in an event loop of each subtask; what has been called and
@@ -100,7 +97,7 @@ class FunctionSteps(StreamFrame):
         schema: Columns | None = None,
         *,
         parallelism: int | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Call ``function(row) -> rows`` for each record; they have the times of that record. A slow path."""
         return self._step(
             name,
@@ -116,7 +113,7 @@ class FunctionSteps(StreamFrame):
         *,
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Run a :class:`weir.Operator` of your own; ``factory()`` makes one per subtask.
 
         Batches in, batches out: user columns, then both time columns. ``schema`` has the user columns of the result

@@ -1,13 +1,14 @@
-"""Joins of the dataflow API. See ``weir.dataflow.keyed_streams``."""
+"""Joins of the dataflow API. See ``weir.dataflow.streams``."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
+from weir.dataflow.frame import KeyedT, StreamT
 from weir.dataflow.join_arguments import join_bounds
 from weir.dataflow.keyed_frame import KeyedFrame
 from weir.errors import GraphError
@@ -16,19 +17,16 @@ from weir.rows.changes import is_changelog
 from weir.specs import AsOfJoinSpec, ChangeJoinSpec, JoinSpec, JoinType
 from weir.specs.joins import JoinBounds, JoinedColumns, joined_columns
 from weir.specs.multi_joins import INPUTS_MAX, ChangeMultiJoinSpec, MultiJoinSpec, columns_of_all
-
-if TYPE_CHECKING:
-    from weir.dataflow.keyed_streams import KeyedStream
-    from weir.specs.window_kinds import Window
+from weir.specs.window_kinds import Window
 
 
-class JoinSteps(KeyedFrame):
+class JoinSteps(KeyedFrame[StreamT, KeyedT]):
     """Steps that bring rows of several keyed streams together."""
 
     def join(
         self,
         name: str | None,
-        right: KeyedStream,
+        right: KeyedFrame[Any, Any],
         *,
         within: tuple[Any, Any] | None = None,
         between: tuple[str, str] | None = None,
@@ -38,7 +36,7 @@ class JoinSteps(KeyedFrame):
         suffix: str = "_right",
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         """Pair rows of this stream (left) with those of another (right) that have the same key; see docs/joins.md.
 
         The result has the key columns as they are called here, the other columns of the left side, and those of the
@@ -76,14 +74,14 @@ class JoinSteps(KeyedFrame):
     def join_all(
         self,
         name: str | None,
-        *others: KeyedStream,
+        *others: KeyedFrame[Any, Any],
         within: str | dt.timedelta | None = None,
         window: Window | None = None,
         how: Literal["inner", "left"] = "inner",
         suffixes: Sequence[str] | None = None,
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         """Combine rows of this stream with those of several others that have the same key; see docs/joins.md.
 
         The result is that of joins one after the other, but it is one step: the rows of each stream are kept, not the
@@ -134,13 +132,13 @@ class JoinSteps(KeyedFrame):
     def join_as_of(
         self,
         name: str | None,
-        right: KeyedStream,
+        right: KeyedFrame[Any, Any],
         *,
         how: Literal["left", "inner"] = "left",
         suffix: str = "_right",
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         """Give each row the latest row of another stream (right) with the same key that is not after it, by event time.
 
         The right stream is a table that changes: each of its rows replaces the one before. It may be a changelog, whose
@@ -164,21 +162,27 @@ class JoinSteps(KeyedFrame):
         spec = AsOfJoinSpec(self.key_columns, right.key_columns, how, None, *columns)
         return self._joined(name, spec, (right,), parallelism)
 
-    def _check_right(self, name: str | None, right: KeyedStream) -> None:
+    def _check_right(self, name: str | None, right: KeyedFrame[Any, Any]) -> None:
         if not isinstance(right, KeyedFrame) or right.flow is not self.flow:
             raise GraphError(
                 f"step {name!r}: join takes a stream of the same Dataflow after key_by(...): "
                 "join(name, other.key_by(...))"
             )
 
-    def _joined_columns(self, name: str | None, right: KeyedStream, how: str, suffix: str) -> JoinedColumns:
+    def _joined_columns(
+        self, name: str | None, right: KeyedFrame[Any, Any], how: str, suffix: str
+    ) -> JoinedColumns:
         return joined_columns(
             str(name), self.schema, right.schema, self.key_columns, right.key_columns, how, suffix
         )
 
     def _joined(
-        self, name: str | None, spec: JoinSpec, others: tuple[KeyedStream, ...], parallelism: int | None
-    ) -> KeyedStream:
+        self,
+        name: str | None,
+        spec: JoinSpec,
+        others: tuple[KeyedFrame[Any, Any], ...],
+        parallelism: int | None,
+    ) -> KeyedT:
         streams = tuple(other.partitioned() for other in others)
         return self.partitioned().keyed_step(name, spec, parallelism, streams)
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import Any, Generic, Self
 
-from weir.dataflow.frame import GraphUnderConstruction
-from weir.dataflow.streams import Stream
+from weir.dataflow.frame import GraphUnderConstruction, KeyedT, StreamFrame, StreamT
 from weir.errors import GraphError
 from weir.plan.graph import Exchange, Input, Node
 from weir.specs import OperatorSpec
 
-if TYPE_CHECKING:
-    from weir.dataflow.keyed_streams import KeyedStream
 
-
-class KeyedFrame(Stream):
+class KeyedFrame(StreamFrame[StreamT], Generic[StreamT, KeyedT]):
     """A stream whose rows of one key are all on one subtask."""
 
     def __init__(
@@ -27,21 +23,23 @@ class KeyedFrame(Stream):
         super().__init__(flow, node, exchange)
         self.key_columns = key_columns
 
-    def partitioned(self) -> KeyedFrame:
-        """This stream, whose rows go to the next step by HASH."""
+    def partitioned(self) -> Self:
+        """Return this stream, whose rows go to the next step by HASH."""
         if self.input.exchange is Exchange.HASH:
             return self
-        return self.key_by(*self.key_columns)
+        return self._like(self.node, self._exchange(Exchange.HASH, self.key_columns))
 
     def keyed_step(
-        self, name: str | None, spec: OperatorSpec, parallelism: int | None, others: tuple[Stream, ...] = ()
-    ) -> KeyedStream:
+        self,
+        name: str | None,
+        spec: OperatorSpec,
+        parallelism: int | None,
+        others: tuple[StreamFrame[Any], ...] = (),
+    ) -> KeyedT:
         """Add a step whose result keeps the key columns, perhaps not the others."""
         node = self._node(name, spec, parallelism, others)
-        # The module needs this one.
-        from weir.dataflow.keyed_streams import KeyedStream
-
-        return KeyedStream(self.flow, node, None, self.key_columns)
+        made: KeyedT = self.flow.keyed_stream_of(node, None, self.key_columns)
+        return made
 
     def _like(self, node: Node, exchange: Input | None = None) -> Self:
         return type(self)(self.flow, node, exchange, self.key_columns)

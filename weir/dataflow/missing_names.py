@@ -58,7 +58,10 @@ _OTHERS = (
 )
 #: For other modules.
 _NOT_CALLED = frozenset(
-    {"added_step", "keyed_step", "partitioned", "new_name", "add", "line_of", "build_local"}
+    {
+        *("added_step", "keyed_step", "partitioned", "new_name", "add", "line_of", "build_local"),
+        *("stream_of", "keyed_stream_of", "of"),
+    }
 )
 _MENDS = {name: mend for names, mend in _OTHERS for name in names.split()}
 

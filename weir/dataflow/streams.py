@@ -1,60 +1,32 @@
-"""Streams of the dataflow API: the steps and exchanges a job author chains. See ``weir.dataflow.builder``."""
+"""Streams of the dataflow API: the steps and exchanges a job author chains. See ``weir.dataflow.builder``.
+
+The classes return each other, so they stand together; their steps come from ``row_steps``, ``keyed_steps`` and others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-import polars as pl
-
-from weir.author.watermarks import WatermarkStrategy, checked_strategy
-from weir.dataflow.frame import after_step, checked_callable, type_name
-from weir.dataflow.function_steps import FunctionSteps
+from weir.dataflow.all_rows_windows import AllRowsWindowedStream
+from weir.dataflow.count_windows import CountWindowedStream, TriggeredStream
+from weir.dataflow.frame import NEEDS_KEY, after_step
+from weir.dataflow.keyed_steps import KeyedSteps
 from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
+from weir.dataflow.row_steps import RowSteps
+from weir.dataflow.windowed_streams import WindowedStream, checked_updates
+from weir.dataflow.windows import Duration
 from weir.errors import GraphError
 from weir.plan.graph import Exchange, Input
-from weir.plan.step_names import renamed_columns, renamed_step
-from weir.specs import (
-    AssignEventTimeSpec,
-    BusySpec,
-    FilterSpec,
-    OperatorSpec,
-    PassThroughSpec,
-    SelectSpec,
-    SinkSpec,
-    UnionSpec,
-    UserSinkSpec,
-    WithColumnsSpec,
-)
-from weir.specs.columns import ExplodeSpec, RenameSpec, check_rename, remaining_columns
-from weir.specs.expression_checks import as_names
-from weir.specs.key_checks import check_key_columns
+from weir.plan.step_names import renamed_columns
+from weir.specs import UnionSpec
+from weir.specs.key_checks import check_is_name, check_key_columns
+from weir.specs.window_kinds import Window
+from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates
+from weir.specs.windows import WINDOW_BOUNDS, WindowAggregateSpec, WindowTopPartSpec, WindowTopSpec
+from weir.spelling import did_you_mean
 
-if TYPE_CHECKING:
-    from weir.dataflow.all_rows_windows import AllRowsWindowedStream
-    from weir.dataflow.keyed_streams import KeyedStream
-    from weir.dataflow.windows import Duration
-    from weir.specs.window_kinds import Window
-    from weir.specs.window_updates import ResultMode, Trigger
-
-#: Methods of keyed streams alone.
-_NEEDS_KEY = frozenset(
-    {
-        "aggregate",
-        "connect_broadcast",
-        "count",
-        "count_window",
-        "deduplicate",
-        "join",
-        "join_all",
-        "join_as_of",
-        "process",
-        "top",
-        "triggered_window",
-        "window",
-    }
-)
 #: By how a name begins.
 _MENDS = {
     "join": ", on both sides: a join is of rows with equal keys",
@@ -62,7 +34,7 @@ _MENDS = {
 }
 
 
-class Stream(FunctionSteps):
+class Stream(RowSteps["Stream"]):
     """The output of a step, with the exchange that leads to the next one; several steps may read it.
 
     A method that adds a step returns the stream of that step's rows. All of them take:
@@ -88,12 +60,12 @@ class Stream(FunctionSteps):
                 raise AttributeError(
                     f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self
                 )
-            if name in _NEEDS_KEY:
+            if name in NEEDS_KEY:
                 raise MissingNameError(
                     f"step {node.name!r}: {name} goes by key, and this stream has none; call "
                     f'key_by("column").{name}(...)' + _MENDS.get(name.partition("_")[0], "")
                 )
-            raise missing_name(f"step {node.name!r}: a stream", name, [*methods_of(type(self)), *_NEEDS_KEY])
+            raise missing_name(f"step {node.name!r}: a stream", name, [*methods_of(type(self)), *NEEDS_KEY])
 
     def side_output(self, name: str) -> Stream:
         """What the step yields with ``weir.side(name, ...)``, or says to be its side output, such as ``late``.
@@ -108,109 +80,6 @@ class Stream(FunctionSteps):
         self._refuse_second_exchange("side_output()")
         return Stream(self.flow, self.node, Input(self.node.name, output=name))
 
-    # --- steps ---
-
-    def filter(self, name: str | None, predicate: pl.Expr, *, parallelism: int | None = None) -> Self:
-        """Keep the rows for which a boolean Polars expression is true (null counts as false).
-
-        Raises:
-            GraphError: the result is no boolean for each row, or a column is absent.
-        """
-        return self._same_kind(name, FilterSpec(predicate), parallelism)
-
-    def with_columns(
-        self, name: str | None, *expressions: pl.Expr, parallelism: int | None = None, **named: pl.Expr
-    ) -> Self:
-        """Add or replace columns by Polars expressions, which see one row at a time.
-
-        They see the columns as they are before this step. The time columns ``_event_time_ms`` and
-        ``_ingest_time_us`` can be read, not replaced; after ``key_by`` the key columns cannot be replaced.
-        """
-        aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
-        return self._same_kind(name, WithColumnsSpec((*expressions, *aliased)), parallelism)
-
-    def select(
-        self,
-        name: str | None,
-        *columns: str | pl.Expr,
-        parallelism: int | None = None,
-        **named: pl.Expr,
-    ) -> Stream:
-        """Keep only these columns, in this order; a Polars expression computes one, as in :meth:`with_columns`.
-
-        What no step reads any more is not even decoded by files' sources, nor sent between processes. Functions and
-        sinks count as reading all that they are given. The result is no keyed stream: ``select`` before ``key_by``.
-        """
-        aliased = tuple(e.alias(column) if isinstance(e, pl.Expr) else e for column, e in named.items())
-        return self._step(name, SelectSpec(as_names((*columns, *aliased), self.schema)), parallelism)
-
-    def drop(self, name: str | None, *columns: str, parallelism: int | None = None) -> Self:
-        """Leave these columns out; after ``key_by`` not the key columns."""
-        left = remaining_columns(name, columns, self.schema)
-        return self._same_kind(name, SelectSpec(left), parallelism)
-
-    def rename(self, name: str | None, names: Mapping[str, str], *, parallelism: int | None = None) -> Self:
-        """Give columns other names: ``rename("named", {"old": "new"})``; after ``key_by`` not the key columns."""
-        check_rename(name, names, self.schema)
-        return self._same_kind(name, RenameSpec(tuple(names.items())), parallelism)
-
-    def explode(
-        self, name: str | None, column: str, *, keep_empty: bool = False, parallelism: int | None = None
-    ) -> Self:
-        """Make a row of each element of a column of lists; the other columns and the times are repeated.
-
-        ``keep_empty``: a row whose list is empty or null is kept, with null in the column; else it is dropped.
-        """
-        return self._same_kind(name, ExplodeSpec(column, bool(keep_empty)), parallelism)
-
-    def busy(self, name: str | None, load_ms: float, *, parallelism: int | None = None) -> Self:
-        """Use ``load_ms`` milliseconds of CPU for each row, then pass it on: a stand-in for real work.
-
-        Raises:
-            GraphError: ``load_ms`` is no number from 0 on.
-        """
-        if (
-            isinstance(load_ms, bool)
-            or not isinstance(load_ms, int | float)
-            or not 0 <= load_ms < float("inf")
-        ):
-            raise GraphError(f"step {name!r}: load_ms is {load_ms!r}; it must be a number from 0 on")
-        return self._same_kind(name, BusySpec(float(load_ms)), parallelism)
-
-    def pass_through(self, name: str | None, *, parallelism: int | None = None) -> Self:
-        """Forward rows unchanged, for instance to change the parallelism."""
-        return self._same_kind(name, PassThroughSpec(), parallelism)
-
-    def assign_event_time(
-        self,
-        name: str | None,
-        event_time: str | pl.Expr,
-        *,
-        watermark: WatermarkStrategy | None = None,
-        parallelism: int | None = None,
-    ) -> Self:
-        """Give rows another event time, and make the watermarks of what follows.
-
-        Rows whose event time is null, or too far ahead of the clock, go to the step's dead letters. Watermarks from
-        before this step end here. A subtask without rows for ``idle_timeout_ms`` does not hold the others back.
-
-        Args:
-            name: the step's name.
-            event_time: integer column with ms since 1970, or a Polars expression that gives it.
-            watermark: such as ``weir.bounded_out_of_orderness("2s")``; None: it follows the highest event time at
-                ``out_of_order_grace_period`` of config.json.
-            parallelism: subtasks; None: as many as the producer has.
-
-        Raises:
-            GraphError: ``event_time`` is no integer column or expression of one, or ``watermark`` is no strategy.
-        """
-        try:
-            strategy = checked_strategy(watermark)
-        except GraphError as error:
-            raise GraphError(f"step {name!r}: {error}") from error
-        expression = pl.col(event_time) if isinstance(event_time, str) else event_time
-        return self._same_kind(name, AssignEventTimeSpec(expression, strategy), parallelism)
-
     def union(self, name: str | None, *others: Stream, parallelism: int | None = None) -> Stream:
         """Merge this stream with others that have the same columns; order is kept within each of them.
 
@@ -223,31 +92,6 @@ class Stream(FunctionSteps):
             if not isinstance(other, Stream) or other.flow is not self.flow:
                 raise GraphError(f"step {name!r}: union takes streams of the same Dataflow")
         return self._step(name, UnionSpec(), parallelism, others)
-
-    def sink(
-        self,
-        name: str | None,
-        sink: OperatorSpec,
-        *,
-        parallelism: int | None = None,
-        renamed_from: str | None = None,
-    ) -> None:
-        """End this branch with a sink: ``stream.sink("out", weir.JsonLinesSink("counts"))``.
-
-        Raises:
-            GraphError: ``sink`` is no sink, or cannot take these columns.
-        """
-        name = renamed_step(name, renamed_from)
-        if not isinstance(sink, SinkSpec):
-            raise GraphError(
-                f"step {name!r}: expected a sink such as weir.Print(), got {type_name(sink)}; "
-                "give the class of a sink of your own to weir.UserSink(...)"
-            )
-        if isinstance(sink, UserSinkSpec):
-            checked_callable(name, sink.factory)
-        self._step(name, sink, parallelism)
-
-    # --- exchanges ---
 
     def key_by(
         self, *columns: str, own_stage: bool = False, renamed_from: Mapping[str, str] | None = None
@@ -266,9 +110,6 @@ class Stream(FunctionSteps):
         Raises:
             GraphError: a column is absent or cannot be a key, or ``renamed_from`` tells of another one.
         """
-        # The module needs this one.
-        from weir.dataflow.keyed_streams import KeyedStream
-
         with after_step("key_by", self.node.name):
             check_key_columns(self.node.name, columns, self.schema)
             columns = renamed_columns(columns, renamed_from)
@@ -282,7 +123,7 @@ class Stream(FunctionSteps):
         allowed_lateness: Duration = 0,
         early: Trigger | None = None,
         results: ResultMode = "accumulating",
-    ) -> AllRowsWindowedStream:
+    ) -> AllRowsWindowedStream[Stream]:
         """Divide all rows by time, without a key: ``window_all(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
 
         Args:
@@ -294,24 +135,108 @@ class Stream(FunctionSteps):
         Raises:
             GraphError: it cannot be used.
         """
-        # The module needs this one.
-        from weir.dataflow.all_rows_windows import AllRowsWindowedStream
-        from weir.dataflow.windowed_streams import checked_updates
-
         with after_step("window_all", self.node.name):
             updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
         return AllRowsWindowedStream(self, *updates)
 
-    def rebalance(self) -> Stream:
-        """Give batches to the subtasks of the next step in turn (ROUND_ROBIN)."""
-        return Stream(self.flow, self.node, self._exchange(Exchange.ROUND_ROBIN))
 
-    def broadcast(self) -> Stream:
-        """Give every row to every subtask of the next step."""
-        return Stream(self.flow, self.node, self._exchange(Exchange.BROADCAST))
+class KeyedStream(KeyedSteps[Stream, "KeyedStream"], Stream):
+    """A stream whose rows of one key are all on one subtask, so that state can be kept for the key."""
 
-    def forward(self) -> Self:
-        """Start a new stage at the next step without moving rows between subtasks."""
-        self._refuse_second_exchange("forward()")
-        boundary = Input(self.node.name, stage_boundary=True, output=self.input.output)
-        return self._like(self.node, boundary)
+    def window(
+        self,
+        window: Window,
+        *,
+        allowed_lateness: Duration = 0,
+        early: Trigger | None = None,
+        results: ResultMode = "accumulating",
+    ) -> WindowedStream[KeyedStream, WindowResults]:
+        """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
+
+        Args:
+            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative``, ``weir.session``, ``weir.global_window``.
+            allowed_lateness: a window takes rows until the watermark is so much above its end, such as "10s", and tells
+                its result again for them. Rows after that go to the side output ``late``.
+            early: when a window tells what it has before it is complete: ``weir.every("10s")``; None: it does not.
+            results: what the results of a window have after the first one. "accumulating": all its rows.
+                "discarding": those since its last result. "changelog": they are changes, see docs/changelogs.md.
+
+        Raises:
+            GraphError: it cannot be used.
+        """
+        with after_step("window", self.node.name):
+            updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
+        return WindowedStream(self, *updates, WindowResults.of)
+
+    def count_window(self, rows: int, slide: int | None = None) -> CountWindowedStream[Self]:
+        """The last ``rows`` rows of each key: ``count_window(100, 10).aggregate("n", high=weir.max("x"))``.
+
+        Args:
+            rows: of a window; the first ones of a key have fewer.
+            slide: a window is complete whenever so many further rows have come; None: ``rows``.
+
+        Raises:
+            GraphError: these are no whole numbers above 0, or ``slide`` is larger.
+        """
+        with after_step("count_window", self.node.name):
+            return CountWindowedStream(self, rows, slide)
+
+    def triggered_window(self, trigger: Callable[[], Any]) -> TriggeredStream[Self]:
+        """A window of each key that never ends, and tells and is emptied when code of your own says so.
+
+        ``triggered_window(MyTrigger).aggregate("n", n=weir.count())``.
+
+        Args:
+            trigger: a :class:`weir.WindowTrigger` class, or what makes one; one is made for each subtask, and one when
+                the job is built.
+
+        Raises:
+            GraphError: it makes none.
+        """
+        with after_step("triggered_window", self.node.name):
+            return TriggeredStream(self, trigger)
+
+
+class WindowResults(KeyedStream):
+    """Results of windows: one row for each key and window."""
+
+    @classmethod
+    def of(cls, stream: KeyedStream) -> WindowResults:
+        """Return the same rows as results of windows."""
+        return cls(stream.flow, stream.node, None, stream.key_columns)
+
+    def window_top(
+        self, name: str, *, by: str, rows: int = 1, ties: bool = False, parallelism: int | None = None
+    ) -> KeyedStream:
+        """The rows with the largest values of each window, over all keys, when the window is complete.
+
+        Every subtask chooses from what it has first, so few rows go over the network.
+
+        Args:
+            name: the step's name; the step that chooses first is called ``name.part``.
+            by: the column whose largest values count; never null ones.
+            rows: how many of each window.
+            ties: also all rows whose value is that of the last one. Else equal ones go by the other columns.
+            parallelism: subtasks that choose from all; None: as many as the producer has.
+
+        Raises:
+            GraphError: there is no such column, or ``rows`` is no number above 0.
+        """
+        check_is_name(f"step {name!r}: by", by)
+        if by not in self.schema.names:
+            raise GraphError(f"step {name!r}: there is no column {by!r}{did_you_mean(by, self.schema.names)}")
+        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
+            raise GraphError(f"step {name!r}: rows is {rows!r}; it must be a whole number from 1 on")
+        told = self.node.spec
+        if isinstance(told, WindowAggregateSpec) and told.updates != WindowUpdates():
+            raise GraphError(
+                f"step {name!r}: window_top needs windows with one result; leave early and allowed_lateness out, or "
+                "tell them with results='changelog' and write key_by('window_start', 'window_end').top(...), which "
+                "keeps all windows"
+            )
+        for column in WINDOW_BOUNDS:
+            if column not in self.schema.names:
+                raise GraphError(f"step {name!r}: column {column!r} of the window is gone; keep it")
+        part = self._same_kind(f"{name}.part", WindowTopPartSpec(by, rows, ties), None)
+        keyed = part.key_by(*WINDOW_BOUNDS)
+        return keyed.keyed_step(name, WindowTopSpec(WINDOW_BOUNDS, by, rows, ties, keyed.schema), parallelism)

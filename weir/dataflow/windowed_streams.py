@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
 from weir.author.aggregator import Aggregator, RowsFunction, check_aggregator
 from weir.dataflow.aggregates import AggregateCall
-from weir.dataflow.frame import Columns, InWindows, checked_arguments, checked_callable, type_name
-from weir.dataflow.keyed_streams import KeyedStream
-from weir.dataflow.streams import Stream
+from weir.dataflow.frame import (
+    Columns,
+    InWindows,
+    KeyedT,
+    StreamFrame,
+    checked_arguments,
+    checked_callable,
+    type_name,
+)
+from weir.dataflow.keyed_frame import KeyedFrame
 from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
 from weir.operators.windows.rows.row_aggregates import ChangelogRowAggregates, RowAggregates
@@ -23,7 +30,6 @@ from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
 from weir.specs.expression_checks import expression_columns
-from weir.specs.key_checks import check_is_name
 from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec, part_conflict
 from weir.specs.window_process import (
@@ -34,22 +40,27 @@ from weir.specs.window_process import (
 )
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates, check_updates
 from weir.specs.windows import (
-    WINDOW_BOUNDS,
     WindowAggregate,
     WindowAggregateSpec,
-    WindowTopPartSpec,
-    WindowTopSpec,
     checked_window,
     window_schema,
 )
-from weir.spelling import did_you_mean
+
+#: The stream of the results of windows: ``weir.dataflow.streams.WindowResults``.
+ResultsT = TypeVar("ResultsT")
 
 
-class WindowedStream(InWindows):
+class WindowedStream(InWindows, Generic[KeyedT, ResultsT]):
     """A keyed stream whose rows belong to windows; made by :meth:`weir.KeyedStream.window`."""
 
-    def __init__(self, stream: KeyedStream, window: Window, updates: WindowUpdates) -> None:
-        self._stream, self._window, self._updates = stream, window, updates
+    def __init__(
+        self,
+        stream: KeyedFrame[Any, KeyedT],
+        window: Window,
+        updates: WindowUpdates,
+        results: Callable[[KeyedT], ResultsT],
+    ) -> None:
+        self._stream, self._window, self._updates, self._results = stream, window, updates, results
 
     def aggregate(
         self,
@@ -59,7 +70,7 @@ class WindowedStream(InWindows):
         pre_aggregate: bool | None = None,
         renamed_from: str | None = None,
         **aggregates: AggregateCall,
-    ) -> WindowResults:
+    ) -> ResultsT:
         """Aggregates of each key in each window: ``aggregate("totals", n=weir.count(), bytes=weir.sum("size"))``.
 
         The result has the key columns, ``window_start`` and ``window_end`` (int64, ms since 1970; the end is the first
@@ -99,8 +110,7 @@ class WindowedStream(InWindows):
         if pre_aggregate and stream.input.exchange is Exchange.HASH:
             stream = added_up_before(name, stream, spec)
             spec = replace(spec, takes_parts=True)
-        made = stream.keyed_step(name, spec, parallelism)
-        return WindowResults(made.flow, made.node, None, made.key_columns)
+        return self._results(stream.keyed_step(name, spec, parallelism))
 
     def _of_all_rows(
         self,
@@ -109,7 +119,7 @@ class WindowedStream(InWindows):
         read_schema: pa.Schema,
         pre_aggregate: bool | None,
         parallelism: int | None,
-    ) -> WindowResults:
+    ) -> ResultsT:
         """Aggregates of rows that are kept until the window leaves: of values of any length, or of a changelog."""
         stream, window, updates, early = self._stream, self._window, self._updates, bool(pre_aggregate)
         schema = window_schema(str(name), stream.key_columns, aggregates, stream.schema, takes_texts=True)
@@ -124,11 +134,11 @@ class WindowedStream(InWindows):
         columns = pa.schema([schema.field(each.output) for each in aggregates])
         if len(read) < len(stream.schema) and stream.input.exchange is Exchange.HASH:
             # Whole rows are sent and kept: those columns that are read.
-            chosen = Stream(stream.flow, stream.node).select(name and f"{name}.columns", *read)
+            chosen = stream.flow.stream_of(stream.node).select(name and f"{name}.columns", *read)
             stream = chosen.key_by(*stream.key_columns)
-        made = WindowedStream(stream, window, updates)
+        made = WindowedStream(stream, window, updates, self._results)
         told = made._processed(name, code(aggregates, columns), columns, "rows", parallelism, kind)
-        return WindowResults(told.flow, told.node, None, told.key_columns)
+        return self._results(told)
 
     def process(
         self,
@@ -138,7 +148,7 @@ class WindowedStream(InWindows):
         *,
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         """Call a function with all rows of each key in each window, when it leaves: ``function(key, window, rows)``.
 
         The rows are kept in the state until then, or for the allowed lateness longer: a late row lets the function be
@@ -169,7 +179,7 @@ class WindowedStream(InWindows):
         *,
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         """Aggregate each key in each window with a :class:`weir.Aggregator` of your own.
 
         Its accumulators are kept, one for each key and pane, and no rows. The result has the key columns,
@@ -197,7 +207,7 @@ class WindowedStream(InWindows):
         form: ProcessForm,
         parallelism: int | None,
         kind: type[WindowProcessSpec] = WindowProcessSpec,
-    ) -> KeyedStream:
+    ) -> KeyedT:
         stream = self._stream
         check_given_once(name, self._window, self._updates)
         columns = checked_columns(name, schema)
@@ -276,7 +286,7 @@ def checked_columns(name: str | None, schema: Columns) -> pa.Schema:
 
 def read_by_aggregates(
     name: str | None,
-    stream: Stream,
+    stream: StreamFrame[Any],
     keys: tuple[str, ...],
     aggregates: Mapping[str, AggregateCall],
     others: tuple[pl.Expr, ...] = (),
@@ -303,7 +313,9 @@ def read_by_aggregates(
     return listed, pa.schema([field for field in stream.schema if field.name in read])
 
 
-def added_up_before(name: str | None, stream: KeyedStream, spec: WindowAggregateSpec) -> KeyedStream:
+def added_up_before(
+    name: str | None, stream: KeyedFrame[Any, KeyedT], spec: WindowAggregateSpec
+) -> KeyedFrame[Any, KeyedT]:
     """The stream with a step before its exchange that adds up rows.
 
     Raises:
@@ -319,45 +331,6 @@ def added_up_before(name: str | None, stream: KeyedStream, spec: WindowAggregate
     if conflict is not None:
         raise GraphError(f"step {name!r}: pre_aggregate could change results: {conflict}; leave it out")
     part = WindowPartSpec(spec.key_columns, spec.window, spec.aggregates, spec.input_schema)
-    before = Stream(stream.flow, stream.node)
-    return before.added_step(name and f"{name}.part", part).key_by(*spec.key_columns)
-
-
-class WindowResults(KeyedStream):
-    """Results of windows: one row for each key and window."""
-
-    def window_top(
-        self, name: str, *, by: str, rows: int = 1, ties: bool = False, parallelism: int | None = None
-    ) -> KeyedStream:
-        """The rows with the largest values of each window, over all keys, when the window is complete.
-
-        Every subtask chooses from what it has first, so few rows go over the network.
-
-        Args:
-            name: the step's name; the step that chooses first is called ``name.part``.
-            by: the column whose largest values count; never null ones.
-            rows: how many of each window.
-            ties: also all rows whose value is that of the last one. Else equal ones go by the other columns.
-            parallelism: subtasks that choose from all; None: as many as the producer has.
-
-        Raises:
-            GraphError: there is no such column, or ``rows`` is no number above 0.
-        """
-        check_is_name(f"step {name!r}: by", by)
-        if by not in self.schema.names:
-            raise GraphError(f"step {name!r}: there is no column {by!r}{did_you_mean(by, self.schema.names)}")
-        if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
-            raise GraphError(f"step {name!r}: rows is {rows!r}; it must be a whole number from 1 on")
-        told = self.node.spec
-        if isinstance(told, WindowAggregateSpec) and told.updates != WindowUpdates():
-            raise GraphError(
-                f"step {name!r}: window_top needs windows with one result; leave early and allowed_lateness out, or "
-                "tell them with results='changelog' and write key_by('window_start', 'window_end').top(...), which "
-                "keeps all windows"
-            )
-        for column in WINDOW_BOUNDS:
-            if column not in self.schema.names:
-                raise GraphError(f"step {name!r}: column {column!r} of the window is gone; keep it")
-        part = self._same_kind(f"{name}.part", WindowTopPartSpec(by, rows, ties), None)
-        keyed = part.key_by(*WINDOW_BOUNDS)
-        return keyed.keyed_step(name, WindowTopSpec(WINDOW_BOUNDS, by, rows, ties, keyed.schema), parallelism)
+    added = stream.flow.stream_of(stream.node).added_step(name and f"{name}.part", part)
+    keyed: KeyedFrame[Any, KeyedT] = added.key_by(*spec.key_columns)
+    return keyed

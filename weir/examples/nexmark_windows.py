@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 import weir
-from weir.dataflow.windowed_streams import WindowResults
+from weir.dataflow.streams import WindowResults
 from weir.examples.nexmark_streams import Auction
 
 _DAY = "1d"

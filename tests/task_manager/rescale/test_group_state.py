@@ -13,7 +13,7 @@ from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.rescale.cached_wire import entries_of, put_entries
 from tests.weir.state.state_peer import Peer, serving
 from weir.author.operator import Operator, OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.errors import HandshakeError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator

@@ -6,7 +6,7 @@ import pytest
 import weir
 from task_manager.subtasks.isolation import Isolation
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.keyed.process_operator import KeyedProcessOperator

@@ -9,7 +9,7 @@ import pytest
 import weir
 from task_manager.subtasks.isolation import Isolation
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.errors import FailureKind
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile

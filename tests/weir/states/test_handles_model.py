@@ -20,7 +20,7 @@ from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
 from tests.weir.state.slow_memory import SlowMemory
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec

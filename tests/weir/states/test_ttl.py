@@ -12,7 +12,7 @@ import pytest
 import weir
 import weir.testing
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.errors import StateMismatchError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times

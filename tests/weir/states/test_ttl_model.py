@@ -17,7 +17,7 @@ from tests.weir.state.rolled_back import ImageOf
 from tests.weir.state.slow_memory import SlowMemory
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec

@@ -10,7 +10,7 @@ import pytest
 import weir
 from weir import testing
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.errors import GraphError, StateError, UserFunctionError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import BATCH_BYTES_MAX

@@ -10,7 +10,7 @@ import pytest
 import weir
 from weir.author.keyed_process import KeyedProcess
 from weir.author.operator import OperatorContext
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.errors import StateError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator

@@ -7,7 +7,7 @@ import pytest
 
 import weir
 from weir import testing
-from weir.dataflow.windowed_streams import WindowResults
+from weir.dataflow.streams import WindowResults
 from weir.errors import GraphError, WeirError
 
 SCHEMA = {"user": str, "at": int, "n": int}

@@ -16,7 +16,7 @@ from tests.weir.model_tests import model_test
 from tests.weir.state.database_backend import subtask_state
 from tests.weir.state.retained_steps import Step
 from tests.weir.states.test_handles_model import GROUPS, Everything, Handles
-from weir.dataflow.keyed_streams import process_states
+from weir.dataflow.keyed_steps import process_states
 from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.values import known_ranges, value_ahead

@@ -1,11 +1,11 @@
-"""Keyed streams of the dataflow API: aggregates, joins, windows and users' keyed operators."""
+"""Steps of the dataflow API that keep state by key: aggregates, rows of a key, and users' keyed operators."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -14,9 +14,9 @@ from weir.author.keyed_process import process_form
 from weir.author.states import DeclaredState, declared_states
 from weir.author.timer_hooks import timer_states
 from weir.dataflow.aggregates import AggregateCall
-from weir.dataflow.frame import Columns, after_step, checked_callable, type_name
+from weir.dataflow.frame import Columns, KeyedT, StreamT, checked_callable, type_name
 from weir.dataflow.join_steps import JoinSteps
-from weir.dataflow.streams import Stream
+from weir.dataflow.row_steps import RowSteps
 from weir.errors import GraphError
 from weir.plan.graph import Exchange
 from weir.plan.step_names import renamed_column, renamed_step
@@ -36,16 +36,9 @@ from weir.specs.key_checks import check_key_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
 
-if TYPE_CHECKING:
-    from weir.dataflow.count_windows import CountWindowedStream, TriggeredStream
-    from weir.dataflow.windowed_streams import WindowedStream
-    from weir.dataflow.windows import Duration
-    from weir.specs.window_kinds import Window
-    from weir.specs.window_updates import ResultMode, Trigger
 
-
-class KeyedStream(JoinSteps):
-    """A stream whose rows of one key are all on one subtask, so that state can be kept for the key."""
+class KeyedSteps(JoinSteps[StreamT, KeyedT]):
+    """Steps of keyed streams but windows."""
 
     def count(
         self,
@@ -183,7 +176,7 @@ class KeyedStream(JoinSteps):
     def connect_broadcast(
         self,
         name: str | None,
-        rules: Stream,
+        rules: RowSteps[Any],
         factory: Callable[[], Any],
         schema: Columns | None = None,
         *,
@@ -191,7 +184,7 @@ class KeyedStream(JoinSteps):
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
         renamed_from: str | None = None,
-    ) -> Stream:
+    ) -> StreamT:
         """Run a :class:`weir.BroadcastProcess` of your own over this stream and a stream that every subtask gets whole.
 
         Args:
@@ -212,7 +205,7 @@ class KeyedStream(JoinSteps):
         name = renamed_step(name, renamed_from)
         if self.input.exchange is not Exchange.HASH:
             raise GraphError(f"step {name!r}: call key_by right before connect_broadcast")
-        if not isinstance(rules, Stream) or rules.flow is not self.flow:
+        if not isinstance(rules, RowSteps) or rules.flow is not self.flow:
             raise GraphError(f"step {name!r}: connect_broadcast takes a stream of the same Dataflow")
         if rules.input.exchange is not Exchange.BROADCAST:
             rules = rules.broadcast()
@@ -281,68 +274,6 @@ class KeyedStream(JoinSteps):
             )
         check_key_columns(str(name), self.key_columns, spec.schema)
         return self._same_kind(name, spec, parallelism)
-
-    def window(
-        self,
-        window: Window,
-        *,
-        allowed_lateness: Duration = 0,
-        early: Trigger | None = None,
-        results: ResultMode = "accumulating",
-    ) -> WindowedStream:
-        """Divide the rows of each key by time: ``window(weir.tumbling("60s")).aggregate("n", n=weir.count())``.
-
-        Args:
-            window: ``weir.tumbling``, ``weir.sliding``, ``weir.cumulative``, ``weir.session``, ``weir.global_window``.
-            allowed_lateness: a window takes rows until the watermark is so much above its end, such as "10s", and tells
-                its result again for them. Rows after that go to the side output ``late``.
-            early: when a window tells what it has before it is complete: ``weir.every("10s")``; None: it does not.
-            results: what the results of a window have after the first one. "accumulating": all its rows.
-                "discarding": those since its last result. "changelog": they are changes, see docs/changelogs.md.
-
-        Raises:
-            GraphError: it cannot be used.
-        """
-        # The module needs this one.
-        from weir.dataflow.windowed_streams import WindowedStream, checked_updates
-
-        with after_step("window", self.node.name):
-            updates = checked_updates(self.node.name, window, allowed_lateness, early, results)
-        return WindowedStream(self, *updates)
-
-    def count_window(self, rows: int, slide: int | None = None) -> CountWindowedStream:
-        """The last ``rows`` rows of each key: ``count_window(100, 10).aggregate("n", high=weir.max("x"))``.
-
-        Args:
-            rows: of a window; the first ones of a key have fewer.
-            slide: a window is complete whenever so many further rows have come; None: ``rows``.
-
-        Raises:
-            GraphError: these are no whole numbers above 0, or ``slide`` is larger.
-        """
-        # The module needs this one.
-        from weir.dataflow.count_windows import CountWindowedStream
-
-        with after_step("count_window", self.node.name):
-            return CountWindowedStream(self, rows, slide)
-
-    def triggered_window(self, trigger: Callable[[], Any]) -> TriggeredStream:
-        """A window of each key that never ends, and tells and is emptied when code of your own says so.
-
-        ``triggered_window(MyTrigger).aggregate("n", n=weir.count())``.
-
-        Args:
-            trigger: a :class:`weir.WindowTrigger` class, or what makes one; one is made for each subtask, and one when
-                the job is built.
-
-        Raises:
-            GraphError: it makes none.
-        """
-        # The module needs this one.
-        from weir.dataflow.count_windows import TriggeredStream
-
-        with after_step("triggered_window", self.node.name):
-            return TriggeredStream(self, trigger)
 
 
 def process_states(
