@@ -17,6 +17,8 @@ _TOGETHER_S = 0.01
 #: So many are always taken together. On a busy machine a batch of any size may take long, and smaller ones would make
 #: it worse; what a slow step gets at once is bounded by its senders' credit.
 _ROWS_MIN = 256
+#: Of the time that rows wait for a store elsewhere, what more rows would share.
+_STORED_SHARED = 0.9
 #: How far back the share of busy time looks.
 _SHARE_S = 0.1
 #: And how far the rate of rows.
@@ -64,7 +66,8 @@ class Pace:
         self.rows_max = min(_ROWS_MIN, batch_rows_max)
         #: Monotonic second before which no more rows are taken.
         self.next_s = 0.0
-        #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included.
+        #: Part of the last tenth of a second that went into rows (0 to 1), waiting for credit included. Of waiting for
+        #: a store elsewhere only a part counts: with more rows in flight it would hardly take longer.
         self.busy_share = 0.0
         self._ended_s = 0.0
         #: Part of the windows in which another element came, and how many were left out since the last one.
@@ -165,8 +168,10 @@ class Pace:
         """So many were there after such a wait."""
         self._window_gain += _WINDOW_WEIGHT * ((elements > 1) - self._window_gain)
 
-    def processed(self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0) -> None:
-        """Note what the last rows took; ``waited_s``: for credit, besides."""
+    def processed(
+        self, rows: int, began_s: float, elapsed_s: float, waited_s: float = 0.0, stored_s: float = 0.0
+    ) -> None:
+        """Note what the last rows took; ``waited_s``: for credit, besides; ``stored_s``: for a store, of that."""
         # Sooner comes only the rest of a round that was torn: it would make the next one seem overdue.
         if began_s - self._began_s >= _ROUND_S_MIN or not self.has_long_rounds:
             self._note_round(began_s)
@@ -174,15 +179,17 @@ class Pace:
         ended_s = began_s + taken_s
         period_s = max(ended_s - self._ended_s, taken_s, 1e-9)
         share = period_s / _SHARE_S if period_s < _SHARE_S else 1.0
-        self.busy_share += share * (taken_s / period_s - self.busy_share)
+        shared_s = stored_s * _STORED_SHARED
+        self.busy_share += share * ((taken_s - shared_s) / period_s - self.busy_share)
         share = period_s / _RATE_S if period_s < _RATE_S else 1.0
         self._rows_per_s += share * (rows / period_s - self._rows_per_s)
         self._ended_s = ended_s
-        if elapsed_s <= _TOGETHER_S:
+        worked_s = elapsed_s - shared_s
+        if worked_s <= _TOGETHER_S:
             if rows * 2 >= self.rows_max:
                 self.rows_max = min(self.rows_max * 2, self._batch_rows_max)
         else:
-            wanted = max(_ROWS_MIN, int(rows * _TOGETHER_S / elapsed_s))
+            wanted = max(_ROWS_MIN, int(rows * _TOGETHER_S / worked_s))
             self.rows_max = min(self.rows_max, wanted)
         self._rows_mean += _MEAN_WEIGHT * (rows - self._rows_mean)
         rest_s = min(elapsed_s * _REST_FACTOR, self._rest_s_max)

@@ -25,6 +25,7 @@ from weir.operators.step_errors import StepError
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
 from weir.rows.records import Barrier, EndOfStream, batch_bytes
+from weir.state import waits
 from weir.state.placement.placed_store import PlacedStore
 
 log = logging.getLogger(__name__)
@@ -264,15 +265,16 @@ class Subtask(ABC):
         progress.batches_in += 1
         progress.bytes_in += size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
-        began_s, waited_s = self._clock.monotonic_s(), output.waited_s
+        began_s, waited_s, stored_s = self._clock.monotonic_s(), output.waited_s, waits.total_s()
         process(*given)
+        stored_s = waits.total_s() - stored_s
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s
         elapsed_s = self._clock.monotonic_s() - began_s - waited_s
         progress.busy_s += elapsed_s
-        self._pace.processed(rows, began_s, elapsed_s, waited_s)
-        self._parts.took(rows, elapsed_s + waited_s)
+        self._pace.processed(rows, began_s, elapsed_s, waited_s, stored_s)
+        self._parts.took(rows, elapsed_s + waited_s, stored_s)
         self.mailbox.inbox.busy_share = self._pace.busy_share
         self._count_output()
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 ROWS_AT_FIRST, _GROWTH_MAX = 16, 4
 #: Rows are to take so long, or as long as the fixed part of a batch if that is more; seconds.
 PART_S = 0.2
+#: And so long where all of it is waiting for a store elsewhere, which reads for many rows in about the same time.
+WAITED_PART_S = 1.0
 #: Weight of what was known, at each batch.
 _KEPT = 0.8
 #: Numbers of rows that differ by less say nothing about the fixed part; of their mean.
@@ -24,15 +26,15 @@ class PartRows:
         self._rows_max = rows_max
         #: Take at most so many.
         self.rows = min(ROWS_AT_FIRST, rows_max)
-        self._weight = self._n = self._t = self._nn = self._nt = 0.0
+        self._weight = self._n = self._t = self._nn = self._nt = self._waited = 0.0
 
     @property
     def is_limited(self) -> bool:
         """Whether larger batches than :attr:`rows` are to be cut: no step is slow else, whatever a batch has."""
         return self.rows < self._rows_max
 
-    def took(self, rows: int, elapsed_s: float) -> None:
-        """Note that rows were processed in so many seconds."""
+    def took(self, rows: int, elapsed_s: float, waited_s: float = 0.0) -> None:
+        """Note that rows were processed in so many seconds, of which so many went by waiting for a store elsewhere."""
         if elapsed_s * _GROWTH_MAX <= PART_S:
             if self.rows < self._rows_max and rows * 2 >= self.rows:
                 self.rows = min(self.rows * _GROWTH_MAX, self._rows_max)
@@ -41,6 +43,7 @@ class PartRows:
         kept = _KEPT if self._weight else 0.0
         self._weight = self._weight * kept + 1
         self._n, self._t = self._n * kept + rows, self._t * kept + elapsed_s
+        self._waited = self._waited * kept + waited_s
         self._nn, self._nt = self._nn * kept + rows * rows, self._nt * kept + rows * elapsed_s
         wanted = self._wanted()
         grown = min(max(wanted, 1.0), self.rows * _GROWTH_MAX, self._rows_max)
@@ -58,4 +61,5 @@ class PartRows:
         if row_s <= 0:
             # Fewer rows took longer: something else does.
             return float(self.rows)
-        return max(PART_S, fixed_s) / row_s
+        part_s = PART_S + (WAITED_PART_S - PART_S) * min(self._waited / self._t, 1.0)
+        return max(part_s, fixed_s) / row_s

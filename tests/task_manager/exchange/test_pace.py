@@ -43,6 +43,18 @@ def test_the_busy_share_follows_the_last_tenth_of_a_second():
     assert pace.busy_share > 0.99
 
 
+def test_of_waiting_for_a_store_only_a_part_is_busy():
+    """Rows share it: with as few in flight as go through in a tenth of a second each batch would have a row."""
+    pace = Pace(32_768, rest_ms_max=10.0)
+    for step in range(100):
+        pace.processed(1_000, began_s=100 + step * 0.1, elapsed_s=0.1, stored_s=0.1)
+    assert 0.09 < pace.busy_share < 0.11
+    assert pace.rows_max >= 1_000
+    for step in range(100):
+        pace.processed(1_000, began_s=120 + step * 0.1, elapsed_s=0.1)
+    assert pace.busy_share > 0.99
+
+
 def test_a_small_batch_waits_a_moment_for_others_as_long_as_they_come():
     pace = Pace(32_768, 10.0)
     at_s = 0.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from weir.protocol.part_rows import PART_S, ROWS_AT_FIRST, PartRows
+from weir.protocol.part_rows import PART_S, ROWS_AT_FIRST, WAITED_PART_S, PartRows
 
 
 def run(parts, batches, row_s, fixed_s=0.0):
@@ -55,3 +55,20 @@ def test_few_rows_do_not_raise_the_number():
     for _ in range(20):
         parts.took(1, 0.0)
     assert parts.rows == ROWS_AT_FIRST
+
+
+def test_waiting_for_a_store_that_rows_share_does_not_make_batches_smaller_and_smaller():
+    """Where all are of one size, nothing else tells the fixed part."""
+    parts = PartRows(32768)
+    for _ in range(40):
+        parts.took(parts.rows, 0.3 + parts.rows * 0.001, 0.3)
+    took_s = 0.3 + parts.rows * 0.001
+    assert PART_S < took_s < WAITED_PART_S
+    assert parts.rows > 300
+
+
+def test_a_step_of_which_each_row_waits_for_a_store_gets_what_takes_a_second():
+    parts = PartRows(32768)
+    for _ in range(40):
+        parts.took(parts.rows, parts.rows * 0.05, parts.rows * 0.05)
+    assert parts.rows * 0.05 <= WAITED_PART_S * 1.01

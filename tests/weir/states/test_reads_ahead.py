@@ -92,3 +92,37 @@ def known_owners(step):
     (table,) = step.tables
     keys = step.keys(KEYS)
     return [table.is_known(owner) for owner in keys.element_prefixes(table)]
+
+
+def many_groups(store, names):
+    """A step with these states and 128 key groups, most of which have some of ``KEYS``."""
+    return Step(store, {name: STATES[name]() for name in names}, groups=128, cache=16 << 20)
+
+
+def test_a_sweep_reads_what_is_due_of_many_key_groups_together():
+    store = SlowMemory()
+    step = many_groups(store, ["windows"])
+    batch(step, KEYS, lambda windows: windows.put(1, 100))
+    step.tables.flush()
+    step, store.asked = many_groups(store, ["windows"]), 0
+    step.times.advance(10 * 3_600_000)
+    assert step.tables.sweeps.step(budget_s=0), "time is over after a group, and others are left"
+    step.sweep()
+    # The clocks of all groups, and the index of 32 of them at a time; once more where little is left of those.
+    assert store.asked <= 6
+    assert not any(key[4] == 0 for key, _ in store.scan()), "entries are left"
+
+
+def test_the_clocks_of_all_key_groups_are_read_with_the_first():
+    store = SlowMemory()
+    step = many_groups(store, ["windows", "versions"])
+
+    def look(windows, versions):
+        assert windows.get(100) is None
+        assert versions.get() is None
+
+    batch(step, KEYS[:1], look)
+    for name in KEYS[1:]:
+        store.asked = 0
+        batch(step, [name], look)
+        assert store.asked <= 2, "a read for each state, and none for clocks"

@@ -18,7 +18,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_nev
 
 from weir.clock import Clock, SystemClock
 from weir.errors import StateError
-from weir.state import patience
+from weir.state import patience, waits
 from weir.state.cassandra.client import Client, local_statement, make_client, schema_statement
 from weir.state.cassandra.errors import DatabaseAwayError, Untyped, away, look_at, told
 from weir.state.cassandra.settings import CassandraSettings
@@ -123,6 +123,13 @@ class Session:
 
     def wait(self, running: Future[Result], check_cancelled: CheckCancelled = never_cancelled) -> Result:
         """What began with :meth:`begin`; see :meth:`run`."""
+        began_s = self._clock.monotonic_s()
+        try:
+            return self._wait(running, check_cancelled)
+        finally:
+            waits.note(self._clock.monotonic_s() - began_s)
+
+    def _wait(self, running: Future[Result], check_cancelled: CheckCancelled) -> Result:
         limit = patience.current()
         while True:
             try:

@@ -222,6 +222,8 @@ class Expiry:
         #: Key groups whose clock in the store was not read since they came.
         self._unread = np.ones(max_parallelism, dtype=np.bool_)
         self._has_unread = True
+        #: What the store has of those, where one read of all takes hardly longer than of a few.
+        self._read_ahead: dict[int, bytes | None] = {}
         times.add(name, ttl.time, self)
         self._is_frozen = False
         #: The time; UNDATED: it is not known yet.
@@ -369,6 +371,7 @@ class Expiry:
         listed = list(groups)
         self.owned[listed] = self._unread[listed] = True
         self._has_unread = True
+        self._read_ahead = {}
 
     def release_groups(self, groups: Iterable[int]) -> None:
         """Leave the clock to the new owners of these key groups, before the store lets go of them."""
@@ -386,7 +389,7 @@ class Expiry:
             self._backend.put_many(keys, [data] * len(keys))
 
     def _read_clocks(self, groups: list[int]) -> None:
-        for data in self._backend.get_many([self._clock_key(group) for group in groups]):
+        for data in self._stored_clocks(groups):
             if data is not None and data[:1] == bytes([_CLOCK_VERSION]):
                 _, watermark_ms, since_ms = _CLOCK.unpack(data)
                 self._times.note_since(self._name, since_ms)
@@ -395,6 +398,15 @@ class Expiry:
         self._unread[groups] = False
         self._has_unread = bool(self._unread.any())
         self._is_frozen = False
+
+    def _stored_clocks(self, groups: list[int]) -> list[bytes | None]:
+        if self._backend.reads_ahead:
+            if not self._read_ahead.keys() >= set(groups):
+                every = sorted({*groups, *np.flatnonzero(self._unread & self.owned).tolist()})
+                keys = [self._clock_key(group) for group in every]
+                self._read_ahead = dict(zip(every, self._backend.get_many(keys), strict=True))
+            return [self._read_ahead.pop(group) for group in groups]
+        return self._backend.get_many([self._clock_key(group) for group in groups])
 
     def _clock_key(self, group: int) -> bytes:
         return layout.encode_key(group, self._state_id, b"", CLOCK_NAMESPACE)

@@ -74,6 +74,9 @@ class RetainedTable(ValueTable):
     def read_clocks(self, groups: Iterable[int]) -> None:
         """Have the clocks of these key groups; most are known."""
         unread = [group for group in set(groups) if group not in self._clocks]
+        if unread and self.reads_owners:
+            # All of them take hardly longer than one.
+            unread = sorted({*unread, *np.flatnonzero(self.expiry.owned).tolist()} - self._clocks.keys())
         if unread:
             found = self.get_stored([self._clock_key(group) for group in unread])
             self._note(dict(zip(unread, map(unpack_clock, found), strict=True)))

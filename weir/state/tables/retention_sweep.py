@@ -19,6 +19,8 @@ from weir.state.tables.timers.time_first import time_bytes
 
 #: Entries of the index that are read at a time.
 CHUNK_ENTRIES = 256
+#: Key groups of which the index is read together, where a read takes long: about as many requests as are in flight.
+_GROUPS_AHEAD = 32
 #: Of the retention: see ``_step_ms``.
 _SLACK = 16
 #: About what an entry and its deletion occupy besides its key.
@@ -66,16 +68,18 @@ class RetentionSweep:
         for group in np.flatnonzero(came | ~expiry.owned).tolist():
             self._positions.pop(group, None)
         self._known = expiry.owned.copy()
-        are_settled = True
-        for group in self._due():
-            if not self._backend.is_settled(group):
-                are_settled = False
-                continue
+        due = self._due()
+        settled = [group for group in due if self._backend.is_settled(group)]
+        for index, group in enumerate(settled):
+            if self._table.reads_owners and index % _GROUPS_AHEAD == 0:
+                self._table.read_ahead(list(map(self._start, settled[index : index + _GROUPS_AHEAD])))
             self._group = group
-            while self._sweep_chunk(group):
-                if clock.monotonic_s() >= until_s:
+            has_more = True
+            while has_more:
+                has_more = self._sweep_chunk(group)
+                if clock.monotonic_s() >= until_s and (has_more or group != settled[-1]):
                     return True
-        if are_settled:
+        if len(settled) == len(due):
             self._rested_ms = self._table.highest_ms
         return False
 
@@ -92,13 +96,18 @@ class RetentionSweep:
         cut_ms = self._table.cut_ms(self._table.clock(group), self._table.expiry.now_ms)
         return _has_gone_on(int(self._swept_ms[group]), cut_ms, self._step_ms)
 
+    def _start(self, group: int) -> bytes:
+        """Where to go on in the index of a group."""
+        first = self._table.index_prefix(group) + time_bytes(int(self._swept_ms[group]))
+        return self._positions.get(group, first)
+
     def _sweep_chunk(self, group: int) -> bool:
         """Delete what a chunk of the index names; True: there may be more."""
         table = self._table
         cut_ms = table.cut_ms(table.clock(group), table.expiry.now_ms)
-        prefix = table.index_prefix(group)
-        start = self._positions.pop(group, prefix + time_bytes(int(self._swept_ms[group])))
-        found = table.scan_stored(start, prefix + time_bytes(cut_ms))
+        start = self._start(group)
+        self._positions.pop(group, None)
+        found = table.scan_stored(start, table.index_prefix(group) + time_bytes(cut_ms))
         keys = [key for key, _ in islice(found, CHUNK_ENTRIES)]
         if keys:
             self._delete(group, keys, cut_ms)

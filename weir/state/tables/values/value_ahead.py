@@ -48,15 +48,19 @@ class ValuesAhead:
         bucket = self._buckets.find(key)
         return bucket is not None and bucket.known is not None and bucket.known.has(key)
 
-    def read(self, owners: Sequence[bytes]) -> int:
-        """Read all of these owners, or the beginning of those that have much; returns how many there was room for."""
-        listed = owners[: self._owners_max]
-        wanted = [owner for owner in dict.fromkeys(listed) if not self.is_known(owner)]
-        kept = self._load([(owner, owner + b"\xff") for owner in wanted], reverse=False)
+    def read(self, starts: Sequence[bytes]) -> int:
+        """Read all of these owners, or the beginning of those that have much; returns how many there was room for.
+
+        ``starts``: the owners, or of each the key from which on it is wanted.
+        """
+        listed = starts[: self._owners_max]
+        owners = {start: self._owner_of(start) for start in listed}
+        wanted = [(start, owner) for start, owner in owners.items() if not self.is_known(owner)]
+        kept = self._load([(start, owner + b"\xff") for start, owner in wanted], reverse=False)
         if kept < len(wanted):
             self._owners_max = max(kept, 1)
             return kept
-        if len(owners) > len(listed):
+        if len(starts) > len(listed):
             self._owners_max = min(2 * self._owners_max, _OWNERS_MAX)
         return len(listed)
 

@@ -169,13 +169,16 @@ class WriteBackCache(StateBackend):
         """Whether something of an owner was read ahead, and is still here."""
         return self._ahead is not None and self._ahead.is_known(owner)
 
-    def read_ahead(self, owners: Sequence[bytes]) -> int:
-        """Read what the first of these owners have, all or what comes first, in one go; returns of how many."""
+    def read_ahead(self, starts: Sequence[bytes]) -> int:
+        """Read what the first of these owners have, all or what comes first, in one go; returns of how many.
+
+        ``starts``: the owners, or of each the key from which on it is wanted.
+        """
         if self._ahead is None:
             return 0
         self._begin()
         with self._lock:
-            count = self._ahead.read(owners)
+            count = self._ahead.read(starts)
         self._shrink()
         return count
 

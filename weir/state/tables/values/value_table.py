@@ -85,9 +85,12 @@ class ValueTable(StateTable):
         """Whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
         return self._cache.is_known(owner)
 
-    def read_ahead(self, owners: Sequence[bytes]) -> int:
-        """Read what the first of these owners have, in one go; returns of how many."""
-        return self._cache.read_ahead(owners)
+    def read_ahead(self, starts: Sequence[bytes]) -> int:
+        """Read what the first of these owners have, in one go; returns of how many.
+
+        ``starts``: the owners, or of each the key from which on it is wanted.
+        """
+        return self._cache.read_ahead(starts)
 
     def unwritten_entries(
         self, groups: Iterable[int], count_max: int
