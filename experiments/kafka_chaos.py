@@ -16,7 +16,7 @@ from typing import Any
 from experiments.chaos import SETTINGS, ChaosResult, ChaosRun, ChaosSettings
 from experiments.chaos_faults import Faults
 from experiments.chaos_schedule import FaultKind, schedule
-from experiments.cluster import Cluster
+from experiments.cluster import Cluster, Start
 from experiments.kafka_brokers import Brokers
 from experiments.kafka_chaos_job import STAGES
 from experiments.kafka_traffic import Producing, Reading, make_topics
@@ -80,6 +80,7 @@ def run_kafka_chaos(
     settings: ChaosSettings,
     report: Callable[[str], None],
     environment: Mapping[str, str] | None = None,
+    popen: Start | None = None,
 ) -> KafkaChaosResult:
     """Run the job under faults, then let it come to the end of what was produced.
 
@@ -88,6 +89,7 @@ def run_kafka_chaos(
         settings: of the run.
         report: takes a line for every fault.
         environment: variables of the processes.
+        popen: starts them; None: ``subprocess.Popen``.
 
     Raises:
         ChaosError: the job failed, hangs, or a process ended that nobody had ended.
@@ -104,6 +106,7 @@ def run_kafka_chaos(
             task_managers=settings.task_managers,
             settings={**_SETTINGS, "taskManager.rocksDBPath": directory / "state" / "data.db"},
             environment=environment,
+            popen=popen,
         )
         proxies = {
             f"task_manager_{number}": stack.enter_context(TcpProxy(cluster.grpc_port))

@@ -71,7 +71,7 @@ def make_cluster(tmp_path, environment, forks):
 def run_disturbed(make_cluster, release):
     """Runs a held flow to its end through a rescale, the loss of a task manager and another rescale."""
 
-    def run(flow, parameters, *, stage, parallelisms, rows, settings=None, end=None, supply=None):
+    def run(flow, parameters, *, stages, parallelisms, rows, settings=None, end=None, supply=None):
         """Start ``flow`` with two task managers; returns the cluster, whose job is finished.
 
         However long an event takes, rows come after it: a part of the input is kept back for each of them.
@@ -79,8 +79,8 @@ def run_disturbed(make_cluster, release):
         Args:
             flow: a module of ``flows`` whose ``build`` takes ``release``.
             parameters: its others.
-            stage: what is rescaled.
-            parallelisms: of the stage, before the loss and after it.
+            stages: what is rescaled, one after the other; a subtask of the last one is lost.
+            parallelisms: of each stage, before the loss and after it.
             rows: that the job must have written before the first rescale, and more after each of the other events;
                 fewer than the job makes of ``KEPT_BACK`` of its input.
             settings: besides those that make checkpoints frequent and the loss soon noticed.
@@ -111,11 +111,13 @@ def run_disturbed(make_cluster, release):
             cluster.wait_for(lambda status: status["totals"]["events_out"] >= before + rows, "further rows")
 
         cluster.wait_for(lambda status: status["totals"]["events_out"] >= rows, "the first rows")
-        rescale(cluster, stage, parallelisms[0])
+        for stage in stages:
+            rescale(cluster, stage, parallelisms[0])
         write_more()
-        lose_task_manager(cluster, stage, -1)
+        lose_task_manager(cluster, stages[-1], -1)
         write_more()
-        rescale(cluster, stage, parallelisms[1])
+        for stage in stages:
+            rescale(cluster, stage, parallelisms[1])
         write_more()
         release.touch()
         if end is not None:

@@ -26,7 +26,7 @@ def test_a_source_that_is_ahead_waits_also_after_rescales_and_a_loss(run_disturb
         rows[name] = made
     parameters = {name: tmp_path / name for name in given} | {"output": tmp_path / "out", "rate": RATE}
     settings = {"taskManager.batch_size": BATCH_ROWS}
-    run_disturbed("flow_aligned", parameters, stage=4, parallelisms=(3, 2), rows=350, settings=settings)
+    run_disturbed("flow_aligned", parameters, stages=[4], parallelisms=(3, 2), rows=350, settings=settings)
     parts = [part for part in sorted((tmp_path / "out").glob("part-*")) if part.stat().st_size]
     found = pl.concat(
         [pl.read_ndjson(part, infer_schema_length=None) for part in parts], how="diagonal_relaxed"

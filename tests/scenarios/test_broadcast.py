@@ -26,7 +26,7 @@ def test_rules_that_came_before_between_and_after_rescales_are_known_to_every_su
     made = ({"server": name, "round": number} for number in range(ROUNDS) for name in servers)
     rules.write_text("".join(json.dumps(rule) + "\n" for rule in made))
     parameters = {"input": events, "rules": rules, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_broadcast", parameters, stage=STAGE, parallelisms=(3, 2), rows=500)
+    run_disturbed("flow_broadcast", parameters, stages=[STAGE], parallelisms=(3, 2), rows=500)
     parts = [part for part in (tmp_path / "out").glob("part-*") if part.stat().st_size]
     found = pl.concat([pl.read_ndjson(part) for part in sorted(parts)]).sort("id")
     assert found.select("id", "server").equals(rows.sort("id"))

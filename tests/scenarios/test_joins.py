@@ -48,7 +48,7 @@ def test_a_full_join_is_that_of_a_batch_through_rescales_and_the_loss_of_a_task_
         "output": tmp_path / "out",
         "rate": RATE,
     }
-    run_disturbed("flow_joins", parameters, stage=2, parallelisms=(3, 2), rows=2_000, settings=SETTINGS)
+    run_disturbed("flow_joins", parameters, stages=[2], parallelisms=(3, 2), rows=2_000, settings=SETTINGS)
     columns = {"order": pl.Int64, "at": pl.Int64, "item": pl.String, "at_right": pl.Int64, "cents": pl.Int64}
     found = read(tmp_path / "out", columns)
     expected = batch_join(orders, payments).select(list(columns))

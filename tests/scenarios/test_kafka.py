@@ -56,7 +56,9 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
 
     supply()
     parameters = {"bootstrap": bootstrap, "source": "words", "target": "counts"}
-    run_disturbed("flow_kafka", parameters, stage=1, parallelisms=(3, 2), rows=2_000, end=end, supply=supply)
+    run_disturbed(
+        "flow_kafka", parameters, stages=[1], parallelisms=(3, 2), rows=2_000, end=end, supply=supply
+    )
     found = read_committed(bootstrap, "counts", lambda count: count >= wanted)
     counts = defaultdict(list)
     for rows in found.values():
@@ -74,12 +76,12 @@ def test_each_record_is_counted_and_written_once_through_rescales_and_the_loss_o
     assert sum(place.offset for place in places) >= wanted // 2
 
 
-def test_nothing_is_lost_or_doubled_while_brokers_and_processes_are_killed(tmp_path, environment):
+def test_nothing_is_lost_or_doubled_while_brokers_and_processes_are_killed(tmp_path, environment, forks):
     if missing := jars.missing_program():
         pytest.skip(missing)
     # These faults: a broker, two task managers, the control plane, rescales of source and count.
     settings = ChaosSettings(duration_s=9, every_s=1.5, seed=57, rate=500)
-    result = run_kafka_chaos(tmp_path / "run", settings, print, environment)
+    result = run_kafka_chaos(tmp_path / "run", settings, print, environment, forks.popen)
     assert result.faults >= 3
     assert result.generations > 1
     assert (result.lost, result.duplicated, result.out_of_order, result.wrong_counts) == (0, 0, 0, 0), (

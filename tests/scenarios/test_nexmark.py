@@ -37,7 +37,7 @@ def test_stateful_queries_equal_a_batch_through_rescales_and_the_loss_of_a_task_
     graph = physical_graph(flow_nexmark.build("", "", 1.0, "").build())
     [stage] = [stage.index for stage in graph.stages if any(n.name == "winning" for n in stage.nodes)]
     assert graph.stages[stage].nodes[0].name == "valid", "one stage, by one key"
-    run_disturbed("flow_nexmark", parameters, stage=stage, parallelisms=(3, 2), rows=200)
+    run_disturbed("flow_nexmark", parameters, stages=[stage], parallelisms=(3, 2), rows=200)
     expected = {
         "q5": hot_items(auction["bid"]),
         "q8": new_sellers(auction["person"], auction["auction"]),

@@ -168,7 +168,7 @@ def test_kill_after_a_rescale(make_cluster, tmp_path):
 def test_barriers_overtake_rows_under_back_pressure(make_cluster, tmp_path):
     """The rows that they overtook are in the checkpoint, and come first after the restart."""
     cluster = make_cluster(settings=SETTINGS | {"controlPlane.checkpoint_alignment_timeout_ms": 20})
-    events = write_events(tmp_path / "events.jsonl", 4_000, 300, 7)
+    events = write_events(tmp_path / "events.jsonl", 3_000, 300, 7)
     parameters = {"input": events, "output": tmp_path / "out", "rate": 2_000, "load_ms": 2.0}
     hold = {"release": tmp_path / "release", "count_parallelism": 2}
     cluster.start_control_plane(JOB, parameters | hold, exit_when_finished=False)

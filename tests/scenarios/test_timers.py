@@ -16,7 +16,7 @@ def test_every_timer_fires_exactly_once_through_rescales_and_the_loss_of_a_task_
 ):
     events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
     parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_timers", parameters, stage=1, parallelisms=(3, 2), rows=1_000)
+    run_disturbed("flow_timers", parameters, stages=[1], parallelisms=(3, 2), rows=1_000)
     check(events, tmp_path / "out")
     check_side_output(events, tmp_path / "out-seen")
 

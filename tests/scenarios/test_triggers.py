@@ -12,7 +12,7 @@ from weir.testing import folded
 
 pytestmark = pytest.mark.scenario
 
-EVENTS, RATE = 6_000, 500
+EVENTS, RATE = 4_000, 500
 #: Rows of a key come within so many ms: so a timer finds all rows that its window will have.
 BURST_MS, KEYS_AT_ONCE = 100, 10
 
@@ -23,7 +23,7 @@ def test_triggers_and_early_sessions_equal_plain_python_through_rescales_and_a_l
     events = tmp_path / "events.jsonl"
     events.write_text("".join(json.dumps({"id": at, "server": name}) + "\n" for at, name in enumerate(names)))
     parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_triggers", parameters, stage=1, parallelisms=(3, 2), rows=70)
+    run_disturbed("flow_triggers", parameters, stages=[1], parallelisms=(3, 2), rows=70)
     parts = [part for part in sorted((tmp_path / "out").glob("part-*")) if part.stat().st_size]
     found = pl.concat([pl.read_ndjson(part) for part in parts])
     expected = list(sessions_of(parts_of(names)))

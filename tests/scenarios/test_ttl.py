@@ -16,7 +16,7 @@ def test_a_state_expires_through_rescales_and_the_loss_of_a_task_manager(run_dis
     run_disturbed(
         "flow_ttl",
         {"input": events, "output": tmp_path / "out", "rate": RATE},
-        stage=1,
+        stages=[1],
         parallelisms=(2, 3),
         rows=1_000,
         settings={"controlPlane.out_of_order_grace_period": 0.0},

@@ -11,7 +11,9 @@ from weir.testing import folded
 pytestmark = pytest.mark.scenario
 
 EVENTS, RATE, SERVERS = 20_000, 1_000, 100
-LATE_EVENTS, LATE_RATE = 3_000, 150
+LATE_EVENTS, LATE_RATE = 2_000, 150
+#: Sliding windows and sessions; windows over all rows, late sessions, and those told again.
+STAGES, LATE_STAGES = [1, 5], [3, 7, 8]
 KEYS = ["server", "window_start", "window_end"]
 AGGREGATES = (
     pl.len().alias("n").cast(pl.Int64),
@@ -25,13 +27,11 @@ WITHIN = (
 )
 
 
-@pytest.mark.parametrize("stage", [1, 5], ids=["sliding", "sessions"])
-def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
-    run_disturbed, tmp_path, stage
-):
+def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(run_disturbed, tmp_path):
     events = write_events(tmp_path / "events.jsonl", EVENTS, SERVERS, 9)
     parameters = {"input": events, "output": tmp_path / "out", "rate": RATE}
-    run_disturbed("flow_windows", parameters, stage=stage, parallelisms=(3, 2), rows=4_000)
+    cluster = run_disturbed("flow_windows", parameters, stages=STAGES, parallelisms=(3, 2), rows=4_000)
+    assert cluster.status()["totals"]["rows_late"] == {}
     rows = pl.read_ndjson(events)
     starts = pl.col("id") // SLIDE_MS * SLIDE_MS
     panes = [rows.with_columns(window_start=starts - back) for back in range(0, SIZE_MS, SLIDE_MS)]
@@ -61,14 +61,14 @@ def test_windows_equal_a_batch_through_rescales_and_the_loss_of_a_task_manager(
     check(tmp_path / "out-by-rows", by_rows.agg(*AGGREGATES, **bounds))
 
 
-@pytest.mark.parametrize("stage", [3, 7, 8], ids=["all", "late", "again"])
 def test_windows_over_all_rows_and_late_sessions_equal_a_batch_through_rescales_and_a_loss(
-    run_disturbed, tmp_path, stage
+    run_disturbed, tmp_path
 ):
     # Six of seven rows are late, and each of them is told by itself.
     events = write_events(tmp_path / "events.jsonl", LATE_EVENTS, SERVERS, 9)
     parameters = {"input": events, "output": tmp_path / "out", "rate": LATE_RATE}
-    run_disturbed("flow_all_rows", parameters, stage=stage, parallelisms=(3, 2), rows=150)
+    cluster = run_disturbed("flow_all_rows", parameters, stages=LATE_STAGES, parallelisms=(3, 2), rows=150)
+    assert cluster.status()["totals"]["rows_late"] == {}
     rows = pl.read_ndjson(events)
     of_all = rows.with_columns(window_start=pl.col("id") // SIZE_MS * SIZE_MS, server=pl.lit(0))
     for name in ("all", "rows"):
