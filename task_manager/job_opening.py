@@ -33,8 +33,10 @@ from weir.operators.registry import preload_operators
 from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
+from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
 from weir.protocol.checkpoints.aggregate_layout import layouts_from_json
+from weir.protocol.checkpoints.horizons import horizons_from_json
 from weir.questions.askable import askable, asked_pairs
 from weir.redaction import redacted
 from weir.rpc import control_pb2
@@ -82,7 +84,8 @@ def open_job(
     parameters = json.loads(request.parameters_json)
     loaded = _load(request.job_module, parameters, identity, address, places.load)
     layouts = layouts_from_json(json.loads(request.layouts_json or "{}"))
-    graph = with_layouts(loaded.graph, layouts)
+    horizons = horizons_from_json(json.loads(request.horizons_json or "{}"))
+    graph = with_horizons(with_layouts(loaded.graph, layouts), horizons)
     topology = topology_from_proto(
         physical_graph(graph), request.stages, request.locations, request.routing_tables
     )

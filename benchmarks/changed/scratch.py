@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import weir
 from benchmarks.changed.jobs import SOURCES, Settings
 from benchmarks.changed.processes import Held
 from benchmarks.changed.rows import CONDITIONS, SCHEMA, Row, value
@@ -234,10 +233,18 @@ def top_before(run: Run) -> list[Row]:
 
 
 def _deduplicated(run: Run) -> list[Row]:
-    told, within = [], run.new["within"]
+    told, within = [], None
     for old, new in run.by_key().values():
         last_ms: int | None = None
         for rows, settings in ((old, run.old), (new, run.new)):
+            if (
+                rows is new
+                and last_ms is not None
+                and within
+                and last_ms + int(within.removesuffix("ms")) <= run.cut_ms
+            ):
+                # It was forgotten before the change.
+                last_ms = None
             within = settings["within"]
             for row in rows:
                 if last_ms is None or (within and row["at"] >= last_ms + int(within.removesuffix("ms"))):
@@ -254,23 +261,14 @@ def _processed(run: Run) -> list[Row]:
         held: dict[str, Held] = {name: Held() for name in old_states}
         for row in old:
             for name, state in old_states.items():
-                held[name].forget(_ttl_ms(state), row["at"])
                 held[name].take(state, row)
         for name, state in old_states.items():
-            held[name].forget(_ttl_ms(state), run.cut_ms)
+            held[name].forget(state, run.cut_ms)
         held = {name: held.get(state.renamed_from or name, Held()) for name, state in new_states.items()}
         for row in new:
-            values = {}
-            for name, state in new_states.items():
-                held[name].forget(_ttl_ms(state), row["at"])
-                values[name] = held[name].take(state, row)
+            values = {name: held[name].take(state, row) for name, state in new_states.items()}
             told.append({**dict(zip(run.new["key"], key, strict=True)), "at": row["at"], **values})
     return told
-
-
-def _ttl_ms(state: Any) -> int | None:
-    ttl: weir.Ttl | None = state.ttl
-    return None if ttl is None else ttl.duration_ms
 
 
 _TOLD: Mapping[str, Callable[[Run], list[Row]]] = {

@@ -328,6 +328,28 @@ def _states() -> list[Change]:
         change("without a TTL", {"total": number(ttl=short)}, {"total": total}, ""),
         change("longer TTL", {"total": number(ttl=short)}, {"total": number(ttl=long)}, ""),
         change("shorter TTL", {"total": number(ttl=long)}, {"total": number(ttl=short)}, ""),
+        *(
+            change(f"{what} TTL of {name}", {"kept": make(short)}, {"kept": make(ttl)})
+            for what, ttl in (("no", None), ("longer", long))
+            for name, make in (
+                ("texts", lambda ttl: weir.ValueState(str, "", ttl=ttl)),
+                ("lists", lambda ttl: weir.ListState(int, ttl=ttl)),
+                ("maps", lambda ttl: weir.MapState(str, int, ttl=ttl)),
+            )
+        ),
+        change(
+            "no TTL, renamed",
+            {"total": number(ttl=short)},
+            {"sum_": number(renamed_from="total")},
+        ),
+        *(
+            change(
+                f"longer retention of a {made.kind}",
+                {"kept": made(int, retention="15ms")},
+                {"kept": made(int, retention="1h")},
+            )
+            for made in (weir.WindowState, weir.SessionState)
+        ),
         change(
             "time of TTL",
             {"t": number(ttl=short)},

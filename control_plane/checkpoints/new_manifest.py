@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from control_plane.job.running_job import RunningJob
 from weir.plan.input_origins import origins_of
+from weir.plan.state_horizons import horizons_of
 from weir.plan.stored_aggregates import layouts_of
 from weir.protocol.checkpoints.checkpoint_model import Commit
 from weir.protocol.checkpoints.manifest import Manifest
@@ -27,6 +28,7 @@ def new_manifest(job: RunningJob, action: Commit, created_ms: int) -> Manifest:
         operator_names={stage.index: tuple(node.name for node in stage.nodes) for stage in graph.stages},
         state_ids=job.state_ids,
         layouts=layouts_of(graph.logical),
+        horizons=horizons_of(graph.logical),
         origins=origins_of(graph.logical),
         is_savepoint=bool(action.path),
         events=covered(

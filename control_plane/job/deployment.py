@@ -206,6 +206,7 @@ class Deployment:
             job.strategy,
             str(job.database_run),
             job.layouts,
+            job.horizons,
         )
 
     async def preload(self, names: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.checkpoints.aggregate_layout import Layout, layouts_to_json
+from weir.protocol.checkpoints.horizons import Horizons, horizons_to_json
 from weir.protocol.routing import RoutingTable
 from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity, handshake_to_proto, strategy_to_proto, subtask_to_proto
@@ -61,6 +62,7 @@ def deploy_request(
     strategy: StateStrategy,
     database_run: str,
     layouts: Mapping[str, Layout],
+    horizons: Horizons,
 ) -> control_pb2.DeployRequest:
     """Create ``subtasks`` on one task manager; ``restore`` names the checkpoint from which the job starts."""
     return control_pb2.DeployRequest(
@@ -84,4 +86,5 @@ def deploy_request(
         state_strategy=strategy_to_proto(strategy),
         database_run=database_run,
         layouts_json=json.dumps(layouts_to_json(layouts)),
+        horizons_json=json.dumps(horizons_to_json(horizons)),
     )

@@ -15,6 +15,7 @@ from weir.config import StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
+from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.database_run import run_of
@@ -50,7 +51,9 @@ class RunningJob:
         since = start.left or manifest
         #: By step: the aggregates that its state has, in their order there; the job may tell them in another one.
         self.layouts = {} if manifest is None else dict(manifest.layouts)
-        graph = with_layouts(job.graph, self.layouts)
+        #: By step: how far back its states reach, of a job that was changed.
+        self.horizons = {} if manifest is None else dict(manifest.horizons)
+        graph = with_horizons(with_layouts(job.graph, self.layouts), self.horizons)
         self.graph, self.routing_tables = graph_and_routing(physical_graph(graph), since)
         self.identity = JobIdentity(start.job_id, fingerprint_of(job.graph), start.generation)
         self.machine = JobMachine(

@@ -110,6 +110,8 @@ class CheckpointReading(StoredReading):
             for group, place in self._places.items()
         }
         self.watermark_ms = self._since_ms = UNDATED
+        #: Entries of earlier times had expired, whatever the TTL had been before.
+        self._first_ms = UNDATED
         #: A dict that is no entries in a store; see ``weir.state.tables.broadcast``.
         self._items: dict[str, Any] | None = None
         #: By number of the state: clocks of its key groups.
@@ -125,6 +127,7 @@ class CheckpointReading(StoredReading):
                     self.watermark_ms = max(self.watermark_ms, times["watermark_ms"])
                 if state in times["since_ms"]:
                     since.append(times["since_ms"][state])
+                self._first_ms = max(self._first_ms, times.get("first_ms", {}).get(state, UNDATED))
         self._since_ms = min(since, default=UNDATED)
         is_processing = ttl is not None and ttl.time == "processing"
         self._now_ms = clock.now_us() // 1000 if is_processing else self.watermark_ms
@@ -156,7 +159,7 @@ class CheckpointReading(StoredReading):
         if group not in known:
             # One key needs the clock of its group, a range those of all, which are read together.
             known |= self._read_clocks(state_id, {group, *self._places} if known else {group})
-        return retention_cut_ms(known[group], self.watermark_ms, retention_ms)
+        return retention_cut_ms(known[group], self.watermark_ms, retention_ms, self._first_ms)
 
     def _read_clocks(self, state_id: int, groups: Collection[int]) -> dict[int, GroupClock]:
         by_client: dict[StoredEntries, list[int]] = {}
@@ -191,7 +194,8 @@ class CheckpointReading(StoredReading):
         if self._ttl is None or self._now_ms == UNDATED:
             return False
         written_ms = self._since_ms if stamp == UNDATED else stamp
-        return written_ms != UNDATED and written_ms <= self._now_ms - self._ttl.duration_ms
+        cut_ms = max(self._now_ms - self._ttl.duration_ms, self._first_ms - 1)
+        return UNDATED < written_ms <= cut_ms
 
 
 class OpenCheckpoints:

@@ -18,12 +18,14 @@ checkpoint, and a checkpoint with another type is refused.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from weir.errors import GraphError, StateError
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.state.ttl import Ttl, checked_ttl
 from weir.state.types import Form, MapKeyType, ValueType, value_type
 
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 #: Stands for "no default".
 _NONE: Any = object()
+#: About the longest duration that a TTL can have.
+_FOR_EVER = "520000w"
+_S = TypeVar("_S", bound="State")
 
 
 @dataclass(frozen=True)
@@ -302,6 +307,21 @@ class MapState(State):
 def bind_handles(instance: object, handles: Mapping[str, Any]) -> None:
     """Let the states that an object's class declares stand for these handles, by name; called by the runtime."""
     instance.__dict__["_handles"] = dict(handles)
+
+
+def outlasting(state: _S, horizons: Iterable[Horizon]) -> _S:
+    """Return a state that has lost its TTL as one that keeps what has not expired before, for ever.
+
+    Args:
+        state: as it is declared.
+        horizons: how far back the states of its step reach.
+    """
+    time = next((each.time for each in horizons if each.state == state.name), None)
+    if state.ttl is not None or time is None:
+        return state
+    found = copy.copy(state)
+    found.ttl = Ttl(_FOR_EVER, time=time)
+    return found
 
 
 def declared_states(kind: type) -> tuple[State, ...]:

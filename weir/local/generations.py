@@ -21,6 +21,7 @@ from weir.plan.fingerprints import fingerprint_of
 from weir.plan.input_origins import origins_of
 from weir.plan.savepoint_fit import fitted_to
 from weir.plan.stages import physical_graph
+from weir.plan.state_horizons import horizons_of
 from weir.plan.stored_aggregates import layouts_of
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.job.event_counts import NO_EVENTS, covered
@@ -231,6 +232,7 @@ class Generations:
             operator_names={stage.index: tuple(n.name for n in stage.nodes) for stage in graph.stages},
             state_ids=self._parts.state_ids,
             layouts=layouts_of(graph.logical),
+            horizons=horizons_of(graph.logical),
             origins=origins_of(graph.logical),
             events=covered(
                 self._events_before,

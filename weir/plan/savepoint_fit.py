@@ -9,6 +9,7 @@ from weir.plan.fingerprints import fingerprint_of
 from weir.plan.graph import Exchange, LogicalGraph
 from weir.plan.input_origins import check_origins
 from weir.plan.stages import physical_graph
+from weir.plan.state_horizons import fitted_horizons, with_horizons
 from weir.plan.step_names import RenamedColumn
 from weir.plan.stored_aggregates import fitted_layouts, with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
@@ -28,7 +29,8 @@ def fitted_to(
         allow_dropped: what the job has no more may go.
 
     Returns:
-        The job, whose steps keep their aggregates as the savepoint has them, and the manifest of the job.
+        The job, whose steps keep their aggregates as the savepoint has them and reach back as far, and the
+        manifest of the job.
 
     Raises:
         CheckpointError: they do not fit; the message says what, and the mend.
@@ -39,7 +41,8 @@ def fitted_to(
         step: fitted.layout
         for step, fitted in fitted_layouts(graph, manifest, allow_dropped=allow_dropped).items()
     }
-    laid_out = with_layouts(graph, layouts)
+    horizons = fitted_horizons(graph, manifest)
+    laid_out = with_horizons(with_layouts(graph, layouts), horizons)
     stages = {
         stage.index: StageNow(
             [node.name for node in stage.nodes],
@@ -52,7 +55,7 @@ def fitted_to(
     fitted = fit_savepoint(
         manifest, fingerprint_of(graph), stages, graph.max_parallelism, allow_dropped=allow_dropped
     )
-    return laid_out, replace(fitted, layouts=layouts)
+    return laid_out, replace(fitted, layouts=layouts, horizons=horizons)
 
 
 def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:

@@ -402,7 +402,7 @@ class StageSubtasks(_message.Message):
     def __init__(self, stage_index: _Optional[int] = ..., subtask_indices: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeployRequest(_message.Message):
-    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids", "isolated_steps", "state_strategy", "database_run", "layouts_json")
+    __slots__ = ("handshake", "job_module", "parameters_json", "subtasks", "locations", "routing_tables", "watermark_interval_ms", "out_of_order_grace_period_ms", "idle_timeout_ms", "deployed_us", "stages", "checkpoint_uri", "restore", "alignment_timeout_ms", "ended_checkpoint_id", "state_ids", "isolated_steps", "state_strategy", "database_run", "layouts_json", "horizons_json")
     class StateIdsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -430,6 +430,7 @@ class DeployRequest(_message.Message):
     STATE_STRATEGY_FIELD_NUMBER: _ClassVar[int]
     DATABASE_RUN_FIELD_NUMBER: _ClassVar[int]
     LAYOUTS_JSON_FIELD_NUMBER: _ClassVar[int]
+    HORIZONS_JSON_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     job_module: str
     parameters_json: str
@@ -450,7 +451,8 @@ class DeployRequest(_message.Message):
     state_strategy: StateStrategy
     database_run: str
     layouts_json: str
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ..., state_strategy: _Optional[_Union[StateStrategy, _Mapping]] = ..., database_run: _Optional[str] = ..., layouts_json: _Optional[str] = ...) -> None: ...
+    horizons_json: str
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ..., state_strategy: _Optional[_Union[StateStrategy, _Mapping]] = ..., database_run: _Optional[str] = ..., layouts_json: _Optional[str] = ..., horizons_json: _Optional[str] = ...) -> None: ...
 
 class StateStrategy(_message.Message):
     __slots__ = ("move", "asks_for_places")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
@@ -30,6 +31,8 @@ class DeduplicateSpec(KeyedSpec):
     is_by_key: ClassVar[bool] = True
     #: None: a key is passed on once, and remembered for ever.
     within_ms: int | None = None
+    #: How far back its state reaches, of a job that was changed.
+    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -85,8 +88,8 @@ class TopSpec(KeyedSpec):
             )
         if self.by is not None:
             _check_order(step, self.by, schema)
-        for field in schema:
-            _check_kept(step, field)
+        for column in schema:
+            _check_kept(step, column)
         ranks = []
         if self.rank is not None:
             if not isinstance(self.rank, str) or self.rank in SYSTEM_COLUMNS:

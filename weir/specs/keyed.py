@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.author.states import DeclaredState, State
 from weir.errors import GraphError
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
@@ -147,6 +148,8 @@ class KeyedProcessSpec(KeyedSpec):
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
+    #: How far back its states reach, of a job that was changed.
+    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def has_timers(self) -> bool:
@@ -156,7 +159,8 @@ class KeyedProcessSpec(KeyedSpec):
     @property
     def row_watermarks(self) -> RowWatermarks:
         """See :class:`OperatorSpec`: timers fire, and values expire, between any two rows."""
-        minds_time = self.has_timers or _expires(self.factory, self.states)
+        reaches_back = any(each.time == "event" for each in self.horizons)
+        minds_time = self.has_timers or reaches_back or _expires(self.factory, self.states)
         return RowWatermarks.ALL if minds_time else RowWatermarks.NONE
 
     @property

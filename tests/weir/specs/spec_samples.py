@@ -14,6 +14,7 @@ import weir.nexmark.specs
 import weir.specs
 from weir.author.states import DeclaredState
 from weir.author.watermarks import WatermarkAlignment, WatermarkStrategy
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.specs import OperatorSpec
 from weir.specs.base import SideOutput
 from weir.specs.conditions import AllOf, AnyOf, Comparison
@@ -45,6 +46,7 @@ CHOICES = ("one", "other")
 
 #: By the type that a field is declared with, without "| None".
 SAMPLES = {
+    "tuple[Horizon, ...]": ((Horizon("n", "event", 5),), ()),
     "str": ("a", "b"),
     "int": (7, 8),
     "float": (2.5, 3.5),

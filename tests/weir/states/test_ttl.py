@@ -15,6 +15,7 @@ from weir.author.operator import OperatorContext
 from weir.dataflow.keyed_steps import process_states
 from weir.errors import StateMismatchError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
@@ -22,7 +23,7 @@ from weir.state.tables.opened import StateTables
 from weir.state.ttl import duration_ms
 from weir.testing import ManualClock
 
-GOLDEN = Path(__file__).parents[2] / "golden/states/ttl_v1.json"
+GOLDEN = Path(__file__).parents[2] / "golden/states"
 SCHEMA = pa.schema({"k": pa.string(), "got": pa.string()})
 
 
@@ -81,9 +82,10 @@ def states_with(ttl):
 class Operator:
     """One operator with all states over a store, as a checkpoint restores it."""
 
-    def __init__(self, ttl, store, restored=None, clock=None):
+    def __init__(self, ttl, store, restored=None, clock=None, horizons=()):
         process = states_with(ttl)
-        spec = KeyedProcessSpec(("k",), process, SCHEMA, process_states("step", process))
+        states = process_states("step", process)
+        spec = KeyedProcessSpec(("k",), process, SCHEMA, states, horizons=horizons)
         ids = {state.name: number for number, state in enumerate(spec.states, 1)}
         self.tables = StateTables(store, 1 << 20, 4)
         self.operator = KeyedProcessOperator(spec)
@@ -143,7 +145,45 @@ def test_a_ttl_in_event_time_that_is_added_counts_from_the_first_watermark():
     assert not list(store.scan())
 
 
-def test_a_ttl_that_is_taken_away_leaves_what_is_there():
+def changed(ttl, store, snapshots, *, restored=True):
+    """Of a changed job: its step reaches back as far as the snapshots say, also where a subtask is not restored."""
+    first_ms = {name: at for kept in snapshots.values() for name, at in kept["times"]["first_ms"].items()}
+    times = {name: form["stamps"] for name, form in snapshots[0]["codec"]["states"].items()}
+    horizons = tuple(Horizon(name, times[name], at) for name, at in first_ms.items())
+    return Operator(ttl, store, snapshots if restored else None, horizons=horizons)
+
+
+@pytest.mark.parametrize("later", [None, weir.Ttl("1d")])
+@pytest.mark.parametrize("restored", [True, False])
+def test_what_had_expired_stays_so_under_a_longer_ttl_and_under_none(later, restored):
+    store = MemoryBackend()
+    old = Operator(weir.Ttl("100ms"), store)
+    old.watermark(1_000)
+    old.run(1)
+    old.run(9, key="b")
+    old.watermark(1_050)
+    old.run(2)
+    old.watermark(1_120)
+    new = changed(later, store, old.end(), restored=restored)
+    assert new.run(key="b") == NOTHING
+    assert new.run() == (2, "text 2", [2], {"2": 2})
+    # Written before the step knows a watermark, and read long after.
+    assert new.run(5, key="c") == (5, "text 5", [5], {"5": 5})
+    new.watermark(9_000)
+    assert new.run(3) == (3, "text 3", [2, 3], {"2": 2, "3": 3})
+    assert new.run(key="c") == (5, "text 5", [5], {"5": 5})
+    # And another time, with what was swept and without.
+    again = changed(None, store, new.end())
+    assert again.run() == (3, "text 3", [2, 3], {"2": 2, "3": 3})
+    entries = len(list(store.scan()))
+    while again.tables.sweeps.step():
+        pass
+    assert len(list(store.scan())) < entries
+    assert again.run() == (3, "text 3", [2, 3], {"2": 2, "3": 3})
+    assert again.run(key="b") == NOTHING
+
+
+def test_a_ttl_that_is_taken_away_from_a_state_of_an_earlier_version_leaves_what_is_there():
     store = MemoryBackend()
     old = Operator(weir.Ttl("100ms"), store)
     old.watermark(1_000)
@@ -199,14 +239,16 @@ def test_bytes_do_not_change():
             for table in operator.tables:
                 table.release_groups(range(1))
         found[name] = {"snapshot": snapshot, "entries": {k.hex(): v.hex() for k, v in store.scan()}}
-    assert found == json.loads(GOLDEN.read_text())
-    for name, ttl in (("plain", None), ("timed", weir.Ttl("100ms"))):
-        store = MemoryBackend()
-        golden = json.loads(GOLDEN.read_text())[name]
-        store.write([(bytes.fromhex(k), bytes.fromhex(v)) for k, v in golden["entries"].items()])
-        operator = Operator(ttl, store, {0: golden["snapshot"]})
-        assert operator.run() == (1, "text 1", [1], {"1": 1})
-        assert operator.run(key="b") == (2, "text 2", [2], {"2": 2})
+    assert found == json.loads((GOLDEN / "ttl_v2.json").read_text())
+    # What earlier versions wrote does not say before when entries had expired.
+    for version in ("ttl_v1.json", "ttl_v2.json"):
+        for name, ttl in (("plain", None), ("timed", weir.Ttl("100ms"))):
+            store = MemoryBackend()
+            golden = json.loads((GOLDEN / version).read_text())[name]
+            store.write([(bytes.fromhex(k), bytes.fromhex(v)) for k, v in golden["entries"].items()])
+            operator = Operator(ttl, store, {0: golden["snapshot"]})
+            assert operator.run() == (1, "text 1", [1], {"1": 1})
+            assert operator.run(key="b") == (2, "text 2", [2], {"2": 2})
 
 
 class Batches(weir.KeyedProcess):

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import InTimeOperator, Json, OperatorContext
-from weir.author.states import ValueState
+from weir.author.states import ValueState, outlasting
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.operator_times import OperatorTimes
@@ -38,10 +38,11 @@ class _DatedByValue(ExpiringCellHandle):
     def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
         self._expiry.begin(keys.hashes)
         times = cells.view(np.int64)
+        stamps = np.maximum(times, self._expiry.first_ms)
         presence = present.astype(np.uint8).reshape(-1, 1) * np.uint8(3)
         column = keys.column
         self._table.write(
-            keys.hashes, column.data, column.offsets, rows, np.stack([times, times], axis=1), presence
+            keys.hashes, column.data, column.offsets, rows, np.stack([times, stamps], axis=1), presence
         )
 
 
@@ -51,7 +52,7 @@ def deduplicated_state(spec: DeduplicateSpec) -> ValueState:
     ttl = None if within_ms is None else Ttl(dt.timedelta(milliseconds=within_ms))
     state = ValueState(pl.Int64, ttl=ttl)
     state.__set_name__(DeduplicateOperator, "seen")
-    return state
+    return outlasting(state, spec.horizons)
 
 
 class DeduplicateOperator(InTimeOperator):
@@ -60,7 +61,7 @@ class DeduplicateOperator(InTimeOperator):
     def __init__(self, spec: DeduplicateSpec) -> None:
         self._spec = spec
         self._state = deduplicated_state(spec)
-        self._times = OperatorTimes([self._state])
+        self._times = OperatorTimes([self._state], spec.horizons)
         self._handle: CellHandle | None = None
         self._max_parallelism = 0
         self._key_forms: list[str | None] = []
@@ -90,7 +91,7 @@ class DeduplicateOperator(InTimeOperator):
     @property
     def time_cuts(self) -> TimeCuts:
         """See the base class: a late row does not find what others find."""
-        return TimeCuts.NONE if self._state.ttl is None else TimeCuts.LATE | TimeCuts.EACH_LATE
+        return TimeCuts.NONE if self._spec.within_ms is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
     def late_keys(self, batch: pa.RecordBatch) -> np.ndarray:
         """See the base class."""

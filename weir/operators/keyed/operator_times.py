@@ -2,7 +2,9 @@
 
 Beside the codec (``weir.operators.keyed.state_codec``), a snapshot of an operator that has a state with a TTL holds::
 
-    "times": {"watermark_ms": 1700000000000, "since_ms": {"seen": 1699999990000}}
+    "times": {"watermark_ms": 1700000000000, "since_ms": {"seen": 1699999990000}, "first_ms": {"seen": 1699999995001}}
+
+(``first_ms``: before when entries have expired, for a job that is changed: ``weir.protocol.checkpoints.horizons``)
 
 and the form of a state whose values have times in the store says so: ``{"kind": "value", "type": "int64", "stamps":
 "event"}``, also when the state has a TTL no more.
@@ -16,15 +18,17 @@ from typing import Any
 from weir.author.operator import Json, OperatorContext
 from weir.author.states import State
 from weir.errors import StateMismatchError
+from weir.protocol.checkpoints.horizons import Horizon
 from weir.state.tables.expiry import StateTimes
 
 
 class OperatorTimes:
     """One for each keyed operator in a subtask."""
 
-    def __init__(self, states: Sequence[State]) -> None:
-        """``states``: that the operator declares."""
+    def __init__(self, states: Sequence[State], horizons: Iterable[Horizon] = ()) -> None:
+        """``states``: that the operator declares, as ``outlasting``; ``horizons``: how far back these reach."""
         self._states = states
+        self._first_ms = {each.state: each.first_ms for each in horizons}
         #: In which kind of time the entries of states in the store have times.
         self._stamps: dict[str, str] = {}
         #: None: no state has a TTL.
@@ -71,7 +75,9 @@ class OperatorTimes:
             self._times = context.tables.times
             names = {state.name for state in timed}
             self._times.begin(
-                context.clock, [_of_states(part["times"], names) for part in listed if "times" in part]
+                context.clock,
+                [_of_states(part["times"], names) for part in listed if "times" in part],
+                self._first_ms,
             )
 
     @property

@@ -13,7 +13,7 @@ from weir.author.key_context import KeyContext
 from weir.author.keyed_process import KeyedHooks, KeyedProcess, process_form
 from weir.author.keyed_rows import declared_tables
 from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
-from weir.author.states import bind_handles, declared_states
+from weir.author.states import bind_handles, declared_states, outlasting
 from weir.author.timer_hooks import TIMERS_FORM
 from weir.errors import GraphError, UserFunctionError
 from weir.operators.delegate import UserStep
@@ -48,8 +48,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._form = self._form_of(made)
         self._user = made
         self._spec = spec
-        self._states = declared_states(type(made))
-        self._times = OperatorTimes(self._states)
+        self._states = tuple(outlasting(state, spec.horizons) for state in declared_states(type(made)))
+        self._times = OperatorTimes(self._states, spec.horizons)
         key_columns = spec.key_columns if spec.keeps_keys else ()
         self._checker = OutputChecker(spec.schema, key_columns, spec.side_outputs)
         self._context: KeyContext | None = None

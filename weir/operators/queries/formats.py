@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from weir.author.states import SingleState, State, declared_states
+from weir.author.states import SingleState, State, declared_states, outlasting
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.changelog_totals import has_rows
@@ -72,9 +72,10 @@ def aggregate_format(node: Node, input_schema: pa.Schema, state_name: str) -> tu
 
 def process_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
     """Declared states; see ``OperatorSpec.asked_by``."""
-    assert isinstance(node.spec, KeyedProcessSpec)
-    states = {state.name: state for state in declared_states(type(node.spec.factory()))}
-    return node.states[state_name], _declared_format(states[state_name])
+    spec = node.spec
+    assert isinstance(spec, KeyedProcessSpec)
+    states = {state.name: state for state in declared_states(type(spec.factory()))}
+    return node.states[state_name], _declared_format(outlasting(states[state_name], spec.horizons))
 
 
 def broadcast_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from weir.errors import CheckpointError, StateError
 from weir.protocol.checkpoints.aggregate_layout import Layout, layouts_from_json, layouts_to_json
+from weir.protocol.checkpoints.horizons import Horizon, horizons_from_json, horizons_to_json
 from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
 from weir.protocol.routing import RoutingTable
 from weir.types import SubtaskId
@@ -113,6 +114,8 @@ class Manifest:
     state_ids: Mapping[str, int] = field(default_factory=dict)
     #: By step: the aggregates that its state has, in their order there. Older versions wrote none.
     layouts: Mapping[str, Layout] = field(default_factory=dict)
+    #: By step: how far back its states reach, of a job that was changed.
+    horizons: Mapping[str, tuple[Horizon, ...]] = field(default_factory=dict)
     #: By step with several inputs. Older versions wrote none.
     origins: Mapping[str, Origins] = field(default_factory=dict)
     is_savepoint: bool = False
@@ -257,6 +260,7 @@ def manifest_to_json(manifest: Manifest) -> Json:
         "operator_names": {str(stage): list(names) for stage, names in manifest.operator_names.items()},
         "state_ids": dict(manifest.state_ids),
         "layouts": layouts_to_json(manifest.layouts),
+        **({"horizons": horizons_to_json(manifest.horizons)} if manifest.horizons else {}),
         **({"origins": dict(manifest.origins)} if manifest.origins else {}),
         "is_savepoint": manifest.is_savepoint,
         "events": _counts_to_json(manifest.events),
@@ -296,6 +300,7 @@ def manifest_from_json(value: Json) -> Manifest:
             operator_names={int(stage): tuple(names) for stage, names in value["operator_names"].items()},
             state_ids=dict(value["state_ids"]),
             layouts=layouts_from_json(value.get("layouts")),
+            horizons=horizons_from_json(value.get("horizons")),
             origins={
                 step: tuple(tuple(names) for names in inputs)
                 for step, inputs in value.get("origins", {}).items()

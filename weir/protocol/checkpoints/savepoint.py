@@ -170,8 +170,11 @@ def _renamed_states(value: Json, step: str, moved: Mapping[str, str]) -> Json:
         "codec": {**codec, "states": {now(name): form for name, form in codec["states"].items()}},
     }
     times = value.get("times")
-    if isinstance(times, dict) and isinstance(times.get("since_ms"), dict):
-        found["times"] = {**times, "since_ms": {now(name): at for name, at in times["since_ms"].items()}}
+    if isinstance(times, dict):
+        found["times"] = {
+            part: {now(name): at for name, at in kept.items()} if isinstance(kept, dict) else kept
+            for part, kept in times.items()
+        }
     return found
 
 

@@ -97,7 +97,7 @@ class ExpiringCellHandle(CellHandle):
             present &= ~expiry.expired(stamps, expiry.lowest_cut_ms)
         else:
             times_ms = expiry.of_keys(keys.hashes)
-            present &= ~expiry.expired(stamps, times_ms - expiry.ttl.duration_ms)
+            present &= ~expiry.expired(stamps, expiry.cuts(times_ms))
             if self._is_refreshed_by_access:
                 self._stale = present & (stamps < times_ms)
         return np.ascontiguousarray(cells[:, 0]).view(self._view), present

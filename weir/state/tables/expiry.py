@@ -9,6 +9,9 @@ group clock        namespace ``ttl``, empty key: ``01``, the time and :attr:`Exp
 An entry without a time is *undated*: it was written before the state had a TTL, or before the first watermark. It
 counts as written when this state first knew the time (``since_ms``), which checkpoints and group clocks keep.
 
+What had expired when a job was changed stays so, whatever the TTL is now (``weir.protocol.checkpoints.horizons``): no
+entry of before :attr:`Expiry.first_ms` is there, and none is written with such a time.
+
 Event time never goes back: a restored operator goes on from the watermark of its checkpoint, and whoever takes over a
 key group reads the clock that its former owner left there. So what has expired stays expired.
 """
@@ -51,6 +54,10 @@ class StateTimes:
         self.arriving_ms = WATERMARK_MIN_MS
         #: By state name: when it first knew the time.
         self._since_ms: dict[str, int] = {}
+        #: By state name: entries of earlier times had expired before the job was changed.
+        self._first_ms: Mapping[str, int] = {}
+        #: By state name.
+        self._of_states: dict[str, Expiry] = {}
         #: States that go by event time.
         self._event_states: set[str] = set()
         self._expiries: list[Expiry] = []
@@ -66,14 +73,18 @@ class StateTimes:
         #: All of these, once they were asked for one by one.
         self._by_hash: dict[int, tuple[int, int]] = {}
 
-    def begin(self, clock: Clock, restored: Iterable[Mapping[str, Any]]) -> None:
+    def begin(
+        self, clock: Clock, restored: Iterable[Mapping[str, Any]], first_ms: Mapping[str, int] | None = None
+    ) -> None:
         """Take the clock, and go on where checkpoints end, before states are opened.
 
         Args:
             clock: for processing time.
             restored: results of :meth:`to_json`, of all subtasks then.
+            first_ms: by name of a state that had a TTL before the job was changed: what is older had expired.
         """
         self._clock = clock
+        self._first_ms = first_ms or {}
         for kept in restored:
             if kept["watermark_ms"] is not None:
                 self.advance(kept["watermark_ms"])
@@ -83,10 +94,16 @@ class StateTimes:
     def to_json(self) -> dict[str, Any]:
         """For the snapshot of the operator."""
         known = None if self.watermark_ms == WATERMARK_MIN_MS else self.watermark_ms
-        return {"watermark_ms": known, "since_ms": dict(sorted(self._since_ms.items()))}
+        first_ms = {name: expiry.oldest_ms for name, expiry in sorted(self._of_states.items())}
+        return {
+            "watermark_ms": known,
+            "since_ms": dict(sorted(self._since_ms.items())),
+            "first_ms": {name: time_ms for name, time_ms in first_ms.items() if time_ms != UNDATED},
+        }
 
     def add(self, name: str, time: TtlTime, expiry: Expiry) -> None:
         """A state with a TTL is opened."""
+        self._of_states[name] = expiry
         if time == "event":
             self._event_states.add(name)
             self._expiries.append(expiry)
@@ -174,6 +191,10 @@ class StateTimes:
         """When a state first knew the time; UNDATED: it does not yet."""
         return self._since_ms.get(name, UNDATED)
 
+    def first_ms(self, name: str) -> int:
+        """Entries of a state of earlier times had expired before the job was changed; UNDATED: none is known to."""
+        return self._first_ms.get(name, UNDATED)
+
     def note_since(self, name: str, since_ms: int) -> None:
         """A state knew the time then, perhaps elsewhere."""
         self._since_ms[name] = min(since_ms, self._since_ms.get(name, since_ms))
@@ -224,17 +245,21 @@ class Expiry:
         self._has_unread = True
         #: What the store has of those, where one read of all takes hardly longer than of a few.
         self._read_ahead: dict[int, bytes | None] = {}
+        #: Entries of earlier times had expired before the job was changed; UNDATED: none is known to.
+        self.first_ms = times.first_ms(name)
+        #: What :attr:`cut_ms` is at least when the time is known.
+        self._cut_ms_min = max(self.first_ms - 1, UNDATED + 1)
         times.add(name, ttl.time, self)
         self._is_frozen = False
         #: The time; UNDATED: it is not known yet.
         self.now_ms = UNDATED
         #: The time of what is written now.
-        self.stamp = UNDATED
+        self.stamp = self.first_ms
         #: What begins with it is a value of now.
-        self.prefix = STAMPED + _STAMP.pack(UNDATED)
+        self.prefix = STAMPED + _STAMP.pack(self.stamp)
         #: Entries of this time and of earlier ones have expired, and whether undated ones have.
-        self.cut_ms = UNDATED
-        self.is_undated_expired = False
+        self.cut_ms = self._cut_of(UNDATED)
+        self.is_undated_expired = UNDATED < self.since_ms <= self.cut_ms
         #: The time of the watermark, while rows have others.
         self._watermark_now_ms = UNDATED
 
@@ -245,25 +270,42 @@ class Expiry:
 
     def set_now(self, now_ms: int, stamp: int) -> None:
         """It is the turn of a row of this time, which may be earlier than that of the row before."""
-        self.now_ms, self.stamp = now_ms, stamp
-        self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1) if now_ms != UNDATED else UNDATED
-        self.prefix = STAMPED + _STAMP.pack(stamp)
+        self.now_ms, self.stamp = now_ms, max(stamp, self.first_ms)
+        unknown = now_ms == UNDATED
+        self.cut_ms = (
+            self._cut_of(now_ms) if unknown else max(now_ms - self.ttl.duration_ms, self._cut_ms_min)
+        )
+        self.prefix = STAMPED + _STAMP.pack(self.stamp)
         self.is_undated_expired = UNDATED < self.since_ms <= self.cut_ms
 
     def forget_rows(self) -> None:
         """It is the time of the watermark again."""
         self.now_ms = self._watermark_now_ms
         self.stamp = UNDATED
-        self.cut_ms = (
-            max(self.now_ms - self.ttl.duration_ms, UNDATED + 1) if self.now_ms != UNDATED else UNDATED
-        )
+        self.cut_ms = self._cut_of(self.now_ms)
         self._is_frozen = False
+
+    def _cut_of(self, now_ms: int) -> int:
+        """Return up to which time entries have expired at ``now_ms``; UNDATED: none has."""
+        if now_ms != UNDATED:
+            return max(now_ms - self.ttl.duration_ms, self._cut_ms_min)
+        return UNDATED if self.first_ms == UNDATED else self._cut_ms_min
+
+    def cuts(self, times_ms: np.ndarray) -> np.ndarray:
+        """Return :attr:`cut_ms` at each of these times; int64."""
+        found: np.ndarray = np.maximum(times_ms - self.ttl.duration_ms, self._cut_ms_min)
+        return found
+
+    @property
+    def oldest_ms(self) -> int:
+        """Entries of earlier times have expired, by the watermark or the clock; UNDATED: that is not known."""
+        now_ms = self._times.now_ms(self.ttl.time)
+        return self.first_ms if now_ms is None else self._cut_of(now_ms) + 1
 
     @property
     def lowest_cut_ms(self) -> int:
         """Entries of this time and of earlier ones have expired for every row that is processed."""
-        lowest_ms = self._times.lowest_ms
-        return UNDATED if lowest_ms == UNDATED else max(lowest_ms - self.ttl.duration_ms, UNDATED + 1)
+        return self._cut_of(self._times.lowest_ms)
 
     @property
     def goes_by_keys(self) -> bool:
@@ -276,7 +318,10 @@ class Expiry:
 
     def of_keys(self, hashes: np.ndarray, *, writes: bool = False) -> np.ndarray:
         """The time of the rows of each key, or of what they write; int64."""
-        return self._times.of_keys(hashes, self.stamp if writes else self.now_ms, writes=writes)
+        if not writes:
+            return self._times.of_keys(hashes, self.now_ms)
+        found: np.ndarray = np.maximum(self._times.of_keys(hashes, self.stamp, writes=True), self.first_ms)
+        return found
 
     def begin(self, hashes: np.ndarray | None = None) -> None:
         """Set the time, unless it stands still; ``hashes``: of the keys (uint64) that are looked at next."""
@@ -298,13 +343,14 @@ class Expiry:
         now_ms = self._times.now_ms(self.ttl.time)
         if now_ms is not None and now_ms > self.now_ms:
             self.now_ms = self._watermark_now_ms = now_ms
-            self.cut_ms = max(now_ms - self.ttl.duration_ms, UNDATED + 1)
-        stamp = self.now_ms if self.ttl.time == "processing" else max(self.now_ms, self._times.arriving_ms)
+            self.cut_ms = self._cut_of(now_ms)
+        now_ms = self.now_ms if self.ttl.time == "processing" else max(self.now_ms, self._times.arriving_ms)
+        stamp = max(now_ms, self.first_ms)
         if stamp != self.stamp:
             self.stamp = stamp
             self.prefix = STAMPED + _STAMP.pack(stamp)
         # A former owner of a key group may have known the time earlier.
-        self.is_undated_expired = self.now_ms != UNDATED and self.since_ms <= self.cut_ms
+        self.is_undated_expired = UNDATED < self.since_ms <= self.cut_ms
 
     @property
     def since_ms(self) -> int:
@@ -346,8 +392,7 @@ class Expiry:
         if data is None or not self.is_in_rows or data[:1] != STAMPED:
             return self.live(data)
         stamp: int = _STAMP.unpack_from(data, 1)[0]
-        watermark_ms = self._times.watermark_ms
-        is_over = watermark_ms != WATERMARK_MIN_MS and UNDATED < stamp <= watermark_ms - self.ttl.duration_ms
+        is_over = UNDATED < stamp <= self._cut_of(self._times.watermark_ms)
         return None if is_over else data[STAMP_BYTES:]
 
     @staticmethod

@@ -97,7 +97,7 @@ class RetainedTable(ValueTable):
 
     def cut_ms(self, clock: GroupClock, now_ms: int) -> int:
         """Entries before this time are not there for a row of time ``now_ms``."""
-        return retention_cut_ms(clock, now_ms, self.retention_ms)
+        return retention_cut_ms(clock, now_ms, self.retention_ms, self.expiry.first_ms)
 
     def write_entries(
         self,
@@ -161,9 +161,13 @@ def clock_key(group: int, state_id: int) -> bytes:
     return layout.key_prefix(group, state_id, _CLOCK)
 
 
-def retention_cut_ms(clock: GroupClock, now_ms: int, retention_ms: int) -> int:
-    """Entries before this time are not there at time ``now_ms``; ``UNDATED``: that is not known."""
-    return max(max(clock.stream_ms, now_ms) - retention_ms, UNDATED)
+def retention_cut_ms(clock: GroupClock, now_ms: int, retention_ms: int, first_ms: int = UNDATED) -> int:
+    """Entries before this time are not there at time ``now_ms``; ``UNDATED``: that is not known.
+
+    ``first_ms``: see ``Expiry.first_ms``, which is later by one than what a retention lets be there.
+    """
+    past_ms = UNDATED if first_ms == UNDATED else first_ms - 1
+    return max(max(clock.stream_ms, now_ms) - retention_ms, past_ms)
 
 
 def pack_clock(clock: GroupClock) -> bytes:
