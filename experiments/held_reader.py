@@ -37,7 +37,7 @@ class HeldLinesReader(JsonLinesReader):
             self._next_look_us = now_us + _LOOK_US
             self._look_for_files()
         if self._is_held and self._rows_free is not None:
-            rows_max = min(rows_max, self._rows_free - self._emitted)
+            rows_max = min(rows_max, self._rows_free - self._progress.given)
             if rows_max <= 0:
                 return Poll(next_poll_us=self._next_look_us)
         polled = super().poll(rows_max)
@@ -46,10 +46,12 @@ class HeldLinesReader(JsonLinesReader):
     def _look_for_files(self) -> None:
         if self._release.exists():
             self._is_held = False
-            self._schedule = None
+            self._progress.schedule = None
         elif self._kept_back.exists():
             share = float(self._kept_back.read_text())
-            self._rows_free = int(self._count_all() * (1 - share) - self._emitted_before) // self._subtasks
+            self._rows_free = (
+                int(self._count_all() * (1 - share) - self._progress.given_before) // self._subtasks
+            )
 
     def _count_all(self) -> int:
         if self._rows_in_all is None:

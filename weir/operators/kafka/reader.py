@@ -101,7 +101,7 @@ class KafkaReader(UserSourceReader):
     def _next_offset(self) -> int:
         """Of the next row of what was read last."""
         assert self._given is not None
-        return int(self._records.offsets[self._given.good[self._batch_offset]])
+        return int(self._records.offsets[self._given.good[self._first_left_row]])
 
     def _place_of_row(self, row: int) -> tuple[str, int, str]:
         assert self._given is not None

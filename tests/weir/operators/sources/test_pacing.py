@@ -161,7 +161,7 @@ def test_a_source_that_looks_for_the_next_block_early_goes_on_from_the_same_plac
             advance_us(clock, poll.next_poll_us - clock.now_us())
     assert source.prepare().batch.num_rows == 700
     assert source.prepare() is None, "once for each block"
-    assert source._emitted == 700
+    assert source._progress.given == 700
 
 
 def test_rows_that_somebody_must_see_at_their_time_are_not_looked_at():

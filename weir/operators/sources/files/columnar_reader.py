@@ -98,7 +98,7 @@ class ColumnarReader(FileReader):
 
     def _first_left(self) -> int:
         """Place of the first row of the last decoded batch that was not given out."""
-        return self._decoded + int(np.flatnonzero(self._good)[self._batch_offset])
+        return self._decoded + int(np.flatnonzero(self._good)[self._first_left_row])
 
     def _place_of_row(self, row: int) -> tuple[str, int, str]:
         return self._told(self._decoded + int(np.flatnonzero(self._good)[row]))

@@ -14,6 +14,7 @@ from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.source import Rows, Source
 from weir.errors import GraphError
 from weir.operators.sources.files.own_copies import own_copy
+from weir.operators.sources.paced.decoded_rows import DecodedRows
 from weir.operators.sources.paced.source_thread import Call, Entry, Kind, SourceThread
 from weir.operators.sources.user.user_source import UserSourceReader
 from weir.operators.sources.user.user_splits import OpenSplit
@@ -139,12 +140,12 @@ class ReadAheadReader(UserSourceReader):
             self._thread.rows_max = max(1, min(_ROWS_MAX, _BYTES_MAX // row_bytes))
         return batch
 
-    def _take(self, rows: int, next_poll_us: int) -> Poll:
-        polled = super()._take(rows, next_poll_us)
-        if self._thread is None or self._schedule is not None or self._batch is not None:
+    def _take(self, rows: DecodedRows, count: int, next_poll_us: int) -> Poll:
+        polled = super()._take(rows, count, next_poll_us)
+        if self._thread is None or self._progress.schedule is not None or self._decoded_rows is not None:
             return polled
         # More comes while this is worked on: few rows at a time cost as much as many. A full queue wakes.
-        is_full = rows >= self._thread.rows_max
+        is_full = count >= self._thread.rows_max
         return (
             polled if is_full else dataclasses.replace(polled, next_poll_us=self._clock.now_us() + _TURN_US)
         )

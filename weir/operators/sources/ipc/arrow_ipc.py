@@ -109,7 +109,7 @@ class ArrowIpcReader(ColumnarReader):
         part = self._range
         if part is not None:
             start = self._next
-            if self._batch is not None:
+            if self._decoded_rows is not None:
                 start = self._first_left()
             if start < part.stop:
                 rests.insert(

@@ -112,7 +112,7 @@ class JsonLinesReader(LineSource):
     def _line_of_row(self, reader: LineReader, row: int) -> int:
         lines = np.empty((self.rows_decoded_max, 3), dtype=np.int64)
         _, count = cut_lines(reader.data, self._decoded_start, reader.start, len(lines), lines)
-        if self._batch is not None and count == self._batch.num_rows:
+        if self._decoded_rows is not None and count == self._decoded_rows.batch.num_rows:
             return int(lines[row, 0])
         shapes = np.empty(count, dtype=np.uint8)
         line_shapes(reader.data, lines, count, self._spec.line_bytes_max, shapes)

@@ -155,10 +155,10 @@ class LineSource(FileReader):
         if reader is not None:
             handled_to = reader.line_offset(reader.start)
             start = handled_to
-            if self._batch is not None:
-                start = reader.line_offset(self._line_of_row(reader, self._batch_offset))
+            if self._decoded_rows is not None:
+                start = reader.line_offset(self._line_of_row(reader, self._first_left_row))
             split = reader.split
-            at_end = reader.at_end and self._batch is None
+            at_end = reader.at_end and self._decoded_rows is None
             if self._may_grow:
                 start = min(start, split.stop_bytes)
                 at_end = False

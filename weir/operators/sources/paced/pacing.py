@@ -1,10 +1,4 @@
-"""What all sources share: polls by the schedule, the time columns and the limit on events.
-
-After a restart each subtask goes on at its next event. As long as the job's start is the same, so is the schedule: what
-was missed is due at once, with its old time. With another start (a savepoint is started later) the next event is due at
-that start. If the subtasks are others, what is left is shared among them, and events count on from the sum of those
-given so far.
-"""
+"""What all sources share: polls by the schedule, the time columns and the limit on events."""
 
 from __future__ import annotations
 
@@ -20,17 +14,17 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.errors import GraphError, InputError
 from weir.keys.division import LateColumn
 from weir.operators.event_times import EventTimes, TimesOfRows
-from weir.operators.sources.files.positions import SchedulePlace, SourceCounts
+from weir.operators.sources.files.positions import SourceCounts
+from weir.operators.sources.paced.decoded_rows import DecodedRows
 from weir.operators.sources.paced.schedule import Schedule, is_trickle
+from weir.operators.sources.paced.source_progress import SourceProgress
 from weir.operators.sources.paced.source_times import SourceTimes
 from weir.rows import row_watermarks
 from weir.rows.ahead import PartAhead, RowsAhead
 from weir.rows.python_values import row_json
 from weir.rows.records import (
-    BATCH_BYTES_MAX,
     EVENT_TIME_COLUMN,
     INGEST_TIME_COLUMN,
-    batch_bytes,
     plain_array,
     system_schema,
     user_columns,
@@ -39,8 +33,6 @@ from weir.specs import SourceSpec
 
 #: Rows that a paced source decodes at a time: little enough not to delay due events noticeably.
 PACED_DECODE_ROWS = 4_096
-#: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
-_AHEAD_BYTES_MAX = 2 << 20
 
 
 class BatchSource(SourceReader):
@@ -69,32 +61,15 @@ class BatchSource(SourceReader):
                 )
         #: Whether the rate makes polls give out so few rows that many of them are decoded at a time.
         self.is_trickle = False
-        #: Decoded rows with their time columns.
-        self._batch: pa.RecordBatch | None = None
-        #: Their event times, where a column or an expression gives them; None: the ingest time.
-        self._times: TimesOfRows | None = None
-        #: When they are due, if the source is a trickle.
-        self._due_us: list[int] = []
+        #: Decoded rows that were not all given out.
+        self._decoded_rows: DecodedRows | None = None
         #: Lines or rows that the next block should have; see :attr:`rows_wanted`.
         self._rows_due = PACED_DECODE_ROWS
-        #: A column that these rows lack; set by a subclass that returns such rows.
+        #: A column that the rows lack that are decoded next; set by a subclass that returns such rows.
         self._late: LateColumn | None = None
         self._looked_at_by: Callable[[pa.RecordBatch], RowsAhead | None] | None = None
-        #: What was found when these rows were looked at before they are due.
-        self._ahead: RowsAhead | None = None
-        #: The largest event time up to each of these rows; int64, shape (rows,).
-        self._event_times_ms_max = np.empty(0, dtype=np.int64)
-        self._batch_bytes = 0
-        self._batch_offset = 0
-        #: Rows given by this subtask, since ``_emitted_before`` rows had been given by all of them.
-        self._emitted = 0
-        self._emitted_before = 0
         #: Records rejected so far.
         self.rejected = 0
-        self._quota: int | None = None
-        self._schedule: Schedule | None = None
-        self._place: SchedulePlace | None = None
-        self._old_schedule: SchedulePlace | None = None
         self._schema = system_schema(spec.schema_read)
         self._next_poll_us = 0
         #: The last rows of a block were given out, and the next one was not looked for yet.
@@ -110,6 +85,7 @@ class BatchSource(SourceReader):
         """Choose splits, set the schedule and decode the first rows. See the base class."""
         self._context = context
         self._clock = context.clock
+        self._progress = SourceProgress(self._source_spec, int(context.gather_ms * 1000))
         #: How far event time has come.
         self._source_times = SourceTimes(self._strategy, int(context.grace_period_ms), context.row_watermarks)
         spec = self._source_spec
@@ -128,38 +104,14 @@ class BatchSource(SourceReader):
         else:
             self._open_input(context)
             self._begin(start_us)
-        if self._schedule is not None:
-            self._ensure_batch()
+        if self._progress.schedule is not None:
+            self._ensure_rows()
 
     def _begin(self, start_us: int) -> None:
         """Schedule and limit from here on, for the input that was chosen."""
-        limit = self._source_spec.events_max
-        if limit is not None:
-            self._quota = self._event_quota(max(0, limit - self._emitted_before))
-        rate = self._source_spec.rate
-        if rate is not None:
-            # Only subtasks with something to read share the rate, so that a small input keeps its pace too.
-            readers = [rank for rank, has_input in enumerate(self._has_input()) if has_input]
-            place = readers.index(self._rank) if self._rank in readers else 0
-            first = self._first_event(start_us)
-            self._set_schedule(SchedulePlace(start_us, rate, first, place, max(len(readers), 1)))
-
-    def _first_event(self, start_us: int) -> int:
-        """Number of the event that is due at the schedule's beginning."""
-        old = self._old_schedule
-        same = old is not None and (old.start_us, old.rate) == (start_us, self._source_spec.rate)
-        return old.first if old is not None and same else self._emitted_before
-
-    def _set_schedule(self, place: SchedulePlace) -> None:
-        self._place = place
-        self._schedule = Schedule(
-            place.rate,
-            place.start_us,
-            place.place,
-            place.readers,
-            self._emitted_before - place.first,
-            int(self._context.gather_ms * 1000),
-        )
+        if (left := self._progress.left_of_limit) is not None:
+            self._progress.quota = self._event_quota(left)
+        self._progress.begin_schedule(start_us, self._has_input(), self._rank)
 
     def _restore(
         self, positions: Mapping[int, SourceCounts], indices: tuple[int, ...], start_us: int
@@ -167,30 +119,17 @@ class BatchSource(SourceReader):
         """Go on where the snapshots of all subtasks stand."""
         same = set(positions) == set(indices)
         self._resume(same, indices)
-        self._old_schedule = next(iter(positions.values())).schedule
-        if same and self._goes_on(positions[self._context.subtask_index], start_us):
+        known = {index: position.dead_letter_bytes for index, position in positions.items()}
+        mine = positions.get(self._context.subtask_index)
+        if same and mine is not None and self._progress.goes_on(mine, start_us):
+            self.rejected = mine.rejected
+            self._skip_known_dead_letters({self._context.subtask_index: mine.dead_letter_bytes})
             return
-        # Counted anew, since the subtasks, the limit or the schedule are others.
-        first = next(iter(positions.values()))
-        self._emitted_before = first.emitted_before + sum(p.emitted for p in positions.values())
+        self._progress.count_anew(positions.values())
         if self._rank == 0:
             self.rejected = sum(position.rejected for position in positions.values())
-        self._skip_known_dead_letters({index: p.dead_letter_bytes for index, p in positions.items()})
+        self._skip_known_dead_letters(known)
         self._begin(start_us)
-
-    def _goes_on(self, position: SourceCounts, start_us: int) -> bool:
-        """Take counts and schedule over as they are, if they still hold."""
-        spec, old = self._source_spec, position.schedule
-        if position.events_max != spec.events_max:
-            return False
-        if (spec.rate, start_us if spec.rate else 0) != ((old.rate, old.start_us) if old else (None, 0)):
-            return False
-        self._emitted, self._emitted_before = position.emitted, position.emitted_before
-        self._quota, self.rejected = position.quota, position.rejected
-        if old is not None:
-            self._set_schedule(old)
-        self._skip_known_dead_letters({self._context.subtask_index: position.dead_letter_bytes})
-        return True
 
     def _skip_known_dead_letters(self, positions: Mapping[int, int]) -> None:
         letters = self._context.dead_letters
@@ -201,17 +140,7 @@ class BatchSource(SourceReader):
         """Positions, counts and schedule."""
         letters = self._context.dead_letters
         known = letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
-        return self._position(
-            SourceCounts(
-                emitted=self._emitted,
-                emitted_before=self._emitted_before,
-                events_max=self._source_spec.events_max,
-                quota=self._quota,
-                rejected=self.rejected,
-                dead_letter_bytes=known,
-                schedule=self._place,
-            )
-        )
+        return self._position(self._progress.counts(self.rejected, known))
 
     @property
     def rows_decoded_max(self) -> int:
@@ -225,17 +154,8 @@ class BatchSource(SourceReader):
         if self._source_spec.rate is None:
             return self.rows_decoded_max
         if self.is_trickle:
-            return self._rows_to_a_turn()
+            return self._progress.rows_to_a_turn(self.rows_decoded_max)
         return max(1, min(self._rows_due, self.rows_decoded_max))
-
-    def _rows_to_a_turn(self) -> int:
-        """As many as may be, but the last one is the last that one poll gives out: the next has another block."""
-        rows_max, schedule = self.rows_decoded_max, self._schedule
-        if schedule is None:
-            return rows_max
-        turn_us = schedule.last_turn_us(schedule.due_us(self._emitted + rows_max))
-        rows = min(schedule.due_count(turn_us) - self._emitted, rows_max)
-        return rows if rows > 0 else rows_max
 
     @abstractmethod
     def _open_input(self, context: OperatorContext) -> None:
@@ -279,106 +199,101 @@ class BatchSource(SourceReader):
 
     def poll(self, rows_max: int) -> Poll:
         """See the base class. Batches end at decoded blocks, so that rows are not copied."""
-        if self._schedule is None:
-            return self._poll_now(rows_max)
+        schedule = self._progress.schedule
+        if schedule is None:
+            rows = self._ensure_rows()
+            return self._take(rows, self._at_hand(rows, rows_max), 0) if rows is not None else self._no_rows()
         now_us = self._clock.now_us()
         if now_us < self._next_poll_us:
             return Poll(next_poll_us=self._next_poll_us)
         if not self.is_trickle:
-            return self._poll_stream(self._schedule, now_us, rows_max)
-        if not self._ensure_batch():
-            return Poll(finished=True) if self._is_spent() else self._nothing_now()
-        stop = bisect_right(self._due_us, now_us, self._batch_offset)
-        due = stop - self._batch_offset
+            return self._poll_stream(schedule, now_us, rows_max)
+        rows = self._ensure_rows()
+        if rows is None:
+            return self._no_rows()
+        stop = bisect_right(rows.due_us, now_us, rows.offset)
+        due = stop - rows.offset
         if due <= 0:
-            self._next_poll_us = self._due_us[stop]
+            self._next_poll_us = rows.due_us[stop]
             return Poll(next_poll_us=self._next_poll_us)
-        if stop == len(self._due_us):
+        given = self._progress.given
+        if stop == len(rows.due_us):
             # Of the next block too, which is not decoded yet: what was due when this poll was.
-            turn_us = self._schedule.last_turn_us(now_us)
-            due = max(due, self._schedule.due_count(turn_us) - self._emitted)
-        rows = self._rows_at_hand(min(due, rows_max))
+            due = max(due, schedule.due_count(schedule.last_turn_us(now_us)) - given)
+        count = self._at_hand(rows, min(due, rows_max))
         self._next_poll_us = 0
-        if rows == due:
-            next_due_us = self._schedule.due_us(self._emitted + rows)
-            self._next_poll_us = max(next_due_us, self._schedule.next_turn_us(now_us))
-        return self._take(rows, self._next_poll_us)
+        if count == due:
+            self._next_poll_us = max(schedule.due_us(given + count), schedule.next_turn_us(now_us))
+        return self._take(rows, count, self._next_poll_us)
 
     def _poll_stream(self, schedule: Schedule, now_us: int, rows_max: int) -> Poll:
         """What is due, decoded now."""
-        due = schedule.due_count(now_us) - self._emitted
+        due = schedule.due_count(now_us) - self._progress.given
         if due <= 0:
-            self._next_poll_us = schedule.due_us(self._emitted)
+            self._next_poll_us = schedule.due_us(self._progress.given)
             return Poll(next_poll_us=self._next_poll_us)
         self._rows_due = due
-        if not self._ensure_batch():
-            return Poll(finished=True) if self._is_spent() else self._nothing_now()
-        rows = self._rows_at_hand(min(due, rows_max))
-        self._next_poll_us = 0 if rows < due else schedule.next_turn_us(now_us)
-        return self._take(rows, self._next_poll_us)
+        rows = self._ensure_rows()
+        if rows is None:
+            return self._no_rows()
+        count = self._at_hand(rows, min(due, rows_max))
+        self._next_poll_us = 0 if count < due else schedule.next_turn_us(now_us)
+        return self._take(rows, count, self._next_poll_us)
 
-    def _poll_now(self, rows_max: int) -> Poll:
-        if not self._ensure_batch():
-            return Poll(finished=True) if self._is_spent() else self._nothing_now()
-        return self._take(self._rows_at_hand(rows_max), 0)
+    def _no_rows(self) -> Poll:
+        return Poll(finished=True) if self._progress.is_spent else self._nothing_now()
 
     def prepare(self) -> RowsAhead | None:
         """See the base class: the next block of a trickle is decoded between two polls, if it begins with one."""
-        if not self._block_ended or not self.is_trickle or self._batch is not None:
+        if not self._block_ended or not self.is_trickle or self._decoded_rows is not None:
             return None
-        self._ensure_batch()
-        return self._ahead
+        rows = self._ensure_rows()
+        return None if rows is None else rows.ahead
 
-    def _ensure_batch(self) -> bool:
-        """Have decoded rows at hand; False at the end."""
-        if self._is_spent():
-            return False
-        if self._batch is None:
+    def _ensure_rows(self) -> DecodedRows | None:
+        """Have decoded rows at hand; None: there are none now, or the limit is reached."""
+        if self._progress.is_spent:
+            return None
+        if self._decoded_rows is None:
             read_us, self._block_ended = self._clock.now_us(), False
             rows = self._next_batch()
-            if rows is None:
-                return False
-            self._set_batch(rows, read_us)
-        return True
+            if rows is not None:
+                self._decoded_rows = self._timed(rows, read_us)
+        return self._decoded_rows
 
-    def _is_spent(self) -> bool:
-        """Whether the subtask gave its part of the limit."""
-        return self._quota is not None and self._emitted >= self._quota
-
-    def _set_batch(self, rows: pa.RecordBatch, read_us: int) -> None:
+    def _timed(self, rows: pa.RecordBatch, read_us: int) -> DecodedRows:
         """Append the time columns to decoded rows, once for all polls that give them out in slices."""
-        if self._schedule is None:
+        schedule, (late, self._late) = self._progress.schedule, (self._late, None)
+        if schedule is None:
             ingest_us = np.full(rows.num_rows, read_us, dtype=np.int64)
         else:
-            ingest_us = self._schedule.due_times_us(self._emitted, rows.num_rows)
-        self._times = None if self._event_times is None else self._event_times.of(rows)
-        if self._times is not None:
-            times_ms, latest_ms = self._times.times_ms, self._times.running_max()
-        elif self._schedule is None:
+            ingest_us = schedule.due_times_us(self._progress.given, rows.num_rows)
+        times = None if self._event_times is None else self._event_times.of(rows)
+        if times is not None:
+            times_ms, latest_ms = times.times_ms, times.running_max()
+        elif schedule is None:
             times_ms = latest_ms = np.full(rows.num_rows, read_us // 1000, dtype=np.int64)
         else:
             # They ascend.
             times_ms = latest_ms = ingest_us // 1000
-        schema = self._schema if self._late is None else system_schema(rows.schema)
-        if self._late is not None and self._schedule is None:
+        schema = self._schema if late is None else system_schema(rows.schema)
+        if late is not None and schedule is None:
             # All rows have the time at which they were read, unless they have event times of their own.
-            is_event_time, names = self._times is None, (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
-            self._late.constants = names if is_event_time else names[1:]
-        self._batch = pa.RecordBatch.from_arrays(
+            names = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN)
+            late.constants = names if times is None else names[1:]
+        batch = pa.RecordBatch.from_arrays(
             [*rows.columns, plain_array(times_ms), plain_array(ingest_us)], schema=schema
         )
-        # They never fall.
-        self._event_times_ms_max = latest_ms
         self._source_times.begin_rows(self._split_name())
         column = self._source_times.column_of(times_ms, latest_ms)
         if column is not None:
-            self._batch = row_watermarks.with_column(self._batch, column)
-        self._batch_bytes = batch_bytes(self._batch) + (0 if self._late is None else self._late.size_bytes)
-        self._batch_offset = 0
-        self._due_us = ingest_us.tolist() if self.is_trickle else []
-        self._ahead = None
-        if self._looked_at_by is not None and self._may_look():
-            self._ahead = self._looked_at_by(self._batch)
+            batch = row_watermarks.with_column(batch, column)
+        made = DecodedRows(batch, times, latest_ms, ingest_us.tolist() if self.is_trickle else [], late)
+        # Generators see rows one poll after the other.
+        is_looked_at = self.is_trickle and self._strategy.generator is None and made.may_be_looked_at
+        if self._looked_at_by is not None and is_looked_at:
+            made.ahead = self._looked_at_by(batch)
+        return made
 
     def _split_name(self) -> Hashable:
         """The split of the rows that were decoded last, for event time."""
@@ -404,97 +319,64 @@ class BatchSource(SourceReader):
             late=late,
         )
 
-    def _may_look(self) -> bool:
-        """Whether the rows wait for their time, and nobody must see them one poll after the other."""
-        has_bad_times = self._times is not None and self._times.bad is not None
-        is_seen = self._strategy.generator is not None or has_bad_times
-        return self.is_trickle and not is_seen and self._batch_bytes <= _AHEAD_BYTES_MAX
-
-    def _rows_at_hand(self, rows_max: int) -> int:
+    def _at_hand(self, rows: DecodedRows, rows_max: int) -> int:
         """How many of the next rows one poll may give."""
-        assert self._batch is not None
-        if self._quota is not None:
-            rows_max = min(rows_max, self._quota - self._emitted)
-        rows: int = self._batch.num_rows
-        left = rows - self._batch_offset
-        if self._late is not None and rows_max >= self.rows_decoded_max:
-            # Nothing may be cut off them, and who divides them makes batches of that size.
-            return left
-        if self._batch_bytes > BATCH_BYTES_MAX:
-            # In equal parts: a small rest would cost as much as they do.
-            parts = -(-self._batch_bytes // BATCH_BYTES_MAX)
-            rows_max = min(rows_max, -(-rows // parts))
-        return min(rows_max, left)
+        return rows.at_hand(self._progress.may_give(rows_max), self.rows_decoded_max)
 
-    def _take(self, rows: int, next_poll_us: int) -> Poll:
+    def _take(self, rows: DecodedRows, count: int, next_poll_us: int) -> Poll:
         """Give out the next rows. What costs time was done for the whole decoded batch, not here."""
-        assert self._batch is not None
-        late, self._late = self._late, None
-        has_bad_times = self._times is not None and self._times.bad is not None
-        if late is not None and (rows < self._batch.num_rows or has_bad_times):
-            rows, late = min(rows, self._join(late)), None
-            if not rows:
-                self._batch, self._block_ended = None, True
+        if rows.late is not None and (count < rows.batch.num_rows or rows.has_bad_times):
+            kept = rows.join_late()
+            if kept is not None:
+                self._keep_decoded(kept)
+            count = min(count, rows.batch.num_rows)
+            if not count:
+                self._decoded_rows, self._block_ended = None, True
                 return self._poll_of(None, 0, next_poll_us)
-        batch, start = self._batch, self._batch_offset
-        stop = start + rows
-        if self._ahead is not None:
-            return self._take_ahead(PartAhead(self._ahead, start, stop), next_poll_us)
-        given = batch if rows == batch.num_rows else batch.slice(start, rows)
-        if self._times is not None and self._times.bad is not None:
-            given = self._without_bad_times(given, start, self._times.bad[start:stop])
-        given = self._source_times.given(given, int(self._event_times_ms_max[stop - 1]))
+        batch, start, stop = rows.batch, rows.offset, rows.offset + count
+        latest_ms, size_bytes = int(rows.latest_ms[stop - 1]), rows.size_bytes * count // batch.num_rows
+        given, ahead = None, None
+        if rows.ahead is not None:
+            ahead = PartAhead(rows.ahead, start, stop)
+            self._source_times.given_ahead(latest_ms)
+        else:
+            given = batch if count == batch.num_rows else batch.slice(start, count)
+            if rows.times is not None and rows.times.bad is not None:
+                given = self._without_bad_times(given, start, rows.times)
+            given = self._source_times.given(given, latest_ms)
         if stop == batch.num_rows:
-            self._batch, self._block_ended = None, True
-        self._batch_offset = stop
-        self._emitted += rows
-        size_bytes = self._batch_bytes * rows // batch.num_rows
-        return self._poll_of(given if given.num_rows else None, size_bytes, next_poll_us, late)
+            self._decoded_rows, self._block_ended = None, True
+        rows.offset = stop
+        self._progress.given += count
+        rows_given = given if given is not None and given.num_rows else None
+        return self._poll_of(rows_given, size_bytes, next_poll_us, rows.late, ahead)
 
-    def _join(self, late: LateColumn) -> int:
-        """Read the column that the rows lack; returns how many of them are good."""
-        assert self._batch is not None
-        self._batch = late.joined(self._batch)
-        if late.kept is not None:
-            self._keep_decoded(late.kept)
-        return int(self._batch.num_rows)
+    @property
+    def _first_left_row(self) -> int:
+        """Number of the first row of the decoded batch that was not given out."""
+        assert self._decoded_rows is not None
+        return self._decoded_rows.offset
 
     def _keep_decoded(self, kept: np.ndarray) -> None:
         """Of the rows that were decoded last only these are left; bool, shape (rows before,)."""
-        self._event_times_ms_max = self._event_times_ms_max[kept]
-        if self._times is not None:
-            self._times = self._times.kept(kept)
-            self._event_times_ms_max = self._times.running_max()
 
-    def _take_ahead(self, part: PartAhead, next_poll_us: int) -> Poll:
-        """As :meth:`_take`, of rows that were looked at."""
-        assert self._batch is not None
-        rows, rows_in_all = part.stop - part.start, self._batch.num_rows
-        self._source_times.given_ahead(int(self._event_times_ms_max[part.stop - 1]))
-        if part.stop == rows_in_all:
-            self._batch = self._ahead = None
-            self._block_ended = True
-        self._batch_offset = part.stop
-        self._emitted += rows
-        size_bytes = self._batch_bytes * rows // rows_in_all
-        return self._poll_of(None, size_bytes, next_poll_us, ahead=part)
-
-    def _without_bad_times(self, given: pa.RecordBatch, start: int, bad: np.ndarray) -> pa.RecordBatch:
+    def _without_bad_times(self, given: pa.RecordBatch, start: int, times: TimesOfRows) -> pa.RecordBatch:
         """Put rows aside whose event time is bad; not before they are given out, so that each is told of once.
 
         Args:
             given: the rows.
             start: number of the first one within the decoded batch.
-            bad: bool, shape (rows of ``given``,).
+            times: of the whole batch.
         """
-        assert self._times is not None
+        assert times.bad is not None
+        bad = times.bad[start : start + given.num_rows]
         for row in np.flatnonzero(bad).tolist():
             self.rejected += 1
             if self._context.dead_letters is None:
                 continue
             origin, position, where = self._place_of_row(start + row)
             one = given.slice(row, 1).select(user_columns(given.schema))
-            reason = where + self._times.what_is_wrong(start + row)
+            reason = where + times.what_is_wrong(start + row)
             self._context.dead_letters.reject(origin, position, reason, row_json(one))
         return given.filter(pa.array(~bad)) if bad.any() else given
 

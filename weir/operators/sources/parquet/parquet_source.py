@@ -135,7 +135,7 @@ class ParquetReader(ColumnarReader):
         group = self._row_group
         if group is not None:
             start = self._next_row
-            if self._batch is not None:
+            if self._decoded_rows is not None:
                 start = self._first_left()
             if start < group.stop_row:
                 rejected_to = max(self._next_row, group.rejected_to)

@@ -18,6 +18,7 @@ from weir.operators.sources.files.discovery import Discovery
 from weir.operators.sources.files.own_copies import own_copy
 from weir.operators.sources.files.positions import SourceCounts, time_from_json, time_to_json
 from weir.operators.sources.files.splits import assign, share_evenly
+from weir.operators.sources.paced.decoded_rows import DecodedRows
 from weir.operators.sources.paced.pacing import BatchSource
 from weir.operators.sources.user.source_rows import checked_rows
 from weir.operators.sources.user.user_splits import (
@@ -260,11 +261,11 @@ class UserSourceReader(BatchSource):
         split.skip, split.checked = max(0, split.skip - rows), max(0, split.checked - rows)
         self._given = None
 
-    def _take(self, rows: int, next_poll_us: int) -> Poll:
+    def _take(self, rows: DecodedRows, count: int, next_poll_us: int) -> Poll:
         assert self._given is not None
         self._note_idle_splits()
-        polled = super()._take(rows, next_poll_us)
-        if self._batch is None:
+        polled = super()._take(rows, count, next_poll_us)
+        if self._decoded_rows is None:
             self._settle()
         return polled
 
@@ -345,7 +346,7 @@ class UserSourceReader(BatchSource):
         position, skip, before = split.position, split.skip, 0
         given = self._given
         if given is not None and given.split is split:
-            skip = int(given.good[self._batch_offset])
+            skip = int(given.good[self._first_left_row])
             parts = bisect_right(given.ends, skip)
             if parts:
                 position, before = given.positions[parts - 1], given.ends[parts - 1]
