@@ -38,6 +38,9 @@ def rows(position):
 def build(output: str = "delivered", hangs: bool = False) -> weir.Dataflow:
     if sys.argv[0] == "control_plane" and Path("die").exists():
         os.kill(os.getpid(), signal.SIGKILL)
+    if sys.argv[0] == "control_plane" and Path("stay").exists():
+        Path("building").touch()
+        Event().wait()
     flow = weir.Dataflow("counts")
     stream = flow.source("rows", weir.UserSource(rows, schema={{"id": int, "server": str}}))
     if hangs:
@@ -168,6 +171,21 @@ def test_a_run_whose_function_hangs_is_closed_by_a_signal(run, folder, signals, 
     again = run("--param", "hangs=false")
     assert again.wait() == 0, again.lines
     assert not again.said("left running")
+    check_all_once(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_while_the_job_is_built_cancels_it(run, folder, number):
+    (folder / "stay").touch()
+    command = run()
+    wait_for((folder / "building").exists, "the job being built")
+    command.send_signal(number)
+    assert command.wait() == 3, command.lines
+    assert command.lines[-1] == "weir run: job counts cancelled before it began"
+    (folder / "stay").unlink()
+    (folder / "release").touch()
+    again = run()
+    assert again.wait() == 0, again.lines
     check_all_once(folder)
 
 

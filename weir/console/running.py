@@ -22,6 +22,7 @@ from weir.process.lifeline import Message
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1
+_CANCELLED_EXIT_CODE = 3
 _BY_SIGNAL_EXIT_CODE = 128
 #: Of the control plane: another one would say the same.
 _REFUSED_EXIT_CODE = 2
@@ -215,6 +216,9 @@ class _Run:
             return int(self.outcome["exit_code"])
         if ended.code >= 0:
             return ended.code
+        if self.signal and not self.addresses:
+            _say(f"job {self.options.job.module} cancelled before it began")
+            return _CANCELLED_EXIT_CODE
         if self.signal:
             return _BY_SIGNAL_EXIT_CODE + self.signal
         _say(
