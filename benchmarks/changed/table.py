@@ -115,7 +115,12 @@ def _aggregates() -> list[Change]:
         change("names change places", {"a": N, "b": TOTAL}, {"b": N, "a": TOTAL}, "aggregate 'a' is a=count"),
         change("renamed without leave", {"n": N}, {"rows": N}, "--allow-dropped-state"),
         *_renamed_aggregates(),
-        change("one more shares values", {"u": USERS}, {"u": USERS, "v": USERS}, "share their state"),
+        change(
+            "one more shares values",
+            {"u": USERS},
+            {"u": USERS, "v": USERS},
+            "share their state: that of count_distinct over 'word' is of u in",
+        ),
     ]
 
 

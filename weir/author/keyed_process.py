@@ -27,6 +27,9 @@ _FORMS = (
 class KeyedHooks:
     """What is called besides rows in users' keyed operators, those with broadcast state included."""
 
+    #: What must be in a checkpoint as it is here for the states to go on, as JSON; of windows that are such operators.
+    state_form: Any = None
+
     def open(self, context: OperatorContext) -> None:
         """Called once before the first rows; may block and read files. States have no current key here."""
 

@@ -17,6 +17,7 @@ from weir.plan.savepoint_fit import fitted_to, renamed_keys, with_names_of
 from weir.plan.stored_aggregates import fitted_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.renames import names_now
+from weir.protocol.checkpoints.savepoint import state_text
 from weir.protocol.watermarks.input_times import is_times_key
 from weir.specs.windows import LATE_STATE
 
@@ -137,8 +138,10 @@ def _change(
     alone = _only(graph, step, manifest)
     try:
         fitted = fitted_layouts(graph, alone, allow_dropped=allow_dropped).get(step)
-        laid_out, _ = fitted_to(graph, alone, allow_dropped=allow_dropped)
+        # What leave to drop state does not mend is said first.
+        laid_out, _ = fitted_to(graph, alone, allow_dropped=True)
         _check_operator(laid_out, step, kept)
+        fitted_to(graph, alone, allow_dropped=allow_dropped)
     except WeirError as error:
         return StepChange(step, Verdict.REFUSED, str(error).removeprefix(f"step {step!r}: "))
     if fitted is not None and fitted.added:
@@ -160,8 +163,11 @@ def _change(
 
 
 def _shown(step: str, states: set[str]) -> str:
-    names = sorted(name.removeprefix(f"{step}/") for name in states)
-    return ", ".join("late rows that wait" if name == LATE_STATE else name for name in names)
+    told = {
+        state_text(name).removeprefix(f"{step} (").removeprefix(f"{step}/").removesuffix(")")
+        for name in states
+    }
+    return ", ".join(sorted(told))
 
 
 def _only(graph: LogicalGraph, step: str, manifest: Manifest) -> Manifest:

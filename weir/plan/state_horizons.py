@@ -22,7 +22,7 @@ def horizons_of(graph: LogicalGraph) -> dict[str, tuple[Horizon, ...]]:
 
 
 def with_horizons(graph: LogicalGraph, horizons: Horizons) -> LogicalGraph:
-    """Return the same job, whose states reach back as far as this; those that are not among them reach back for ever."""
+    """Return the same job, whose states reach back as far as this; those that are not among them, for ever."""
     if not horizons:
         return graph
     nodes = tuple(

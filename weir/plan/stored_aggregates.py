@@ -99,11 +99,11 @@ def _check_shared(step: str, stored: Layout, fitted: FittedLayout) -> None:
     before, after = _sharing(stored), _sharing(fitted.layout)
     for shared, names in before.items():
         if after.get(shared, names) != names:
-            now = " and ".join(after[shared])
+            then, now = (" and ".join(listed) for listed in (names, after[shared]))
             raise CheckpointError(
-                f"step {step!r}: {' and '.join(names)} share their state in the checkpoint, in the job {now} do "
-                f"({shared[0]} over {shared[1]!r}); add and take out all that share it "
-                "together, or give the step another name if it may begin with empty state"
+                f"step {step!r}: aggregates of one column share their state: that of {shared[0]} over {shared[1]!r} is "
+                f"of {then} in the checkpoint, and of {now} in the job; add and take out all that share it together, "
+                "or give the step another name if it may begin with empty state"
             )
 
 

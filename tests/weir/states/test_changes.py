@@ -11,6 +11,8 @@ from benchmarks.changed.rows import SCHEMA, rows_of
 from benchmarks.changed.table import CHANGES
 from benchmarks.changed.trying import Trials
 from weir import testing
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.console.savepoint_changes import Verdict, step_changes
 from weir.errors import GraphError, WeirError
 
 CASES = [(kind, change) for kind, listed in CHANGES.items() for change in listed]
@@ -69,8 +71,77 @@ def test_two_steps_cannot_be_renamed_from_one(tmp_path):
 def test_a_step_of_another_kind_is_refused(tmp_path):
     with testing.start(build("running", DEFAULTS["running"]), {"events": rows_of(1, 9)}) as job:
         path = job.savepoint(tmp_path / "savepoint")
-    with pytest.raises(WeirError, match=r"step .without a name."):
+    with pytest.raises(WeirError, match=r"step .its state without a name."):
         testing.start(build("deduplicate", DEFAULTS["deduplicate"]), {"events": []}, from_savepoint=path)
+
+
+def counted(rows, slide):
+    flow = weir.Dataflow("windows")
+    keyed = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at")).key_by("k")
+    keyed.count_window(rows, slide).aggregate("step", n=weir.count()).sink("out", weir.Collect())
+    return flow
+
+
+def test_windows_of_another_number_of_rows_are_refused(tmp_path):
+    """What they keep is what their next window needs: one of more rows would have too few."""
+    rows = rows_of(1, 60)
+    with testing.start(counted(5, 5), {"events": rows[:30]}) as job:
+        path = job.savepoint(tmp_path / "savepoint")
+        before = len(list(job.rows("out")))
+    for changed in (counted(6, 5), counted(5, 4)):
+        with pytest.raises(WeirError, match="has windows of 5 rows, told every 5 rows, the job windows of"):
+            testing.start(changed, {"events": []}, from_savepoint=path)
+    with testing.start(counted(5, 5), {"events": ()}, from_savepoint=path) as job:
+        job.push("events", rows[30:])
+        found = list(job.finish()["out"])
+    with testing.start(counted(5, 5), {"events": ()}) as job:
+        job.push("events", rows[:30])
+        job.push("events", rows[30:])
+        assert found == list(job.finish()["out"])[before:]
+
+
+class Timed(weir.KeyedProcess):
+    def process(self, key, row, context):
+        context.timers.register(row["at"])
+
+    def on_timer(self, key, time_ms, context):
+        yield {"k": key[0]}
+
+
+class Quiet(weir.KeyedProcess):
+    seen = weir.ValueState(int, 0)
+
+    def process(self, key, row, context):
+        yield {"k": key[0]}
+
+
+def processed(made):
+    flow = weir.Dataflow("timers")
+    keyed = flow.source("events", weir.JsonLines("/absent", schema=SCHEMA, event_time="at")).key_by("k")
+    keyed.process("step", made, {"k": str}).sink("out", weir.Collect())
+    return flow
+
+
+def test_states_that_nobody_has_declared_are_called_by_what_they_hold(tmp_path):
+    with testing.start(processed(Timed), {"events": rows_of(1, 9)}) as job:
+        path = job.savepoint(tmp_path / "savepoint")
+    with pytest.raises(WeirError, match=r"do not have: step \(its timers\); .* --allow-dropped-state"):
+        testing.start(processed(Quiet), {"events": []}, from_savepoint=path)
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    changes = step_changes(processed(Quiet).build(), manifest, allow_dropped=True)
+    assert [change.reason for change in changes if change.step == "step"] == [
+        "seen: begins empty; its timers: dropped"
+    ]
+
+
+def test_the_plan_says_first_what_leave_to_drop_state_does_not_mend(tmp_path):
+    sliding = {**DEFAULTS["window"], "window": weir.sliding("60ms", "20ms")}
+    with testing.start(build("window", sliding), {"events": rows_of(1, 9)}) as job:
+        path = job.savepoint(tmp_path / "savepoint")
+    manifest = CheckpointStore.open_savepoint(str(path)).latest()
+    changes = step_changes(build("window", DEFAULTS["window"]).build(), manifest, allow_dropped=False)
+    (refused,) = (change.reason for change in changes if change.verdict is Verdict.REFUSED)
+    assert "has window" in refused
 
 
 def test_random_changes_are_right_or_refused():

@@ -150,7 +150,7 @@ def savepoint_of(process, columns, path, given):
 
 def test_a_state_that_is_gone_needs_permission_and_its_number_is_not_used_again(tmp_path):
     path = savepoint_of(Everything, TOLD, tmp_path / "savepoint", events(100, 5))
-    with pytest.raises(CheckpointError, match=r"do not declare: made/ats; .* --allow-dropped-state"):
+    with pytest.raises(CheckpointError, match=r"do not have: made/ats; .* --allow-dropped-state"):
         testing.start(flow_of(Less, TOLD), {"events": []}, from_savepoint=path)
     with testing.start(
         flow_of(Less, TOLD, parallelism=2), {"events": []}, from_savepoint=path, allow_dropped_state=True

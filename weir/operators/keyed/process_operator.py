@@ -24,6 +24,7 @@ from weir.operators.keyed.operator_times import OperatorTimes
 from weir.operators.keyed.row_times import RowTimes
 from weir.operators.keyed.state_codec import (
     check_declared,
+    check_form,
     check_key_columns,
     check_timers,
     kept_snapshots,
@@ -99,6 +100,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
                 check_key_columns(context.operator_name, value["codec"], needed)
             check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
             check_timers(context.operator_name, value["codec"].get("timers"))
+            check_form(context.operator_name, value["codec"].get("form"), self._user.state_form)
             self._times.check(context, value)
 
     def open(self, context: OperatorContext) -> None:
@@ -153,6 +155,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             "keys": list(self._spec.key_columns),
             **({"key_forms": self._key_forms} if any(self._key_forms) else {}),
             "states": self._times.forms(),
+            **({"form": self._user.state_form} if self._user.state_form is not None else {}),
         }
         return codec | {"timers": TIMERS_FORM} if self._spec.has_timers else codec
 

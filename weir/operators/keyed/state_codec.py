@@ -165,6 +165,18 @@ def check_timers(step: str, stored: Mapping[str, Any] | None) -> None:
         )
 
 
+def check_form(step: str, stored: Json | None, needed: Json | None) -> None:
+    """Refuse the states of windows of other rows; None: older checkpoints do not say, and other steps.
+
+    Raises:
+        StateMismatchError: they are of others; the message has both.
+    """
+    if stored is not None and stored != needed:
+        raise StateMismatchError(
+            f"step {step!r}: the checkpoint has {stored}, the job {needed or 'none'}; {_MEND}"
+        )
+
+
 def _reads_state(stored: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
     single = ("value", "reducing", "aggregating")
     if stored["kind"] != needed["kind"] and not {stored["kind"], needed["kind"]} <= set(single):

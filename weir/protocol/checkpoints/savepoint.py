@@ -208,13 +208,30 @@ def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_
             f"{', '.join(sorted({name.partition('/')[0] for name in gone}))}; give them back their names, or let their "
             "state go with --allow-dropped-state"
         )
-    dropped = sorted(set(manifest.state_ids) - states)
+    dropped = sorted({state_text(name) for name in set(manifest.state_ids) - states})
     if dropped and not allow_dropped:
-        named = [name if "/" in name else f"{name} (without a name)" for name in dropped]
         raise CheckpointError(
-            f"the savepoint holds states that the job's steps do not declare: {', '.join(named)}; declare them again "
-            "under these names, or let them go with --allow-dropped-state"
+            f"the savepoint holds states that the job's steps do not have: {', '.join(dropped)}; write the steps as "
+            "they were, or let these states go with --allow-dropped-state"
         )
+
+
+#: What the states hold that a step has besides those that authors declare, by their names there.
+_RESERVED = {
+    "": "its state without a name",
+    "_event_timers": "its timers",
+    "_processing_timers": "its timers",
+    "_held": "rows that wait for rules",
+    "_late": "late rows that wait",
+    "_recent": "rows that are kept for a time",
+    "_expiry": "rows that are kept for a time",
+}
+
+
+def state_text(name: str) -> str:
+    """Return a state's name, ``step`` or ``step/state``, as people know it."""
+    step, _, state = name.partition("/")
+    return f"{step} ({_RESERVED[state]})" if state in _RESERVED else name
 
 
 def _table(stage_index: int, parallelism: int, manifest: Manifest) -> RoutingTable:

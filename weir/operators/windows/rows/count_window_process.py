@@ -29,6 +29,8 @@ class CountWindowProcess(KeyedProcess):
     def __init__(self, rows: int, slide: int, kept_rows: KeptRows) -> None:
         """``kept_rows`` makes results."""
         self._rows, self._slide, self._windows = rows, slide, kept_rows
+        # Rows that other windows do not need are not kept.
+        self.state_form = f"windows of {rows} rows, told every {slide} rows"
 
     def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterator[pa.RecordBatch]:
         """See :class:`KeyedProcess`."""
