@@ -253,7 +253,7 @@ def _joins() -> list[Change]:
         Change("left join, branch before it dropped", {**left, "ahead": True}, left),
         Change("left join, condition before it", left, {**left, "where": "bad"}),
         Change("sides change places", {}, {"swapped": True}, "changed places"),
-        Change("inner to left", {}, left, "_recent"),
+        Change("inner to left", {}, left, "rows that are kept for a time"),
         Change("left to inner", left, {}, "how"),
         Change("longer", {}, {"within": ("-30ms", "30ms")}, "bounds"),
         Change("shorter", {}, {"within": ("-10ms", "10ms")}, "bounds"),

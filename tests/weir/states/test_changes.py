@@ -141,7 +141,7 @@ def test_the_plan_says_first_what_leave_to_drop_state_does_not_mend(tmp_path):
     manifest = CheckpointStore.open_savepoint(str(path)).latest()
     changes = step_changes(build("window", DEFAULTS["window"]).build(), manifest, allow_dropped=False)
     (refused,) = (change.reason for change in changes if change.verdict is Verdict.REFUSED)
-    assert "has window" in refused
+    assert "has window kind: sliding, size_ms: 60, step_ms: 20" in refused
 
 
 def test_random_changes_are_right_or_refused():

@@ -25,7 +25,7 @@ from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Par
 from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import form_text, kept_snapshots, keyed_snapshot
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
@@ -466,10 +466,11 @@ class JoinOperator(InTimeOperator):
         needed = self._codec()
         for part in needed:
             if stored.get(part) != needed[part]:
+                then, now = form_text(stored.get(part)), form_text(needed[part])
                 raise StateMismatchError(
-                    f"step {self._context.operator_name!r}: {part} of the join are {stored.get(part)} in the "
-                    f"checkpoint, the job now has {needed[part]}; start without the checkpoint, or give the step "
-                    "another name if it may begin with empty state"
+                    f"step {self._context.operator_name!r}: {part} of the join are {then} in the checkpoint, the job "
+                    f"now has {now}; start without the checkpoint, or give the step another name if it may begin with "
+                    "empty state"
                 )
 
 

@@ -21,7 +21,7 @@ from weir.operators.aggregation.columns import (
 )
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
 from weir.rows.change_codes import (
     CHANGE_VALUES,
     DELETE,
@@ -75,9 +75,10 @@ class ChangelogAggregateOperator(Operator):
             # Older checkpoints have no names, and conditions as a version of Polars showed them.
             is_same = stored == needed if "outputs" in stored else stored == _older(needed, self._spec)
             if not is_same:
+                then, now = differing(stored, needed)
                 raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's aggregates are {stored}, the job now "
-                    f"needs {needed}; write them as they were and in the same order, start without the checkpoint, or "
+                    f"step {context.operator_name!r}: the checkpoint's aggregates are of {then}, the job now needs "
+                    f"{now}; write them as they were and in the same order, start without the checkpoint, or "
                     "give the step another name if it may begin empty"
                 )
 

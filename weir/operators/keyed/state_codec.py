@@ -177,6 +177,29 @@ def check_form(step: str, stored: Json | None, needed: Json | None) -> None:
         )
 
 
+def differing(stored: Mapping[str, Json], needed: Mapping[str, Json]) -> tuple[str, str]:
+    """Return texts of two codecs, without the parts in which they are the same; for messages."""
+    parts = [part for part in {**stored, **needed} if stored.get(part) != needed.get(part)]
+    then, now = ({part: codec.get(part) for part in parts} for codec in (stored, needed))
+    return form_text(then), form_text(now)
+
+
+def form_text(form: Json) -> str:
+    """Return a text of what a codec says, for messages: ``at int64, code int64``; nulls within it are left out."""
+    if isinstance(form, Mapping):
+        told = ((name, form_text(value)) for name, value in form.items() if value is not None)
+        return ", ".join(f"{name}: {text}" for name, text in told) or "none"
+    if not isinstance(form, list | tuple):
+        return "none" if form is None else str(form)
+    texts = [form_text(item) for item in form if item is not None and item != ""]
+    if not any(isinstance(item, list | tuple) for item in form):
+        return " ".join(texts)
+    is_deep = any(
+        isinstance(part, list | tuple) for item in form if isinstance(item, list | tuple) for part in item
+    )
+    return " and ".join(f"({text})" for text in texts) if is_deep else ", ".join(texts)
+
+
 def _reads_state(stored: Mapping[str, Any], needed: Mapping[str, Any]) -> bool:
     single = ("value", "reducing", "aggregating")
     if stored["kind"] != needed["kind"] and not {stored["kind"], needed["kind"]} <= set(single):

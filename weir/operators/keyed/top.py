@@ -18,7 +18,7 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
 from weir.rows.changes import (
     CHANGE_COLUMN,
     CHANGE_FIELD,
@@ -185,9 +185,10 @@ class TopOperator(Operator):
         needed = self._codec_of(context.schema)
         for value in kept_snapshots(context, self._spec.kind).values():
             if value["codec"] != needed:
+                then, now = differing(value["codec"], needed)
                 raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's rows are {value['codec']}, the job now needs "
-                    f"{needed}; start without the checkpoint, or give the step another name if it may begin empty"
+                    f"step {context.operator_name!r}: the checkpoint's rows are of {then}, the job now needs {now}; "
+                    "start without the checkpoint, or give the step another name if it may begin empty"
                 )
 
     def open(self, context: OperatorContext) -> None:

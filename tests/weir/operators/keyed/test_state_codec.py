@@ -14,6 +14,7 @@ from weir.dataflow.keyed_steps import process_states
 from weir.errors import StateError
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
+from weir.operators.keyed.state_codec import differing, form_text
 from weir.rows.records import with_system_columns
 from weir.specs import Aggregate, KeyedAggregateSpec, KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
@@ -168,3 +169,15 @@ def test_state_of_another_kind_of_step_is_refused(written):
         StateError, match=r"holds the state of .'keyed_aggregate', 1., this is keyed_process of version 1"
     ):
         process_operator(First, restored)
+
+
+def test_messages_have_the_parts_in_which_two_forms_differ():
+    stored = {"keys": ["k"], "order": ["num", False, 2], "columns": [["k", "string"], ["at", "int64"]]}
+    needed = {"keys": ["k"], "order": ["num", False, 2], "columns": [["k", "string"]], "more": None}
+    assert differing(stored, needed) == ("columns: k string, at int64", "columns: k string")
+    assert (
+        form_text([[["at", "int64"], ["x", "double"]], [["at", "int64"]]])
+        == "(at int64, x double) and (at int64)"
+    )
+    assert form_text({"window": {"size_ms": 5, "late_ms": None}, "rows": None}) == "window: size_ms: 5"
+    assert (form_text(None), form_text({}), form_text(20)) == ("none", "none", "20")

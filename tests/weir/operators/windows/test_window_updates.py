@@ -338,7 +338,7 @@ def test_a_job_with_other_results_does_not_read_the_state():
     # Lateness alone changes nothing about the state.
     with testing.start(flow_of(window, allowed_lateness=5), {"events": []}, from_savepoint=savepoint) as job:
         assert [tuple(row.values()) for row in job.finish()["out"]] == [("ann", 0, 10, 1, 1)]
-    with pytest.raises(WeirError, match="has told None"):
+    with pytest.raises(WeirError, match="has told none"):
         testing.start(flow_of(window, early=weir.every("1s")), {"events": []}, from_savepoint=savepoint)
 
 
