@@ -265,9 +265,9 @@ class Subtask(ABC):
         progress.batches_in += 1
         progress.bytes_in += size_bytes
         progress.first_batch_us = progress.first_batch_us or self._clock.now_us()
-        began_s, waited_s, stored_s = self._clock.monotonic_s(), output.waited_s, waits.total_s()
+        began_s, waited_s, stored_s = self._clock.monotonic_s(), output.waited_s, waits.of_thread.seconds
         process(*given)
-        stored_s = waits.total_s() - stored_s
+        stored_s = waits.of_thread.seconds - stored_s
         progress.last_batch_us = self._clock.now_us()
         waited_s = output.waited_s - waited_s
         progress.backpressured_s = output.waited_s

@@ -6,17 +6,8 @@ import threading
 
 
 class _Waits(threading.local):
+    #: Since the thread began. Stores elsewhere add to it; read without a call, which a small batch would pay for.
     seconds = 0.0
 
 
-_waits = _Waits()
-
-
-def note(seconds: float) -> None:
-    """Add to what this thread has waited; called by stores elsewhere."""
-    _waits.seconds += seconds
-
-
-def total_s() -> float:
-    """Return how long this thread has waited since it began, in seconds."""
-    return _waits.seconds
+of_thread = _Waits()

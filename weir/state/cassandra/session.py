@@ -127,7 +127,7 @@ class Session:
         try:
             return self._wait(running, check_cancelled)
         finally:
-            waits.note(self._clock.monotonic_s() - began_s)
+            waits.of_thread.seconds += self._clock.monotonic_s() - began_s
 
     def _wait(self, running: Future[Result], check_cancelled: CheckCancelled) -> Result:
         limit = patience.current()
