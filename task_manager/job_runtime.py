@@ -174,12 +174,13 @@ class JobRuntime:
         ended = []
         for subtask, source in running.items():
             begin = partial(source.checkpoint, checkpoint_id, holds=holds)
-            if source.mailbox.post(begin, wakes=not source.waits_for_turn) is None:
+            if source.mailbox.post(begin, wakes=not source.waits_for_turn, at_pauses=True) is None:
                 ended.append(subtask)
         for subtask in others:
             found = self._running.get(subtask)
             if found is not None and isinstance(found.subtask, TaskSubtask):
-                found.subtask.mailbox.post(partial(found.subtask.want_checkpoint, checkpoint_id))
+                want = partial(found.subtask.want_checkpoint, checkpoint_id)
+                found.subtask.mailbox.post(want, at_pauses=True)
         return ended
 
     def end_checkpoint(
@@ -212,10 +213,10 @@ class JobRuntime:
             if isinstance(running.subtask, TaskSubtask):
                 give_up = partial(running.subtask.end_checkpoint, checkpoint_id)
                 # Where it is complete, nothing waits for its end any more.
-                running.subtask.mailbox.post(give_up, wakes=not committed)
+                running.subtask.mailbox.post(give_up, wakes=not committed, at_pauses=True)
             elif isinstance(running.subtask, SourceSubtask):
                 end = partial(running.subtask.end_checkpoint, checkpoint_id, committed=committed)
-                running.subtask.mailbox.post(end, wakes=not committed)
+                running.subtask.mailbox.post(end, wakes=not committed, at_pauses=True)
         failures: dict[SubtaskId, tuple[str, FailureKind]] = {}
         for subtask, running in here:
             if committed and subtask in ended:

@@ -7,7 +7,7 @@ credit, so the senders' credits bound it; what is recorded is bounded here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import pyarrow as pa
 
@@ -27,11 +27,19 @@ class CheckpointInputs:
     """See the module."""
 
     def __init__(
-        self, aligner: BarrierAligner, clock: Clock, recorded_bytes_max: int = _RECORDED_BYTES_MAX
+        self,
+        aligner: BarrierAligner,
+        clock: Clock,
+        in_time: Callable[[ChannelId, pa.RecordBatch], pa.RecordBatch],
+        recorded_bytes_max: int = _RECORDED_BYTES_MAX,
     ) -> None:
-        """``recorded_bytes_max``: a checkpoint whose barriers overtake more fails."""
+        """``recorded_bytes_max``: a checkpoint whose barriers overtake more fails.
+
+        ``in_time`` returns rows of a channel as of the watermarks of all inputs, as far as these have come.
+        """
         self.aligner = aligner
         self._clock = clock
+        self._in_time = in_time
         self._recorded_bytes_max = recorded_bytes_max
         #: Monotonic second at which barriers overtake rows; infinity: nothing waits.
         self.overdue_s = float("inf")
@@ -137,14 +145,19 @@ class CheckpointInputs:
         self.go_on()
         self.overdue_s = self._clock.monotonic_s() + timeout_ms / 1e3
 
-    def overtake(self, part: TakenPart | None) -> None:
-        """The snapshot was taken before all barriers are here; None: that failed, and nothing is to be recorded."""
+    def overtake(self, part: TakenPart | None, first: InputRows | None = None) -> None:
+        """The snapshot was taken before all barriers are here; None: that failed, and nothing is to be recorded.
+
+        ``first``: rows that were taken and are not in it, whatever came after them.
+        """
         self.go_on()
         if part is None:
             self.aligner.give_up(self.aligner.checkpoint_id)
             return
         self.aligner.overtake()
         self._part = part
+        if first is not None and first.batch.num_rows:
+            self._recorded, self._recorded_bytes = [first], batch_bytes(first.batch)
 
     def record(self, channel: ChannelId, batch: pa.RecordBatch, checkpoints: Checkpoints) -> None:
         """Note a batch if it belongs to the checkpoint whose barrier overtook it.
@@ -157,7 +170,8 @@ class CheckpointInputs:
             return
         self._recorded_bytes += batch_bytes(batch)
         if self._recorded_bytes <= self._recorded_bytes_max:
-            self._recorded.append(InputRows(channel.edge_index, batch))
+            batch = self._in_time(channel, batch)
+            self._recorded.append(InputRows(channel.edge_index, batch, in_time=True))
             return
         cause = (
             f"barriers overtook more than {self._recorded_bytes_max} bytes of rows; raise "

@@ -11,7 +11,8 @@ from task_manager.exchange.credits import CancelledError
 from task_manager.exchange.inbox import Inbox
 
 Command = Callable[[], None]
-_Posted = tuple[Command, Future[None]]
+#: A command, who waits for it, and whether it may run at a pause.
+_Posted = tuple[Command, Future[None], bool]
 
 
 class Mailbox:
@@ -25,15 +26,17 @@ class Mailbox:
         self._routing: deque[_Posted] = deque()
         self._commands: deque[_Posted] = deque()
 
-    def post(self, command: Command, *, wakes: bool = True) -> Future[None] | None:
+    def post(self, command: Command, *, wakes: bool = True, at_pauses: bool = False) -> Future[None] | None:
         """Run this between two batches; None if the subtask has ended and will never run it.
 
-        Without ``wakes`` it has time until something else ends the subtask's sleep, which is soon.
+        Without ``wakes`` it has time until something else ends the subtask's sleep, which is soon. With ``at_pauses``
+        it may also run where an operator has done a part of what is due (``weir.operators.pauses``), and then before
+        others that were posted earlier.
 
         The future is done when the command was run; it fails with what the command raised, and with CancelledError
         if the subtask fails or stops before it comes to it.
         """
-        return self._post(self._commands, command, wakes=wakes)
+        return self._post(self._commands, command, wakes=wakes, at_pauses=at_pauses)
 
     def post_routing(self, command: Command) -> Future[None] | None:
         """Run this at once, also while the subtask waits for credit; it may only touch the output.
@@ -55,16 +58,18 @@ class Mailbox:
             left = [*self._routing, *self._commands]
             self._routing.clear()
             self._commands.clear()
-        for _, future in left:
+        for _, future, _ in left:
             why = "" if cause is None else f": {cause}"
             future.set_exception(CancelledError(f"the subtask has ended{why}"))
 
-    def _post(self, queue: deque[_Posted], command: Command, *, wakes: bool = True) -> Future[None] | None:
+    def _post(
+        self, queue: deque[_Posted], command: Command, *, wakes: bool = True, at_pauses: bool = False
+    ) -> Future[None] | None:
         future: Future[None] = Future()
         with self._lock:
             if self._closed:
                 return None
-            queue.append((command, future))
+            queue.append((command, future, at_pauses))
         if wakes:
             self.inbox.wake()
         return future
@@ -91,6 +96,20 @@ class Mailbox:
         while self._commands:
             _run(*self._commands.popleft())
 
+    def run_at_pause(self) -> None:
+        """Run what may run at a pause."""
+        if self._cancelled or self._routing:
+            self._run_routing()
+        while (posted := self._take_at_pause()) is not None:
+            _run(*posted)
+
+    def _take_at_pause(self) -> _Posted | None:
+        with self._lock:
+            posted = next((posted for posted in self._commands if posted[2]), None)
+            if posted is not None:
+                self._commands.remove(posted)
+        return posted
+
     def wait_for_credit(self, timeout_s: float) -> None:
         """Sleep until a release or a command comes; called by the output, inside a batch."""
         self.inbox.wait(timeout_s)
@@ -102,7 +121,7 @@ class Mailbox:
             _run(*self._routing.popleft())
 
 
-def _run(command: Command, future: Future[None]) -> None:
+def _run(command: Command, future: Future[None], _: bool) -> None:
     try:
         command()
     except BaseException as error:

@@ -58,5 +58,5 @@ class RunningSubtask:
             self.subtask.align(lowest_ms)
 
     def post(self, command: Callable[[], None]) -> Future[None] | None:
-        """Run this between two of the subtask's batches; None: it has ended."""
-        return self.subtask.mailbox.post(command)
+        """Run this between two of the subtask's batches, or at a pause of its operators; None: it has ended."""
+        return self.subtask.mailbox.post(command, at_pauses=True)

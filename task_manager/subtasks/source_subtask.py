@@ -14,6 +14,7 @@ from weir.author.operator import Json, OperatorContext, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
+from weir.operators.pauses import Paused
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.protocol.watermarks.input_times import times_to_json
 from weir.protocol.watermarks.source_watermark import SourceWatermark
@@ -101,6 +102,11 @@ class SourceSubtask(Subtask):
 
     def _known_times(self) -> Json:
         return times_to_json(self._watermark.time_ms, ())
+
+    def _pause(self, paused: Paused) -> None:
+        # The reader has given rows that are left over here.
+        if paused.rest is None:
+            super()._pause(paused)
 
     def _loop(self) -> None:
         while self._job_start_us is None:

@@ -103,6 +103,7 @@ class StepParts:
             durable_uri=self._state.durable_uri(node.name) if node.is_sink else "",
             sides_read=topology.graph.sides_read(node.name),
             row_watermarks=topology.graph.row_watermarks,
+            fires_in_parts=True,
         )
 
     def _idle_timeout_ms(self, node: Node) -> float:

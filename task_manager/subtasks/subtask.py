@@ -21,6 +21,7 @@ from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
 from weir.author.operator import NEVER_US, Json
 from weir.errors import WeirError, kind_of
+from weir.operators.pauses import Paused
 from weir.operators.step_errors import StepError
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
@@ -56,6 +57,7 @@ class Subtask(ABC):
         self._job_start_us: int | None = None
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
+        self._chain.on_pause = self._pause
         self._thread: threads.Running | None = None
 
     def start(self) -> None:
@@ -226,7 +228,9 @@ class Subtask(ABC):
                     self._chain.commit(0)
             return None
         return self.mailbox.post(
-            lambda: self._commit(checkpoint_id, waits), wakes=waits or self._chain.minds_commits
+            lambda: self._commit(checkpoint_id, waits),
+            wakes=waits or self._chain.minds_commits,
+            at_pauses=True,
         )
 
     def _commit(self, checkpoint_id: int, waits: bool) -> None:
@@ -294,9 +298,18 @@ class Subtask(ABC):
         self.mailbox.inbox.busy_share = self._pace.busy_share
         self._run_commands()
 
+    def _pause(self, paused: Paused) -> None:
+        """An operator has done a part of what is due: do what was ordered meanwhile, and may be done now."""
+        self.mailbox.run_at_pause()
+        self._note_start()
+        self._chain.output.pump()
+
     def _run_commands(self) -> None:
         """Do what was ordered; between two batches."""
         self.mailbox.run_commands()
+        self._note_start()
+
+    def _note_start(self) -> None:
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)
 
@@ -328,6 +341,7 @@ class Subtask(ABC):
     def _poll(self, until_s: float, gather_until_s: float = 0.0, inputs: int = 1) -> Delivery | None:
         """Sleep as :meth:`InputWait.poll` does, and do what was ordered meanwhile."""
         delivery = self._input_wait.poll(until_s, gather_until_s, inputs)
+        # As in _run_commands: a small batch pays for each call.
         self.mailbox.run_commands()
         if self.progress.state is SubtaskState.DEPLOYED and self._job_start_us is not None:
             self._change(SubtaskState.RUNNING)

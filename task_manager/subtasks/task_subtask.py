@@ -18,6 +18,7 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
+from weir.operators.pauses import Paused
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.protocol.rescale.rescale_owner import (
     InputAdded,
@@ -74,11 +75,16 @@ class TaskSubtask(Subtask):
         self._early_idle = False
         self._shown_ms = WATERMARK_MIN_MS
         self._idle_forwarded = False
-        self._barriers = CheckpointInputs(BarrierAligner(inputs, ended_checkpoint_id), parts.clock)
+        self._barriers = CheckpointInputs(
+            BarrierAligner(inputs, ended_checkpoint_id), parts.clock, lambda *rows: self._in_time(*rows)[0]
+        )
         for rows in restored_rows:
             # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
-            channel = ChannelId(self.subtask, self.subtask, rows.input_index)
-            self._barriers.put_last(Delivery(channel, rows.batch, no_release, batch_bytes(rows.batch)))
+            channel, batch = ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch
+            if not (rows.in_time and parts.restored_times.is_own):
+                # What other inputs had come to is not known.
+                batch = row_watermarks.standing_still(batch, WATERMARK_MIN_MS)
+            self._barriers.put_last(Delivery(channel, batch, no_release, batch_bytes(batch)))
         self._state: PlacedStore | None = None
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
@@ -95,6 +101,12 @@ class TaskSubtask(Subtask):
         self._is_held = False
         #: A checkpoint whose barrier may not come, because those before this one have ended; 0: none.
         self._wanted_id = 0
+        #: Key groups are on the move in a call: what belongs to a checkpoint is not where one would look for it.
+        self._is_moving = False
+        #: The input of the rows that are being processed.
+        self._taken_edge = 0
+        #: Where an operator has done a part of what is due; None: it has nothing left.
+        self._paused: Paused | None = None
 
     def own_groups(
         self,
@@ -140,7 +152,9 @@ class TaskSubtask(Subtask):
         if self._ownership is not None:
             # Rows that are under way leave before rows of their keys do elsewhere.
             self._chain.drain()
+            self._is_moving = True
             self._ownership.handle(event)
+            self._is_moving = False
             self._after_rescale_event()
 
     def input_watermarks(self) -> list[InputWatermark]:
@@ -170,7 +184,7 @@ class TaskSubtask(Subtask):
         self._wanted_id = 0
         aligner.begin(checkpoint_id)
         part = self._snapshot(checkpoint_id)
-        barriers.overtake(part)
+        barriers.overtake(part, self._rest)
         if part is not None:
             step = barriers.overtake_waiting(self._checkpoints)
             # Their ends may have been noted by an earlier one.
@@ -186,7 +200,34 @@ class TaskSubtask(Subtask):
 
     def _known_times(self) -> Json:
         known = [(c, at) for c, at, _ in self._watermarks.known() if isinstance(c, ChannelId)]
-        return times_to_json(self._shown_ms, known, self._watermarks.combined_ms)
+        paused, shown_ms, combined_ms = self._paused, self._shown_ms, self._watermarks.combined_ms
+        if paused is not None and paused.rest is not None:
+            # Inputs are as far as after the rows that are left, which will say themselves how far.
+            known = [(channel, min(at, paused.known_ms)) for channel, at in known]
+            shown_ms, combined_ms = min(shown_ms, paused.known_ms), min(combined_ms, paused.known_ms)
+        return times_to_json(shown_ms, known, combined_ms)
+
+    @property
+    def _rest(self) -> InputRows | None:
+        """At a pause: rows that were taken in and are not processed yet."""
+        if self._paused is None or self._paused.rest is None:
+            return None
+        return InputRows(self._taken_edge, self._paused.rest, in_time=True)
+
+    def _pause(self, paused: Paused) -> None:
+        if self._is_moving:
+            return
+        super()._pause(paused)
+        self._paused = paused
+        self._let_barriers_pass()
+        self._paused = None
+
+    def _let_barriers_pass(self) -> None:
+        """Begin what checkpoint is wanted, and let barriers that have waited for long overtake what is before them."""
+        if self._wanted_id:
+            self._begin_wanted()
+        if self._is_barrier_late():
+            self._overtake()
 
     def _go_on_in_time(self) -> None:
         """Watermarks are where they were at the checkpoint, before any row comes."""
@@ -219,11 +260,9 @@ class TaskSubtask(Subtask):
         """What was put aside comes first, in order; else what arrives."""
         due_s = self._housekeeping()
         barriers = self._barriers
-        if self._wanted_id:
-            self._begin_wanted()
         # A small batch pays for each call.
-        if (barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s) and self._is_barrier_late():
-            self._overtake()
+        if self._wanted_id or barriers.overdue_s < _NEVER_S or self.mailbox.inbox.barriers_s:
+            self._let_barriers_pass()
         output = self._chain.output
         if output.is_over and not output.has_room():
             self._wait_for_room(min(due_s, barriers.overdue_s))
@@ -305,7 +344,7 @@ class TaskSubtask(Subtask):
             return
         if not aligner.is_recording:
             part = self._snapshot(checkpoint_id)
-            barriers.overtake(part)
+            barriers.overtake(part, self._rest)
             if part is None:
                 return
         if may_pass:
@@ -339,6 +378,7 @@ class TaskSubtask(Subtask):
         if ownership is not None and may_park:
             rows = ownership.admit(InputRows(index, batch), self._shown_ms)
         if rows is not None:
+            self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
@@ -403,34 +443,34 @@ class TaskSubtask(Subtask):
             assert isinstance(delivery.element, pa.RecordBatch)
             if delivery.in_checkpoint != self._barriers.aligner.checkpoint_id:
                 self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
-        if delivery.channel.producer == self.subtask:
-            self._note_restored(delivery)
+        is_restored = delivery.channel.producer == self.subtask
+        if not is_restored:
+            self._watermarks.mark_active(delivery.channel)
+        if row_watermarks.column_of(delivery.element) is None:
             return
-        self._watermarks.mark_active(delivery.channel)
-        if row_watermarks.column_of(delivery.element) is not None:
-            self._note_times(delivery)
-
-    def _note_restored(self, delivery: Delivery) -> None:
-        if row_watermarks.column_of(delivery.element) is not None:
-            # What other inputs had come to is not known here.
-            delivery.element, _ = row_watermarks.combined(
-                delivery.element, WATERMARK_MIN_MS, self._watermarks.combined_ms
-            )
-
-    def _note_times(self, delivery: Delivery) -> None:
-        """Rows say what the watermark of their channel is as of each: it becomes that of all inputs."""
         watermarks, channel = self._watermarks, delivery.channel
+        delivery.element, channel_ms = self._in_time(channel, delivery.element)
+        if is_restored or not watermarks.is_open(channel):
+            return
+        if watermarks.advance(channel, channel_ms) is not None:
+            self._rows_raise = True
+
+    def _in_time(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Rows say what the watermark of their channel is as of each: it becomes that of all inputs.
+
+        Returns:
+            The rows, and the watermark of the channel after them.
+        """
+        if row_watermarks.column_of(batch) is None:
+            return batch, WATERMARK_MIN_MS
+        watermarks, known_ms = self._watermarks, self._watermarks.combined_ms
+        if channel.producer == self.subtask:
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms)
         is_held_back = self._is_held and channel.edge_index == HELD_INPUT
         among = self._channels[HELD_INPUT] if is_held_back else None
         is_held = self._ownership is not None and self._ownership.holds_watermark
-        delivery.element, channel_ms = row_watermarks.combined(
-            delivery.element,
-            watermarks.others_ms(channel, among),
-            watermarks.combined_ms,
-            self._shown_ms if is_held else WATERMARK_MAX_MS,
-        )
-        if watermarks.is_open(channel) and watermarks.advance(channel, channel_ms) is not None:
-            self._rows_raise = True
+        cap_ms = self._shown_ms if is_held else WATERMARK_MAX_MS
+        return row_watermarks.combined(batch, watermarks.others_ms(channel, among), known_ms, cap_ms)
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""

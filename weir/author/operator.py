@@ -110,6 +110,8 @@ class OperatorContext:
     sides_read: frozenset[str] = frozenset()
     #: Which batches of the job say what the watermark is as of each row.
     row_watermarks: RowWatermarks = RowWatermarks.NONE
+    #: Barriers pass while much is fired at once: see ``weir.operators.pauses``.
+    fires_in_parts: bool = False
     #: Ends the sleep of the subtask, whose source has something; called by any thread. None: nobody sleeps.
     wake: Callable[[], None] | None = None
 

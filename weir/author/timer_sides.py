@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class Firing:
         #: What was registered meanwhile, as a heap: order, store key, position of the user key in the block.
         self._added: list[tuple[bytes, bytes, int]] = []
         self._touched = dict.fromkeys(due.keys, False)
+        #: Those that were to fire and are due as before, because it took too long.
+        self.left: list[bytes] = []
 
     def covers(self, key: bytes) -> bool:
         """Whether a timer, by its store key, is due in this firing."""
@@ -42,10 +44,17 @@ class Firing:
         self._waiting.discard(key)
         self._touched[key] = False
 
-    def each(self, positions: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """Time (ms) and position of each timer, when its turn comes; ``positions`` are those of :attr:`keys`."""
-        index, added, waiting = 0, self._added, self._waiting
+    def each(self, positions: Sequence[int], is_over: Callable[[], bool]) -> Iterator[tuple[int, int]]:
+        """Time (ms) and position of each timer, when its turn comes; ``positions`` are those of :attr:`keys`.
+
+        The first timer fires. Before each other one ``is_over`` is asked: if it is, that one and those after it are
+        due as before.
+        """
+        index, added, waiting, has_fired = 0, self._added, self._waiting, False
         while True:
+            if has_fired and is_over():
+                self._stop()
+                return
             if added and (index == len(self.keys) or added[0][0] < order_of(self.keys[index])):
                 _, key, position = heapq.heappop(added)
             elif index < len(self.keys):
@@ -55,11 +64,16 @@ class Firing:
                 return
             if key in waiting:
                 waiting.discard(key)
+                has_fired = True
                 yield time_of(key), position
+
+    def _stop(self) -> None:
+        self.left = sorted(self._waiting)
+        self._touched.update(dict.fromkeys(self.left, True))
 
     @property
     def gone(self) -> dict[bytes, bool]:
-        """All that were fired or deleted, as changes of the table."""
+        """All that were fired or deleted, and those that are left, as changes of the table."""
         return self._touched
 
 
@@ -118,7 +132,7 @@ class TimerSide:
         self._changes, self._due, self._firing = {}, None, None
         if due is not None:
             gone = dict.fromkeys(due.keys, False) if firing is None else firing.gone
-            self.table.fired(due, gone | changes)
+            self.table.fired(due, gone | changes, () if firing is None else firing.left)
         elif changes:
             self.table.change(changes)
 

@@ -19,6 +19,8 @@ from weir.rows.records import InputRows
 #: Metadata of a file's schema: position of the rows' input among those of the stage, in decimal digits. Files of older
 #: versions have none; a stage could only merge its inputs then.
 _INPUT_KEY = b"weir.input_index"
+#: Metadata, 1: see ``InputRows.in_time``. Files of older versions have none.
+_IN_TIME_KEY = b"weir.in_time"
 
 
 def save_rows(
@@ -35,6 +37,8 @@ def save_rows(
             path = Path(directory) / "rows.arrow"
             schema = part[0].batch.schema
             note = {_INPUT_KEY: str(part[0].input_index).encode()}
+            if part[0].in_time:
+                note[_IN_TIME_KEY] = b"1"
             noted = schema.with_metadata({**(schema.metadata or {}), **note})
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, noted) as writer:
                 for item in part:
@@ -46,11 +50,12 @@ def save_rows(
 def _parts(rows: Sequence[InputRows]) -> list[list[InputRows]]:
     """Rows of one input and one schema; a new part begins where the schema of an input changes."""
     parts: list[list[InputRows]] = []
-    latest: dict[int, list[InputRows]] = {}
+    latest: dict[tuple[int, bool], list[InputRows]] = {}
     for item in rows:
-        part = latest.get(item.input_index)
+        kind = item.input_index, item.in_time
+        part = latest.get(kind)
         if part is None or not part[0].batch.schema.equals(item.batch.schema, check_metadata=True):
-            part = latest[item.input_index] = []
+            part = latest[kind] = []
             parts.append(part)
         part.append(item)
     return parts
@@ -78,5 +83,6 @@ def load_rows(store: CheckpointStore, files: Sequence[FileRef]) -> list[InputRow
 def _read(reader: pa.RecordBatchFileReader) -> list[InputRows]:
     metadata = dict(reader.schema.metadata or {})
     index = int(metadata.pop(_INPUT_KEY, b"0"))
+    in_time = metadata.pop(_IN_TIME_KEY, b"") == b"1"
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    return [InputRows(index, batch.replace_schema_metadata(metadata or None)) for batch in batches]
+    return [InputRows(index, batch.replace_schema_metadata(metadata or None), in_time) for batch in batches]

@@ -27,6 +27,7 @@ from weir.author.operator import (
 )
 from weir.errors import UserFunctionError
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
+from weir.operators.pauses import Pause, Paused
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.rows import row_watermarks
 from weir.rows.ahead import RowsAhead
@@ -40,7 +41,7 @@ from weir.state.tables.table import IsOver, never
 #: No operator can yield it, whatever its author wrote.
 _END: Any = object()
 #: What it may yield. A tuple: a union would be made anew for every batch.
-_OUTPUTS = (pa.RecordBatch, SideRows)
+_OUTPUTS = (pa.RecordBatch, SideRows, Pause)
 #: Rows between which an operator is told of watermarks are looked at so many at a time.
 _ROWS_IN_TIME = 2_048
 OutputT = TypeVar("OutputT", bound=ChainOutput)
@@ -108,6 +109,15 @@ class OperatorChain(Generic[OutputT]):
         first = self._operators[0][0] if self._operators else None
         self._holder = first if isinstance(first, HoldsRows) else None
         self._picking = output if isinstance(output, PickingOutput) else None
+        #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds.
+        self.on_pause: Callable[[Paused], None] | None = None
+        #: The batch that the first operator is given, if it is, and the row up to which it has been.
+        self._given: pa.RecordBatch | None = None
+        self._given_to = 0
+        #: How many calls have rows under way between operators.
+        self._under_way = 0
+        #: The operator at whose pause the subtask is; -1: none.
+        self._paused_at = -1
 
     @property
     def steps(self) -> list[tuple[Operator, OperatorContext]]:
@@ -165,20 +175,32 @@ class OperatorChain(Generic[OutputT]):
         if start == len(self._operators):
             self.output.emit(batch)
             return
+        # A small batch pays for each call.
+        if start:
+            self._under_way += 1
+        else:
+            self._given, self._given_to = batch, 0
         # Rows that are held back are as of a time that has not come here.
         is_told = self._cuts[start] and not (start == 0 and self.holds_time)
         if is_told and (column := row_watermarks.column_of(batch)) is not None:
             for first in range(0, batch.num_rows, _ROWS_IN_TIME):
                 stop = first + _ROWS_IN_TIME
                 part = batch.slice(first, _ROWS_IN_TIME)
-                self._process_in_time(part, column[first:stop], start, input_index)
+                self._process_in_time(part, column[first:stop], start, input_index, first)
         else:
             self._process(batch, start, input_index)
+        if start:
+            self._under_way -= 1
+        else:
+            self._given = None
 
     def _process_in_time(
-        self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int
+        self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int, offset: int
     ) -> None:
-        """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due."""
+        """As :meth:`process`, of an operator that is told of the watermark between rows, where something is due.
+
+        ``offset``: of the first row in what the operator is given.
+        """
         operator, cuts = self._operators[start][0], self._cuts[start]
         assert isinstance(operator, InTimeOperator)
         late, as_of_ms = row_watermarks.as_of(batch, column, self._reached_ms[start])
@@ -191,6 +213,8 @@ class OperatorChain(Generic[OutputT]):
         minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
         first = 0
         while first < rows:
+            if start == 0:
+                self._given_to = offset + first
             if late[first] or (cuts & TimeCuts.DUE and as_of_ms[first] >= operator.due_ms()):
                 self._tell_one(start, int(as_of_ms[first]))
             after = minded[np.searchsorted(minded, first, side="right") :]
@@ -241,8 +265,10 @@ class OperatorChain(Generic[OutputT]):
         if self._has_row_watermarks and operator.knows_rows_by_time:
             parts = row_watermarks.alike(batch)
             if len(parts) > 1:
+                self._under_way += 1
                 for part in parts:
                     self._process(part, start, input_index)
+                self._under_way -= 1
                 return
         self.rows_into[start] += batch.num_rows
         isolation = self.isolation
@@ -361,7 +387,8 @@ class OperatorChain(Generic[OutputT]):
     def drain(self) -> None:
         """A barrier is about to be passed on, or key groups may move: let operators emit what is under way."""
         for index, (operator, _) in enumerate(self._operators):
-            if type(operator).drain is not Operator.drain:
+            # At a pause nothing is under way before it.
+            if index > self._paused_at and type(operator).drain is not Operator.drain:
                 self._send_on(index, None, operator.drain)
 
     def due_us(self) -> int:
@@ -379,7 +406,10 @@ class OperatorChain(Generic[OutputT]):
         """Let operators do what is due by the clock, in order."""
         self._isolate_timers()
         for index, operator in self._timed:
+            # Operators before it may have rows under way.
+            self._under_way += index > 0
             self._send_on(index, None, operator.on_time)
+            self._under_way -= index > 0
 
     def _isolate_timers(self) -> None:
         if self.isolation is not None:
@@ -417,12 +447,24 @@ class OperatorChain(Generic[OutputT]):
             if out is _END:
                 return
             self._check_cancelled()
+            if isinstance(out, Pause):
+                self._pause(index, out)
+                continue
             if self._has_row_watermarks:
                 out = self._in_time(index, batch, out)
             if isinstance(out, SideRows):
                 self._emit_side(self._operators[index][1], out)
             elif out.num_rows:
                 self.process(out, index + 1)
+
+    def _pause(self, index: int, pause: Pause) -> None:
+        """An operator could be taken up again from here: let the subtask look around, unless rows are under way."""
+        if self.on_pause is None or self._under_way or self._paused_at >= 0:
+            return
+        rest = None if self._given is None else self._given.slice(self._given_to + pause.rows)
+        self._paused_at = index
+        self.on_pause(Paused(rest, max(self._told_ms[0], self._reached_ms[0])))
+        self._paused_at = -1
 
     def _in_time(
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows

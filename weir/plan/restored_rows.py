@@ -40,7 +40,7 @@ def rows_of_subtask(
         groups = key_groups(item.batch.column(KEY_HASH_COLUMN).to_numpy(), len(table.groups))
         owned = item.batch.filter(pa.array(owners[groups] == subtask_index))
         if owned.num_rows:
-            mine.append(InputRows(item.input_index, owned))
+            mine.append(replace(item, batch=owned))
     return mine
 
 

@@ -72,6 +72,8 @@ class InputRows:
     #: Position among the inputs of the stage's first step (``weir.plan.graph.Edge.index``).
     input_index: int
     batch: pa.RecordBatch
+    #: The watermarks as of the rows are of all inputs of the subtask, and not of the one that they came from.
+    in_time: bool = False
 
 
 ControlElement = Watermark | Idle | RouteMarker | Barrier | EndOfStream

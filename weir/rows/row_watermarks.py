@@ -268,8 +268,14 @@ def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
     """
     waiting, turns_ms, size_bytes = list[pa.RecordBatch](), list[np.ndarray](), 0
     for made in outputs:
+        if isinstance(made, SideRows):
+            yield fired_out(made, until_ms)
+            continue
         if not isinstance(made, pa.RecordBatch):
-            yield fired_out(made, until_ms) if isinstance(made, SideRows) else made
+            # What it says holds for all that was yielded before.
+            yield from _ordered(waiting, turns_ms)
+            waiting, turns_ms, size_bytes = [], [], 0
+            yield made
             continue
         knows_order = column_of(made) is not None
         column = column_of(made := fired(made, until_ms))

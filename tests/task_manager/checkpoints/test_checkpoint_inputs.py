@@ -36,7 +36,10 @@ class Parts:
 def inputs():
     """Checkpoint 7 has overtaken the rows of one of two inputs; three batches may be recorded."""
     inputs = CheckpointInputs(
-        BarrierAligner([FAST, SLOW]), ManualClock(), recorded_bytes_max=3 * batch_bytes(BATCH)
+        BarrierAligner([FAST, SLOW]),
+        ManualClock(),
+        lambda channel, batch: batch,
+        recorded_bytes_max=3 * batch_bytes(BATCH),
     )
     assert inputs.aligner.barrier(FAST, 7) is Step.BEGIN
     inputs.begin(timeout_ms=0)

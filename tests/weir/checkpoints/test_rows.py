@@ -54,11 +54,19 @@ def test_rows_come_back_with_their_input_and_their_schema(store):
         InputRows(0, batch([7])),
     ]
     again = load_rows(store, save_rows(store, 3, "rows", rows))
+    assert not any(item.in_time for item in again)
     # Those of each input are in order.
     assert shown(again) == [(0, [1, 2]), (0, [4]), (2, [3, None]), (1, [5]), (0, [6]), (0, [7])]
     for item in again:
         [written] = [other for other in rows if other.batch.column("id").equals(item.batch.column("id"))]
         assert item.batch.schema.equals(written.batch.schema, check_metadata=True)
+
+
+def test_rows_say_whether_their_watermarks_are_of_all_inputs(store):
+    rows = [InputRows(0, batch([1]), in_time=True), InputRows(0, batch([2])), InputRows(1, batch([3]))]
+    again = load_rows(store, save_rows(store, 3, "rows", rows))
+    assert [(item.input_index, item.in_time) for item in again] == [(0, True), (0, False), (1, False)]
+    assert again[0].batch.equals(rows[0].batch, check_metadata=True)
 
 
 def stored(store, name):

@@ -21,15 +21,18 @@ from weir.author.timer_sides import Firing, TimerSide
 from weir.author.timers import NoTimers, Timers
 from weir.errors import UserFunctionError, WeirError
 from weir.keys import hashing as weir_keys
+from weir.operators.pauses import Pause
 from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
+from weir.protocol.firing_parts import FiringParts
 from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
 from weir.state.tables.timers.time_first import times_of, user_key_of
 from weir.state.tables.timers.timer_group import NEVER_MS
+from weir.state.tables.timers.timer_table import Due
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +82,8 @@ class TimerCalls:
         self._key_schema = key_schema
         self._checker = checker
         self._context = context
+        #: Monotonic second after which no more timers of a block fire, but one; None: all do.
+        self.ends_s: float | None = None
 
     @property
     def is_one_by_one(self) -> bool:
@@ -121,7 +126,7 @@ class TimerCalls:
         size_bytes = position = time_ms = 0
         may_be_long = rows.may_be_long
         try:
-            for time_ms, position in firing.each(keys.inverse.tolist()):
+            for time_ms, position in firing.each(keys.inverse.tolist(), self._is_over):
                 context.begin_timer(position, time_ms)
                 made = function(tuples[position], time_ms, context)
                 if made is None:
@@ -150,6 +155,9 @@ class TimerCalls:
         self._end()
         yield from built
         yield from sides
+
+    def _is_over(self) -> bool:
+        return self.ends_s is not None and self._clock.monotonic_s() >= self.ends_s
 
     def _built_sides(self) -> Iterator[SideRows]:
         now_us = self._clock.now_us()
@@ -268,10 +276,13 @@ class TimerFirer:
         self._context = context
         self._step = ""
         self._watermark_ms = WATERMARK_MIN_MS
+        #: None: all that is due fires at once.
+        self._parts: FiringParts | None = None
 
     def open(self, context: OperatorContext) -> None:
         """Take the step's name."""
-        self._step = context.operator_name
+        self._step, self._clock = context.operator_name, context.clock
+        self._parts = FiringParts(BLOCK_TIMERS_MAX) if context.fires_in_parts else None
         self._calls.open(context)
 
     @property
@@ -296,14 +307,16 @@ class TimerFirer:
         """The watermark as of the rows that come next: what was due by then has fired."""
         self._watermark_ms = self._timers.watermark_ms = max(time_ms, self._watermark_ms)
 
-    def on_watermark(self, time_ms: int, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
+    def on_watermark(
+        self, time_ms: int, set_aside: SetAside | None
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """Fire what is due by event time; ``set_aside`` takes timers that make the author's code raise."""
         self.reach(time_ms)
         self._timers.at_end = self._watermark_ms == WATERMARK_MAX_MS
         yield from self._fire(self._event, time_ms, set_aside)
         self.reach(time_ms)
 
-    def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
+    def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """Fire what is due by the clock, and by event time what was registered late."""
         if self._watermark_ms != WATERMARK_MIN_MS:
             yield from self._fire(self._event, self._watermark_ms, set_aside)
@@ -314,7 +327,7 @@ class TimerFirer:
         finally:
             self._timers.is_processing = False
 
-    def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows]:
+    def finish(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """The input has ended: fire everything by event time, and tell of what is left."""
         yield from self.on_watermark(WATERMARK_MAX_MS, set_aside)
         left = sum(1 for _ in islice(self._processing.table.pending(), _COUNTED_MAX))
@@ -328,13 +341,15 @@ class TimerFirer:
 
     def _fire(
         self, side: TimerSide, until_ms: int, set_aside: SetAside | None
-    ) -> Iterator[pa.RecordBatch | SideRows]:
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         until_ms = min(until_ms, NEVER_MS - 1)
         while True:
-            due = side.table.take(until_ms, BLOCK_TIMERS_MAX if set_aside is None else 1)
+            began_s = self._clock.monotonic_s()
+            due = self._take(side, until_ms, one=set_aside is not None)
             if not due.keys:
                 return
             firing = side.begin(due, one_by_one=self._calls.is_one_by_one)
+            self._calls.ends_s = None if self._parts is None else began_s + self._parts.longest_s
             try:
                 made = self._calls.run(firing)
                 # Of a timer that is put aside nothing may have left.
@@ -346,6 +361,28 @@ class TimerFirer:
                 if set_aside is None or not set_aside(self._calls.shown(firing), error):
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
+            if self._parts is not None:
+                self._parts.took(len(due.keys) - len(firing.left), self._clock.monotonic_s() - began_s)
+                if side.table.next_ms() <= until_ms:
+                    yield Pause()
+
+    def _take(self, side: TimerSide, until_ms: int, *, one: bool) -> Due:
+        """Timers of the next part: all that are due up to a time, or some of those of one time; none: none is due."""
+        table, parts = side.table, self._parts
+        if parts is None:
+            return table.take(until_ms, 1 if one else BLOCK_TIMERS_MAX)
+        count = 1 if one else parts.count
+        while (first_ms := table.next_ms()) <= until_ms:
+            stop_ms = parts.until_ms(first_ms, until_ms)
+            due = table.take(stop_ms, count)
+            while len(due.keys) == count and stop_ms > first_ms:
+                # Groups that were not looked at may have earlier ones.
+                table.give_back(due)
+                stop_ms = parts.narrowed_ms(first_ms, stop_ms)
+                due = table.take(stop_ms, count)
+            if due.keys:
+                return due
+        return Due([], [])
 
 
 def open_timers(

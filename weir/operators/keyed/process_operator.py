@@ -31,6 +31,7 @@ from weir.operators.keyed.state_codec import (
     key_forms,
     keyed_snapshot,
 )
+from weir.operators.pauses import Pause
 from weir.operators.user_operator import OutputChecker
 from weir.rows import row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, as_authors_see
@@ -168,7 +169,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """See the base class."""
         return WATERMARK_MAX_MS if self._firer is None else self._firer.next_ms
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of a batch."""
         column = row_watermarks.column_of(batch) if self._minds_rows else None
         if column is None:
@@ -194,7 +195,10 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
                 due_ms = times.as_of_ms(row)
                 if self.due_ms() <= due_ms:
                     for made in self._turn(due_ms, late=row < first):
-                        yield row_watermarks.fired_out(made, due_ms - 1)
+                        if not isinstance(made, Pause):
+                            yield row_watermarks.fired_out(made, due_ms - 1)
+                        elif row == first and self.set_aside is None:
+                            yield Pause(first)
             if first == len(times):
                 return
 
@@ -219,16 +223,16 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """When a timer is due."""
         return NEVER_US if self._firer is None else self._firer.due_us()
 
-    def on_time(self) -> Iterator[pa.RecordBatch]:
+    def on_time(self) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of timers by the clock, and of late ones."""
         if self._firer is not None:
             yield from self._firer.on_time(self.set_aside)
 
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of timers that are due, then of the watermark."""
         return self._turn(time_ms)
 
-    def _turn(self, time_ms: int, *, late: bool = False) -> Iterator[pa.RecordBatch]:
+    def _turn(self, time_ms: int, *, late: bool = False) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """As :meth:`on_watermark`; ``late``: only timers are due that were registered late."""
         if time_ms < self._watermark_ms:
             return
@@ -244,17 +248,22 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         yield from self._checked("on_watermark", self._user.on_watermark(time_ms))
 
     def _rung(
-        self, outputs: Iterator[pa.RecordBatch | SideRows], *, late: bool = False
-    ) -> Iterator[pa.RecordBatch | SideRows]:
+        self, outputs: Iterator[pa.RecordBatch | SideRows | Pause], *, late: bool = False
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         if not self._minds_rows:
-            return outputs
+            yield from outputs
+            return
         assert self._context is not None
         before_ms = self._context.reached_ms
-        rung = (row_watermarks.rung(made, before_ms, late=late) for made in outputs)
-        # What is made of many timers at once comes in any order.
-        return (row_watermarks.in_order(made) for made in rung) if self._form == "batches" else rung
+        for made in outputs:
+            if isinstance(made, Pause):
+                yield made
+                continue
+            rung = row_watermarks.rung(made, before_ms, late=late)
+            # What is made of many timers at once comes in any order.
+            yield row_watermarks.in_order(rung) if self._form == "batches" else rung
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of all timers by event time, then of the end."""
         if self._firer is not None and self._context is not None:
             yield from self._rung(self._firer.finish(self.set_aside))

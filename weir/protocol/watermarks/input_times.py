@@ -69,6 +69,8 @@ class InputTimes:
     by_input: Mapping[int, int] = field(default_factory=dict)
     #: What the inputs had come to together, where that is more than was shown.
     combined_ms: int = _MIN_MS
+    #: They are those of this subtask, and all that was under way to it comes to it now.
+    is_own: bool = False
 
     def of_all(self, channels: Collection[ChannelId]) -> dict[Hashable, int]:
         """The watermarks of all channels of the subtask that are there now.
@@ -119,7 +121,8 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
         # A channel that has come to nothing may have been left out.
         maps = [{} for _ in maps]
     if len(own) == 1:
-        return InputTimes(shown[0], maps[0], combined_ms=max(shown[0], combined[0]))
+        is_own = set(told) == set(indices)
+        return InputTimes(shown[0], maps[0], combined_ms=max(shown[0], combined[0]), is_own=is_own)
     edges = {edge for known in maps for edge, _ in known}
     by_input = {edge: min(_lowest(known, edge) for known in maps) for edge in edges}
     together = [max(pair) for pair in zip(shown, combined, strict=True)]

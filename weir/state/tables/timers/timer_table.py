@@ -165,10 +165,16 @@ class TimerTable(StateTable):
                     break
         return due
 
-    def fired(self, due: Due, changes: Mapping[bytes, bool]) -> None:
-        """What was taken has fired; ``changes`` has each of its keys, as in :meth:`change`, and may have others."""
+    def fired(self, due: Due, changes: Mapping[bytes, bool], left: Iterable[bytes] = ()) -> None:
+        """What was taken has fired; ``changes`` has each of its keys, as in :meth:`change`, and may have others.
+
+        ``left``: keys that have not fired after all, and which ``changes`` registers again.
+        """
         for part in due.parts:
             part.group.fired(part)
+        for key in left:
+            # The heap has it no more.
+            self._groups[key[:2]].unwritten.pop(key, None)
         self.change(changes)
         # Earlier groups than those that were taken may be left.
         self._next_ms = None

@@ -1,0 +1,29 @@
+"""Where barriers pass, though an operator has not done all that one watermark, or one batch, makes it do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Yielded by an operator among its batches where it could be taken up again from its state.
+
+    What it has yielded before is gone from its state, and what it will yield is there: at the same watermark, or with
+    the rows that it has not taken, the rest follows. Only where ``OperatorContext.fires_in_parts``.
+    """
+
+    #: Of the batch that it was given, so many were taken.
+    rows: int = 0
+
+
+class Paused(NamedTuple):
+    """What the chain tells its subtask at a :class:`Pause`."""
+
+    #: Rows that the first operator has not taken yet; None: it was given none.
+    rest: pa.RecordBatch | None
+    #: With a rest: the watermark that the first operator was told of.
+    known_ms: int
