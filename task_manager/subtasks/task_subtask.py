@@ -209,7 +209,7 @@ class TaskSubtask(Subtask):
 
     @property
     def _rest(self) -> InputRows | None:
-        """At a pause: rows that were taken in and are not processed yet."""
+        """Rows that were taken in and are not processed yet; there are some at a pause only."""
         if self._paused is None or self._paused.rest is None:
             return None
         return InputRows(self._taken_edge, self._paused.rest, in_time=True)

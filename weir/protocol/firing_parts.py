@@ -14,7 +14,7 @@ _SPAN_MS_MAX = 1 << 60
 
 
 class FiringParts:
-    """One for each operator that fires in parts, called by its subtask's thread."""
+    """Keeps the parts of an operator that fires in parts, called by its subtask's thread."""
 
     def __init__(self, count_max: int) -> None:
         """``count_max``: of what fires in one part."""
