@@ -86,13 +86,16 @@ class StateBackend(StateReader):
     reads_ahead: ClassVar[bool] = False
 
     def scan_heads(
-        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: int, *, reverse: bool = False
+        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: Sequence[int], *, reverse: bool = False
     ) -> list[Head]:
-        """The beginnings of scans of some ranges, in one go where that is quicker; each of so many entries at most."""
+        """Read the beginnings of scans of some ranges, in one go where that is quicker.
+
+        ``rows_max``: of each range, how many entries at most.
+        """
         heads = []
-        for start, stop in ranges:
-            entries = list(islice(self.scan(start, stop, reverse=reverse), rows_max))
-            heads.append(Head(entries, entries[-1][0] if len(entries) == rows_max else None))
+        for (start, stop), rows in zip(ranges, rows_max, strict=True):
+            entries = list(islice(self.scan(start, stop, reverse=reverse), rows))
+            heads.append(Head(entries, entries[-1][0] if len(entries) == rows else None))
         return heads
 
     @abstractmethod

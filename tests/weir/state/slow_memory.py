@@ -26,7 +26,7 @@ class SlowMemory(MemoryBackend):
         return super().scan(start, stop, reverse=reverse)
 
     def scan_heads(
-        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: int, *, reverse: bool = False
+        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: Sequence[int], *, reverse: bool = False
     ) -> list[Head]:
         asked = self.asked + 1
         heads = super().scan_heads(ranges, rows_max, reverse=reverse)

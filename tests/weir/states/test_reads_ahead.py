@@ -126,3 +126,34 @@ def test_the_clocks_of_all_key_groups_are_read_with_the_first():
         store.asked = 0
         batch(step, [name], look)
         assert store.asked <= 2, "a read for each state, and none for clocks"
+
+
+def test_states_of_a_step_read_together_what_a_batch_begins_with():
+    store = SlowMemory()
+    batch(step := opened(store), KEYS, fill)
+    step.tables.flush()
+    step = opened(store)
+    for first in range(0, 80, 10):
+        store.asked = 0
+        batch(step, KEYS[first : first + 10], look)
+    assert store.asked == 1, "all five states, which the batches before used for each key"
+
+
+def test_a_state_that_no_row_uses_any_more_is_read_for_once():
+    store = SlowMemory()
+    batch(step := opened(store), KEYS, fill)
+    step.tables.flush()
+    step = opened(store)
+    batch(step, KEYS[:20], look)
+
+    def look_less(names, **others):
+        assert names.get(1) == 1
+
+    known = dict(zip(step.handles, step.tables, strict=True))
+    for first in (20, 40, 60):
+        batch(step, KEYS[first : first + 20], look_less)
+    owners = step.keys(KEYS).element_prefixes
+    counts = {name: [table.is_known(owner) for owner in owners(table)] for name, table in known.items()}
+    assert all(counts["names"][:80])
+    assert not any(counts["windows"][40:])
+    batch(step, KEYS[60:], look)

@@ -156,22 +156,22 @@ class DatabaseStore(StateBackend):
         return self._scan(start, stop, reverse, may_read_all=False)
 
     def scan_heads(
-        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: int, *, reverse: bool = False
+        self, ranges: Sequence[tuple[bytes, bytes]], rows_max: Sequence[int], *, reverse: bool = False
     ) -> list[Head]:
         """See ``StateBackend``; each range is of one state in one owned group."""
         self._before_read()
         self.changes.check_owned({start[:2] for start, _ in ranges})
         # In this order: what leaves the changes is in the database before.
         changes = [
-            list(islice(decoded(self.changes.scan(start, stop, reverse=reverse)), rows_max))
-            for start, stop in ranges
+            list(islice(decoded(self.changes.scan(start, stop, reverse=reverse)), count))
+            for (start, stop), count in zip(ranges, rows_max, strict=True)
         ]
         rows = self._tables.heads(ranges, rows_max, reverse=reverse, check_cancelled=self._check_cancelled)
         self._gets += len(ranges)
         self._read_rows += sum(len(head.entries) for head in rows)
         return [
-            changed_head(head, own, rows_max, reverse=reverse)
-            for head, own in zip(rows, changes, strict=True)
+            changed_head(head, own, count, reverse=reverse)
+            for head, own, count in zip(rows, changes, rows_max, strict=True)
         ]
 
     def scan_for_question(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:

@@ -235,19 +235,21 @@ class DatabaseTables(RunClaim):
     def heads(
         self,
         ranges: Sequence[tuple[bytes, bytes]],
-        rows_max: int,
+        rows_max: Sequence[int],
         *,
         reverse: bool = False,
         check_cancelled: CheckCancelled = never_cancelled,
     ) -> list[Head]:
-        """The beginnings of scans of ranges, each of one state in one key group, all in one go.
+        """Read the beginnings of scans of ranges, each of one state in one key group, all in one go.
+
+        ``rows_max``: of each range, how many entries at most.
 
         Raises:
             StateError: a state's table has no ranges.
         """
         pages: list[list[list[Entry]]] = []
         work: list[Callable[[], Awaitable[None]]] = []
-        for start, stop in ranges:
+        for (start, stop), rows in zip(ranges, rows_max, strict=True):
             prefix = start[:PREFIX_BYTES]
             table = self._by_id[prefix[2:]]
             if table.layout == "global":
@@ -256,9 +258,9 @@ class DatabaseTables(RunClaim):
             own: list[list[Entry]] = []
             pages.append(own)
             for bucket in range(table.buckets):
-                work.append(partial(self._note_page, own, prefix, bucket, *ends, reverse, rows_max))
+                work.append(partial(self._note_page, own, prefix, bucket, *ends, reverse, rows))
         self.session.run(self.session.gather(work), check_cancelled)
-        return [joined_head(own, rows_max, reverse=reverse) for own in pages]
+        return [joined_head(own, rows, reverse=reverse) for own, rows in zip(pages, rows_max, strict=True)]
 
     async def _note_page(
         self,

@@ -120,9 +120,11 @@ def element_owner(state_key: bytes) -> bytes:
 class Cursor:
     """The current key of an operator: a position among the distinct keys of the batch that is processed."""
 
-    __slots__ = ("block", "index")
+    __slots__ = ("block", "index", "readers")
 
     def __init__(self) -> None:
+        #: What reads ahead for the handles (``weir.state.handles.keys_ahead``), so that they read together.
+        self.readers: list[Any] = []
         #: Distinct keys; None between batches.
         self.block: Keys | None = None
         #: None: there is no current key.

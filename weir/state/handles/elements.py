@@ -47,7 +47,7 @@ class ElementHandle(Handle):
     def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
         super().__init__(state.name, cursor)
         self._table = tables.values(state.name, element_owner, ttl=state.ttl)
-        self._ahead = KeysAhead(self._table)
+        self._ahead = KeysAhead(self._table, cursor)
         self._encode, self._decode = state.type.encode, state.type.decode
         self._dtype = state.type.dtype
         #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
@@ -69,8 +69,7 @@ class ElementHandle(Handle):
         if self._prefixes is None or self._cursor.index is None:
             block, index = self._current()
             if self._prefixes is None:
-                prefixes = block.element_prefixes(self._table)
-                self._ahead.begin(prefixes)
+                prefixes = self._ahead.begin(block)
                 stored = self._table.get_stored([prefix + _META for prefix in prefixes])
                 self._changes = [None] * len(prefixes)
                 self._changed_metas = set()

@@ -37,7 +37,7 @@ class RetainedHandle(Handle):
         super().__init__(state.name, cursor)
         assert state.ttl is not None
         self._table = tables.retained(state.name, state.ttl)
-        self._ahead = KeysAhead(self._table)
+        self._ahead = KeysAhead(self._table, cursor)
         self._encode, self._decode = state.type.encode, state.type.decode
         self._dtype = state.type.dtype
         #: Of the block, by key: what its store keys begin with, its key group, and changes (None: deleted).
@@ -70,8 +70,7 @@ class RetainedHandle(Handle):
         return index
 
     def _begin(self, block: Keys) -> None:
-        self._prefixes = block.element_prefixes(self._table)
-        self._ahead.begin(self._prefixes)
+        self._prefixes = self._ahead.begin(block)
         self._groups = block.groups.tolist()
         self._changes = [{} for _ in self._prefixes]
         self._table.begin(block.hashes, self._groups)

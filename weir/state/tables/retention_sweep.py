@@ -16,6 +16,7 @@ from weir.state.handles.version_format import is_gone_before
 from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import RetainedTable, indexed_entry
 from weir.state.tables.timers.time_first import time_bytes
+from weir.state.tables.values.reading_together import read_together
 
 #: Entries of the index that are read at a time.
 CHUNK_ENTRIES = 256
@@ -72,7 +73,8 @@ class RetentionSweep:
         settled = [group for group in due if self._backend.is_settled(group)]
         for index, group in enumerate(settled):
             if self._table.reads_owners and index % _GROUPS_AHEAD == 0:
-                self._table.read_ahead(list(map(self._start, settled[index : index + _GROUPS_AHEAD])))
+                starts = list(map(self._start, settled[index : index + _GROUPS_AHEAD]))
+                read_together([(self._table, starts)])
             self._group = group
             has_more = True
             while has_more:

@@ -45,15 +45,15 @@ class LastWriteWins:
     def heads(
         self,
         ranges: Sequence[tuple[bytes, bytes]],
-        rows_max: int,
+        rows_max: Sequence[int],
         *,
         reverse: bool = False,
         check_cancelled: object = None,
     ) -> list[Head]:
         found = []
-        for start, stop in ranges:
-            entries = list(islice(self.scan(start, stop, reverse=reverse), rows_max))
-            found.append(Head(entries, entries[-1][0] if len(entries) == rows_max else None))
+        for (start, stop), rows in zip(ranges, rows_max, strict=True):
+            entries = list(islice(self.scan(start, stop, reverse=reverse), rows))
+            found.append(Head(entries, entries[-1][0] if len(entries) == rows else None))
         return found
 
     def begin(self, owner: str, checkpoint_id: int, check_cancelled: object) -> None:

@@ -103,14 +103,15 @@ class World:
         ranges = [
             (encode_key(group, STATE, b""), encode_key(group, STATE, b"\xff")) for group in range(GROUPS)
         ]
-        rows_max, reverse = self.chance.randint(1, 4), self.chance.random() < 0.5
+        rows_max = [self.chance.randint(1, 4) for _ in ranges]
+        reverse = self.chance.random() < 0.5
         heads = self.process.store.scan_heads(ranges, rows_max, reverse=reverse)
-        for (start, stop), head in zip(ranges, heads, strict=True):
+        for (start, stop), rows, head in zip(ranges, rows_max, heads, strict=True):
             if head.until is not None:
                 start, stop = (head.until, stop) if reverse else (start, head.until + b"\0")
             wanted = [entry for entry in sorted(self.model.items()) if start <= entry[0] < stop]
             assert head.entries == (wanted[::-1] if reverse else wanted)
-            assert head.until is None or len(head.entries) <= 2 * rows_max
+            assert head.until is None or len(head.entries) <= 2 * rows
 
 
 @pytest.mark.parametrize("seed", range(60))

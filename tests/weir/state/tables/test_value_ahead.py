@@ -6,6 +6,7 @@ import pytest
 
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.tables.values import known_ranges, value_ahead
+from weir.state.tables.values.reading_together import read_together
 from weir.state.tables.values.value_cache import WriteBackCache
 
 OWNERS = [b"00a", b"00b", b"01a", b"01b", b"02a"]
@@ -66,7 +67,7 @@ class World:
         assert self.cache.get_many(keys) == [self.model.get(key) for key in keys]
 
     def read_ahead(self) -> None:
-        self.cache.read_ahead(self.chance.sample(OWNERS, self.chance.randint(1, 5)))
+        read_together([(self.cache, self.chance.sample(OWNERS, self.chance.randint(1, 5)))])
 
     def scan(self) -> None:
         owner = self.chance.choice(OWNERS)
@@ -134,7 +135,7 @@ def test_owners_that_were_read_together_need_the_store_no_more_in_later_batches(
     below = SlowMemory()
     below.write([(owner + bytes([1, number]), b"v") for owner in OWNERS for number in range(10)])
     cache = WriteBackCache(below, 1 << 20, owner_of)
-    assert cache.read_ahead(OWNERS) == len(OWNERS)
+    assert read_together([(cache, OWNERS)]) == [len(OWNERS)]
     assert below.asked == 1
     for owner in OWNERS:
         assert len(list(cache.scan(owner + b"\x01\x03", owner + b"\x01\x07"))) == 4
@@ -149,7 +150,7 @@ def test_owners_that_were_read_together_need_the_store_no_more_in_later_batches(
 def test_owners_that_have_nothing_count_in_the_bound_of_the_cache() -> None:
     cache = WriteBackCache(SlowMemory(), 50_000, owner_of)
     for number in range(1_000):
-        cache.read_ahead([b"%03d" % number])
+        read_together([(cache, [b"%03d" % number])])
     assert 40_000 < cache.stats().memory_bytes <= 50_000
     assert cache.is_known(b"999")
     assert not cache.is_known(b"000")
@@ -159,6 +160,6 @@ def test_no_more_is_read_in_one_go_than_there_is_room_for() -> None:
     below, owners = SlowMemory(), [b"%03d" % number for number in range(100)]
     below.write([(owner + bytes([1, number]), bytes(100)) for owner in owners for number in range(10)])
     cache = WriteBackCache(below, 100_000, owner_of)
-    count = cache.read_ahead(owners)
+    (count,) = read_together([(cache, owners)])
     assert 1 < count < 20
     assert [cache.is_known(owner) for owner in owners] == [True] * count + [False] * (100 - count)

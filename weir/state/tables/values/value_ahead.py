@@ -8,6 +8,7 @@ time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from weir.state.api import Head, StateBackend
 from weir.state.tables.values.known_ranges import KNOWN_KEYS_MAX, KnownRange
@@ -23,6 +24,7 @@ _OWNERS_MAX = 256
 Entries = Iterator[tuple[bytes, bytes]]
 #: Scans the cache and the store: start, stop, reverse.
 Scan = Callable[[bytes, bytes, bool], Entries]
+Range = tuple[bytes, bytes]
 
 
 class ValuesAhead:
@@ -48,21 +50,26 @@ class ValuesAhead:
         bucket = self._buckets.find(key)
         return bucket is not None and bucket.known is not None and bucket.known.has(key)
 
-    def read(self, starts: Sequence[bytes]) -> int:
-        """Read all of these owners, or the beginning of those that have much; returns how many there was room for.
+    def begin(self, starts: Sequence[bytes]) -> ReadAhead:
+        """Find out what is to be read of owners; see :meth:`ReadAhead.end`.
 
         ``starts``: the owners, or of each the key from which on it is wanted.
         """
         listed = starts[: self._owners_max]
         owners = {start: self._owner_of(start) for start in listed}
-        wanted = [(start, owner) for start, owner in owners.items() if not self.is_known(owner)]
-        kept = self._load([(start, owner + b"\xff") for start, owner in wanted], reverse=False)
-        if kept < len(wanted):
+        unknown = [(start, owner + b"\xff") for start, owner in owners.items() if not self.is_known(owner)]
+        ranges = self._stored(unknown, reverse=False)
+        return ReadAhead(self, self._backend, ranges, self._rows, len(starts), len(listed))
+
+    def end(self, read: ReadAhead, heads: Sequence[Head]) -> int:
+        """Know what was read; returns of how many owners there was room for it."""
+        kept = self._keep_all(read.ranges, heads, reverse=False)
+        if kept < len(read.ranges):
             self._owners_max = max(kept, 1)
             return kept
-        if len(starts) > len(listed):
+        if read.asked > read.owners:
             self._owners_max = min(2 * self._owners_max, _OWNERS_MAX)
-        return len(listed)
+        return read.owners
 
     def scan(self, start: bytes, stop: bytes, reverse: bool, again: Scan, below: Scan) -> Entries:
         """Entries of a range of one owner, as they are now.
@@ -79,7 +86,7 @@ class ValuesAhead:
         bucket = self._known_at(start, stop, reverse=reverse)
         if bucket is None:
             owner = self._owner_of(start)
-            self._load([(start, stop if reverse else owner + b"\xff")], reverse=reverse)
+            self._load(start, stop if reverse else owner + b"\xff", reverse=reverse)
             bucket = self._known_at(start, stop, reverse=reverse)
         if bucket is None:
             return _later(below, start, stop, reverse)
@@ -108,20 +115,26 @@ class ValuesAhead:
             return None
         return bucket if bucket.known.begins_with(start, stop, reverse=reverse) else None
 
-    def _load(self, ranges: Sequence[tuple[bytes, bytes]], *, reverse: bool) -> int:
-        """Know these ranges, as far as they are read in one go; returns of how many there was room for."""
+    def _load(self, start: bytes, stop: bytes, *, reverse: bool) -> None:
+        """Know a range, as far as it is read in one go."""
+        ranges = self._stored([(start, stop)], reverse=reverse)
+        if ranges:
+            heads = self._backend.scan_heads(ranges, [self._rows], reverse=reverse)
+            self._keep_all(ranges, heads, reverse=reverse)
+
+    def _stored(self, ranges: Sequence[Range], *, reverse: bool) -> list[Range]:
+        """Return the ranges that the store has to be asked for; of the others nothing counts that it has."""
         wanted = []
         for start, stop in ranges:
             if self._writes.is_cleared(self._owner_of(start)):
-                # What the store has does not count.
                 self._keep(start, stop, Head([], None), reverse=reverse)
             else:
                 wanted.append((start, stop))
-        if not wanted:
-            return len(ranges)
-        heads = self._backend.scan_heads(wanted, self._rows, reverse=reverse)
+        return wanted
+
+    def _keep_all(self, ranges: Sequence[Range], heads: Sequence[Head], *, reverse: bool) -> int:
         kept = size_bytes = rows = 0
-        for (start, stop), head in zip(wanted, heads, strict=True):
+        for (start, stop), head in zip(ranges, heads, strict=True):
             size_bytes += sum(entry_bytes(key, value) for key, value in head.entries)
             if kept and size_bytes > self._bytes_max:
                 break
@@ -130,7 +143,7 @@ class ValuesAhead:
             kept += 1
         if rows:
             self._rows = min(max(_HEAD_BYTES * rows // size_bytes, _ROWS_MIN), _ROWS_MAX)
-        return len(ranges) - len(wanted) + kept
+        return kept
 
     def _keep(self, start: bytes, stop: bytes, head: Head, *, reverse: bool) -> None:
         if head.until is not None and reverse:
@@ -145,6 +158,24 @@ class ValuesAhead:
                 self._buckets.store(bucket, key, value)
         known = KnownRange(start, stop, [key for key in bucket.entries if start <= key < stop])
         self._buckets.know(bucket, known if bucket.known is None else bucket.known.joined(known))
+
+
+@dataclass(slots=True)
+class ReadAhead:
+    """What a cache is about to read of the store, while its lock is held."""
+
+    ahead: ValuesAhead
+    backend: StateBackend
+    ranges: list[Range]
+    #: Entries of each range at most.
+    rows_max: int
+    #: Of how many owners it was asked, and of how many it reads.
+    asked: int
+    owners: int
+
+    def end(self, heads: Sequence[Head]) -> None:
+        """Take in what the store has of the ranges; :attr:`owners` is then of how many there was room."""
+        self.owners = self.ahead.end(self, heads)
 
 
 def _later(scan: Scan, start: bytes, stop: bytes, reverse: bool) -> Entries:

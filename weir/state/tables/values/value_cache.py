@@ -12,6 +12,7 @@ After a failed write-down (StateError) the dirty entries are still there; ``flus
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -20,7 +21,7 @@ from weir.state.api import StateBackend, StoreStats, prefix_end
 from weir.state.overlay import overlaid
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, never
-from weir.state.tables.values.value_ahead import ValuesAhead
+from weir.state.tables.values.value_ahead import ReadAhead, ValuesAhead
 from weir.state.tables.values.value_buckets import Buckets, entry_bytes
 from weir.state.tables.values.value_writes import ValueWrites
 
@@ -73,7 +74,7 @@ class WriteBackCache(StateBackend):
             self._hits += len(keys)
             if _MISSING in values:
                 self._load(keys, values, will_write)
-        self._shrink()
+        self.shrink()
         return values
 
     def _load(self, keys: Sequence[bytes], values: list[Any], will_write: bool) -> None:
@@ -107,7 +108,7 @@ class WriteBackCache(StateBackend):
                 store(bucket, key, None)
             self._puts += len(puts)
             self._deletes += len(deletes)
-        self._shrink()
+        self.shrink()
 
     def write_new(self, puts: Sequence[tuple[bytes, bytes]]) -> None:
         """Apply puts of owners that have nothing yet: they are read, and cleared, without a look at the backend."""
@@ -115,7 +116,7 @@ class WriteBackCache(StateBackend):
         with self._lock:
             self._writes.store_new(puts)
             self._puts += len(puts)
-        self._shrink()
+        self.shrink()
 
     def clear_owner(self, owner: bytes) -> None:
         """Delete all entries of an owner, however many they are: rows do not wait longer for many."""
@@ -154,7 +155,7 @@ class WriteBackCache(StateBackend):
         self._begin()
         with self._lock:
             found = ahead.scan(start, stop, reverse, self._scan_again, self._scan)
-        self._shrink()
+        self.shrink()
         return found
 
     def _scan_again(self, start: bytes, stop: bytes, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
@@ -169,18 +170,16 @@ class WriteBackCache(StateBackend):
         """Whether something of an owner was read ahead, and is still here."""
         return self._ahead is not None and self._ahead.is_known(owner)
 
-    def read_ahead(self, starts: Sequence[bytes]) -> int:
-        """Read what the first of these owners have, all or what comes first, in one go; returns of how many.
+    @contextmanager
+    def reading_ahead(self, starts: Sequence[bytes]) -> Iterator[ReadAhead]:
+        """Lock the cache while what owners have is read for it; see ``read_together``.
 
         ``starts``: the owners, or of each the key from which on it is wanted.
         """
-        if self._ahead is None:
-            return 0
+        assert self._ahead is not None
         self._begin()
         with self._lock:
-            count = self._ahead.read(starts)
-        self._shrink()
-        return count
+            yield self._ahead.begin(starts)
 
     def _scan(self, start: bytes | None, stop: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         self._begin()
@@ -281,7 +280,7 @@ class WriteBackCache(StateBackend):
 
     # --- room --------------------------------------------------------------------------------------------------
 
-    def _shrink(self) -> None:
+    def shrink(self) -> None:
         """Evict down to the bound, about the least recently used first; dirty entries are written first."""
         if self._buckets.size_bytes <= self._bytes_max:
             return

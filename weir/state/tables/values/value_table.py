@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.expiry import Expiry, value_stamps
 from weir.state.tables.table import IsOver, StateTable, never
+from weir.state.tables.values.value_ahead import ReadAhead
 from weir.state.tables.values.value_cache import WriteBackCache
 
 #: Of what was loaded since it was copied, and has not changed, a new owner is sent so much at the handover: rows wait.
@@ -85,12 +87,13 @@ class ValueTable(StateTable):
         """Whether something of an owner (what ``owner_of`` returns) was read ahead, and is still here."""
         return self._cache.is_known(owner)
 
-    def read_ahead(self, starts: Sequence[bytes]) -> int:
-        """Read what the first of these owners have, in one go; returns of how many.
+    def reading_ahead(self, starts: Sequence[bytes]) -> AbstractContextManager[ReadAhead]:
+        """Lock the table while what owners have is read for it; see ``read_together``."""
+        return self._cache.reading_ahead(starts)
 
-        ``starts``: the owners, or of each the key from which on it is wanted.
-        """
-        return self._cache.read_ahead(starts)
+    def shrink(self) -> None:
+        """Evict down to the bound of the cache."""
+        self._cache.shrink()
 
     def unwritten_entries(
         self, groups: Iterable[int], count_max: int
