@@ -40,10 +40,15 @@ LAW = (
 )
 
 
+def cuts_of(step: Step) -> tuple[int | None, ...]:
+    """Cuts to be tried; where plain Python does not say what a step must, it is what the step says row by row."""
+    return CUTS if step.expected is not None else CUTS[1:]
+
+
 def wrong_cuts(step: Step, rows: list[Row], seed: int) -> list[int | None]:
     """The cuts of these rows with which a step says something else than it must; for the benchmark and the tests."""
-    expected = told(step, rows, 1, seed) if step.expected is None else sorted(step.expected(rows))
-    return [cut for cut in CUTS if told(step, rows, cut, seed) != expected]
+    expected = told(step, rows, CUTS[0], seed) if step.expected is None else sorted(step.expected(rows))
+    return [cut for cut in cuts_of(step) if told(step, rows, cut, seed) != expected]
 
 
 def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
@@ -53,7 +58,7 @@ def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
         rows = random_rows(seed)
         for step in STEPS:
             report(f"seed {seed}: {step.name}", (seed - first_seed) / seeds)
-            cases += len(CUTS)
+            cases += len(cuts_of(step))
             found = wrong_cuts(step, rows, seed)
             if found:
                 wrong.setdefault(step.name, []).append(seed)

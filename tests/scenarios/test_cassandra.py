@@ -7,6 +7,7 @@ import pytest
 
 import weir
 from experiments.cluster import FINAL_STATES
+from experiments.held_source import keep_back
 from experiments.scaling import rescale
 from tests.scenarios.losses import task_manager_of
 from tests.scenarios.test_user_states import SETTINGS, STAGE, check
@@ -14,7 +15,7 @@ from tests.scenarios.test_user_states import SETTINGS, STAGE, check
 pytestmark = [pytest.mark.service, pytest.mark.scenario]
 
 #: At a rate that two cores bear beside the database: most rows look into it, since the cache is small.
-EVENTS = 5_000
+EVENTS, RATE = 3_000, 150
 
 
 def wait_for_later_checkpoint(cluster):
@@ -29,7 +30,7 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     """Each row once, with the states that a plain dict would have: over a rescale, two deaths and a late writer."""
     events = write_events(tmp_path / "events.jsonl", EVENTS)
     release = tmp_path / "release"
-    parameters = {"input": events, "output": tmp_path / "out", "release": release, "rate": 150}
+    parameters = {"input": events, "output": tmp_path / "out", "release": release, "rate": RATE}
     settings = SETTINGS | {
         "taskManager.state_backend": "cassandra",
         "taskManager.cassandra.port": cassandra_node.port,
@@ -40,7 +41,11 @@ def test_every_kind_of_state_in_a_database_that_restarts(
         # So small that keys leave the cache, and come back from the database.
         "taskManager.state_cache_bytes": 1 << 20,
         "controlPlane.restart_attempts": 20,
+        # It is tried again soon after the database is back.
+        "controlPlane.restart_delay_ms_max": 1_000,
     }
+    # Rows come while the database dies, while a task manager sleeps, and when it wakes.
+    keep_back(release, 0.8)
     cluster = make_cluster(settings=settings)
     cluster.start_control_plane("flow_states", parameters, exit_when_finished=False)
     for name in ("first", "second", "standby"):
@@ -66,6 +71,7 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     # The database has most of the rows: they are asked for, and not only what it has not got yet.
     before, now = counts("checkpoint"), counts("latest")
     assert all(now[key] >= count for key, count in before.items())
+    keep_back(release, 0.6)
     cassandra_node.kill()
     cluster.wait_for(
         lambda _: "Cassandra at" in cluster.http("GET", "/state/states/count")[1].get("error", ""),
@@ -76,10 +82,12 @@ def test_every_kind_of_state_in_a_database_that_restarts(
     cassandra_node.start()
     restarted(generation)
     # This one is replaced while it sleeps, and applies late what it knows to be complete.
+    keep_back(release, 0.4)
     sleeper = task_manager_of(cluster, STAGE)
     sleeper.popen.send_signal(signal.SIGSTOP)
     restarted(cluster.status()["generation"])
     later_checkpoint()
+    keep_back(release, 0.2)
     sleeper.popen.send_signal(signal.SIGCONT)
     later_checkpoint()
     rescale(cluster, STAGE, 1)

@@ -55,7 +55,7 @@ class Asker(threading.Thread):
             except weir.WeirError as error:
                 self.failure = error
                 break
-            time.sleep(0.002)
+            time.sleep(0.01)
         self.connection.close()
 
     def finish(self):

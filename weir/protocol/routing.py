@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 
 import numpy as np
@@ -120,8 +120,14 @@ def initial_table(stage_index: int, subtask_count: int, max_parallelism: int) ->
         raise GraphError(f"max_parallelism is {max_parallelism}; it must be in 1..{MAX_PARALLELISM_MAX}")
     subtasks = tuple(range(subtask_count))
     _check_subtasks(stage_index, subtasks, max_parallelism)
-    owners = _assign([None] * max_parallelism, subtasks)
+    owners = _first_owners(subtasks, max_parallelism)
     return RoutingTable(stage_index, 1, subtasks, owners, (FIRST_OWNER_EPOCH,) * max_parallelism)
+
+
+@lru_cache(maxsize=32)
+def _first_owners(subtasks: tuple[int, ...], group_count: int) -> tuple[int, ...]:
+    """Owners where nobody has a group yet; kept, since stages and jobs of a process often ask for the same ones."""
+    return _assign([None] * group_count, subtasks)
 
 
 def rescaled(table: RoutingTable, subtasks: int | Iterable[int]) -> tuple[RoutingTable, list[GroupMove]]:

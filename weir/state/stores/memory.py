@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateReader, StoreStats
+from weir.state.api import StateBackend, StateReader, StoreStats, prefix_end
 from weir.state.stores.directory_lock import describe_os_error
 from weir.state.stores.memory_image import write_entries
 
@@ -89,6 +89,12 @@ class MemoryBackend(StateBackend):
         """Entries of a range; they are copied when this is called."""
         with self._lock:
             return self._open_view().scan(start, stop, reverse=reverse)
+
+    def may_hold(self, prefix: bytes) -> bool:
+        """Whether there are keys that start with this."""
+        with self._lock:
+            view = self._open_view()
+            return bool(view.entries) and bool(view.keys_between(prefix, prefix_end(prefix)))
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes, atomically."""
