@@ -9,7 +9,7 @@ import pytest
 import weir
 from weir import testing
 from weir.author import states, timed_states
-from weir.dataflow import keyed_streams, streams, windowed_streams
+from weir.dataflow import streams, windowed_streams
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 #: Values, settings, side outputs and methods of what a function is called with.
@@ -31,7 +31,7 @@ def public():
     """Names of everything that a job's author can call, and of their arguments."""
     classes = [
         each
-        for module in (weir, streams, keyed_streams, windowed_streams, states, timed_states, testing)
+        for module in (weir, streams, windowed_streams, states, timed_states, testing)
         for each in (getattr(module, name) for name in dir(module))
         if inspect.isclass(each)
     ]

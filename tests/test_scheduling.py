@@ -9,7 +9,7 @@ from tests import scheduling
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("name", [*scheduling._GROUPS, *scheduling._LONGEST, *scheduling._ALONE])
+@pytest.mark.parametrize("name", sorted({*scheduling._GROUPS, *scheduling._LONGEST, *scheduling._ALONE}))
 def test_files_that_are_named_are_there(name):
     assert name in scheduling._TOGETHER or (ROOT / name).exists()
 
