@@ -35,7 +35,7 @@ def public():
         for each in (getattr(module, name) for name in dir(module))
         if inspect.isclass(each)
     ]
-    exported = {name: getattr(weir, name) for name in dir(weir)}
+    exported = {name: getattr(weir, name) for name in dir(weir)} | {"testing": testing}
     methods = {
         name: getattr(each, name) for each in classes for name in dir(each) if not name.startswith("_")
     }

@@ -129,13 +129,15 @@ class Job:
         )
         poll = self.inbox.poll
 
-        def polled(timeout_s):
+        def wait(timeout_s):
+            """Nobody waits by the machine's clock."""
             self._let_come()
             if not len(self.inbox) and self._next < len(self.elements):
                 self.passes(self.apart_ms)
-            return poll(0.0)
 
-        self.inbox.poll = polled
+        self.inbox.rest = wait
+        self.inbox.wait_for_one = lambda timeout_s: bool(wait(timeout_s))
+        self.inbox.poll = lambda timeout_s: wait(timeout_s) or poll(0.0)
         self.subtask.begin(1)
         self.subtask.run()
         assert self.subtask.progress.state is SubtaskState.FINISHED, self.subtask.progress.cause
