@@ -17,7 +17,10 @@ from benchmarks.law.keyed_steps import (
     GAP_MS,
     WITHIN_MS,
     Buckets,
+    Echoes,
+    EchoesInBatches,
     PlainBuckets,
+    PlainEchoes,
     PlainQuiet,
     Quiet,
     Timed,
@@ -27,7 +30,7 @@ from benchmarks.law.steps import Result, Step
 from benchmarks.law.ttl_steps import VALUES, Values, plain_values, time_of
 
 SIZE_MS, TOTAL_MS, BOUND_MS, TTL_MS = 5_000, 20_000, 500, 5_000
-_LATER_MS = 10**12
+_LATER_MS, _SHORT_MS = 10**12, 400
 
 
 def windows(rows: list[Seen], size_ms: int) -> list[tuple[Seen, int]]:
@@ -99,9 +102,44 @@ def _windows_stretches_windows(streams: list[Any], parallelism: int) -> Any:
     return stretched.key_by("k").window(weir.tumbling(TOTAL_MS)).aggregate("out", n=weir.sum("n"))
 
 
+def _echoes(rows: list[Seen]) -> list[Seen]:
+    plain = PlainEchoes()
+    plain.run(rows)
+    return plain.rows
+
+
+def _echoes_then_windows(kind: Any) -> Any:
+    def made(streams: list[Any], parallelism: int) -> Any:
+        told = streams[0].key_by("k").process("told", kind, COUNTED, parallelism=parallelism)
+        return told.key_by("k").window(weir.tumbling(_SHORT_MS)).aggregate("out", n=weir.sum("n"))
+
+    return made
+
+
 def _deduplicated_then_windows(streams: list[Any], parallelism: int) -> Any:
     first = streams[0].key_by("k").deduplicate("first", within=f"{WITHIN_MS}ms", parallelism=parallelism)
     return first.key_by("k").window(weir.tumbling(SIZE_MS)).aggregate("out", n=weir.count())
+
+
+def _windows_then_others(streams: list[Any], parallelism: int) -> Any:
+    """Windows of one subtask: their results come in the order of time."""
+    counts = streams[0].key_by("k").window(weir.tumbling(1_000))
+    counted = counts.aggregate("counted", n=weir.count(), parallelism=1)
+    starts = weir.bounded_out_of_orderness("0s", idle_timeout="1000h")
+    started = counted.assign_event_time("started", "window_start", watermark=starts)
+    return (
+        started.key_by("k")
+        .window(weir.tumbling(SIZE_MS))
+        .aggregate("out", n=weir.sum("n"), parallelism=parallelism)
+    )
+
+
+def _plain_windows_then_others(streams: list[list[Seen]]) -> list[Result]:
+    started = [
+        replace(row, at=start, mark=start, all_ms=start)
+        for row, start in windows(_counted(streams[0]), 1_000)
+    ]
+    return _of_windows(started, SIZE_MS)
 
 
 def _assigned_then_pauses(streams: list[Any], parallelism: int) -> Any:
@@ -285,6 +323,15 @@ STEPS = (
         lambda streams: _of_windows(_stretches(streams[0]), TOTAL_MS),
         in_time=True,
     ),
+    *(
+        Step(
+            f"earlier timers by timers{form}, then windows",
+            _echoes_then_windows(kind),
+            lambda streams: _of_windows(_echoes(streams[0]), _SHORT_MS),
+            several=None,
+        )
+        for form, kind in (("", Echoes), (" in batches", EchoesInBatches))
+    ),
     Step(
         "windows, stretches by timers, windows",
         _windows_stretches_windows,
@@ -300,6 +347,7 @@ STEPS = (
         own_keys=True,
         late_keys=True,
     ),
+    Step("windows, then other times and windows", _windows_then_others, _plain_windows_then_others),
     Step(
         "other times, then pauses by timers",
         _assigned_then_pauses,

@@ -15,7 +15,7 @@ from benchmarks.law.cases import END_MS, Seen
 from benchmarks.law.running import Build
 from benchmarks.law.steps import Result, Step
 
-GAP_MS, BUCKET_MS, DELAY_MS, WITHIN_MS = 5_000, 5_000, 1_000, 3_000
+GAP_MS, BUCKET_MS, DELAY_MS, WITHIN_MS, ECHOES = 5_000, 5_000, 1_000, 3_000, 3
 COUNTED: dict[str, Any] = {"k": int, "n": int, "at": int}
 
 
@@ -234,6 +234,85 @@ class PlainRings(Timed):
             self.due.discard((at + 700, key))
 
 
+# --- timers that register earlier ones, and delete later ones ---
+
+
+class Echoes(weir.KeyedProcess):
+    """A timer registers earlier and later ones, so many times, and deletes one."""
+
+    left = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, key: Any, row: Any, context: Any) -> None:
+        """Begin anew."""
+        self.left.value = ECHOES
+        context.timers.register(context.event_time_ms + DELAY_MS)
+
+    def on_timer(self, key: Any, time_ms: int, context: Any) -> Iterator[dict[str, Any]]:
+        """Tell it, and echo."""
+        yield {"k": key[0], "n": self.left.value, "at": time_ms}
+        if self.left.value:
+            self.left.value -= 1
+            context.timers.register(time_ms - 500 if self.left.value % 2 else time_ms + 1_500)
+            context.timers.register(time_ms + 100 * self.left.value)
+            context.timers.delete(time_ms + 1_600)
+
+
+class EchoesInBatches(weir.KeyedProcess):
+    """As :class:`Echoes`, in batches."""
+
+    left = weir.ValueState(pl.Int64, default=0)
+
+    def process_batch(self, batch: pa.RecordBatch, context: Any) -> None:
+        """Begin anew."""
+        keys = context.keys(batch)
+        self.left.put(keys.distinct, np.full(len(keys.distinct), ECHOES))
+        context.timers.register(batch["_event_time_ms"].to_numpy() + DELAY_MS, keys)
+
+    def on_timers(self, batch: pa.RecordBatch, context: Any) -> Iterator[pa.RecordBatch]:
+        """Tell them, and echo."""
+        left, times_ms = self.left.get(context.keys(batch)).to_numpy(), batch["_event_time_ms"].to_numpy()
+        yield pa.record_batch({"k": batch["k"], "n": pa.array(left), "at": pa.array(times_ms)})
+        some, times_ms, left = batch.filter(pa.array(left > 0)), times_ms[left > 0], left[left > 0] - 1
+        keys = context.keys(some)
+        self.left.put(keys, left)
+        context.timers.register(np.where(left % 2, times_ms - 500, times_ms + 1_500), keys)
+        context.timers.register(times_ms + 100 * left, keys)
+        context.timers.delete(times_ms + 1_600, keys)
+
+
+class PlainEchoes(Timed):
+    """The model of :class:`Echoes`; what they say is in ``rows``, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left: Counter[int] = Counter()
+        #: Of what an earlier or later timer registered, the time as of which it did.
+        self._behind: dict[tuple[int, int], int] = {}
+        self.rows: list[Seen] = []
+
+    def take(self, row: Seen) -> None:
+        """See the base class."""
+        self._left[row.k] = ECHOES
+        self._register(row.k, row.at + DELAY_MS, -END_MS)
+
+    def _register(self, key: int, at: int, reached: int) -> None:
+        if (at, key) not in self.due:
+            self.due.add((at, key))
+            self._behind[at, key] = reached
+
+    def ring(self, key: int, at: int) -> None:
+        """See the base class."""
+        left, reached = self._left[key], max(at, self._behind[at, key])
+        mark = max(self.before, reached - 1) if reached > at else self.before
+        self.said.append((key, left, at, at))
+        self.rows.append(Seen(key, at, left, 0, mark, max(at - 1, mark)))
+        if left:
+            self._left[key] = left - 1
+            self._register(key, at - 500 if (left - 1) % 2 else at + 1_500, reached)
+            self._register(key, at + 100 * (left - 1), reached)
+            self.due.discard((at + 1_600, key))
+
+
 # --- a timer at the time of its row, and what the watermark is ---
 
 
@@ -357,6 +436,13 @@ STEPS = (
         model(PlainRings),
         several="order",
         own_keys=True,
+    ),
+    Step("earlier timers by timers", process(Echoes, COUNTED), model(PlainEchoes), several=None),
+    Step(
+        "earlier timers by timers in batches",
+        process(EchoesInBatches, COUNTED),
+        model(PlainEchoes),
+        several=None,
     ),
     Step(
         "timers at the time of rows",

@@ -99,7 +99,12 @@ class KeyContext:
         self._timer_sides = tuple(sides)
 
     def begin_timers(self, times_ms: np.ndarray, hashes: np.ndarray | None = None) -> None:
-        """Timers are about to fire, at these times (int64); ``hashes`` (uint64) of their keys if all at once."""
+        """Timers are about to fire, at these times (int64, ascending); ``hashes`` (uint64) of their keys if at once.
+
+        A timer that one of a later time registered has that time.
+        """
+        if hashes is not None and isinstance(self.timers, Timers) and not self.timers.is_processing:
+            self.timers.watermark_ms = max(int(times_ms[0]), self.reached_ms)
         times = self.state_times
         if times is None:
             return
@@ -115,16 +120,16 @@ class KeyContext:
         self._batch = self._hashes = self._keys = None
         self._cursor.block, self._cursor.index = keys, None
 
-    def begin_timer(self, position: int, time_ms: int) -> None:
-        """The timer of a key of the block fires."""
+    def begin_timer(self, position: int, time_ms: int, reached_ms: int) -> None:
+        """The timer of a key of the block fires; ``reached_ms``: its time, or that of the one that registered it."""
         self._cursor.index = position
         self._times, self.row_index = [time_ms], 0
         if isinstance(self.timers, Timers) and not self.timers.is_processing:
             # Others come later, however far the watermark has come at once.
-            self.timers.watermark_ms = max(time_ms, self.reached_ms)
+            self.timers.watermark_ms = max(reached_ms, self.reached_ms)
         if self.state_times is not None:
             # It still finds what expires when it is due.
-            self.state_times.move(max(time_ms - 1, self.reached_ms), max(time_ms, self.reached_ms))
+            self.state_times.move(max(reached_ms - 1, self.reached_ms), max(reached_ms, self.reached_ms))
 
     def end_part(self) -> None:
         """Write back what was changed below :meth:`visit`; the batch goes on.

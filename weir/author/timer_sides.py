@@ -7,11 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from weir.rows.records import WATERMARK_MIN_MS
 from weir.state import layout
 from weir.state.handles.block import Keys
-from weir.state.tables.timers.time_first import order_of, time_bytes, time_of
+from weir.state.tables.timers.time_first import order_of, time_bytes, time_of, user_key_of
 from weir.state.tables.timers.timer_group import NEVER_MS
 from weir.state.tables.timers.timer_table import Due, TimerTable
+
+_NO_POSITION = -1
 
 
 class Firing:
@@ -27,6 +30,16 @@ class Firing:
         self._touched = dict.fromkeys(due.keys, False)
         #: Those that were to fire and are due as before, because it took too long.
         self.left: list[bytes] = []
+        self._has_fired = False
+        #: The highest time of those that have fired: one that they register may be earlier.
+        self.reached_ms = WATERMARK_MIN_MS
+        #: Of those that fire together the store keys, and the same by their user keys as soon as one registers others.
+        self._part: list[bytes] = []
+        self._by_user: dict[bytes, bytes] | None = None
+        #: Whether these have changed which ones are left.
+        self.has_changed = False
+        #: Of what timers of the same key registered for an earlier time than theirs: theirs.
+        self._behind: dict[bytes, int] = {}
 
     def covers(self, key: bytes) -> bool:
         """Whether a timer, by its store key, is due in this firing."""
@@ -38,23 +51,36 @@ class Firing:
             self._waiting.add(key)
             self._touched[key] = False
             heapq.heappush(self._added, (order_of(key), key, position))
+            self._note_change(key)
 
     def delete(self, key: bytes) -> None:
         """Do not fire a timer, unless it has fired."""
+        self.has_changed |= key in self._waiting
         self._waiting.discard(key)
         self._touched[key] = False
+
+    def stops_before(self, key: bytes, is_over: Callable[[], bool]) -> bool:
+        """Whether the next one that waits, and those after it, are due as before, because ``is_over``.
+
+        Not if none has fired yet, nor if the next one is earlier than one that has: it is as of the time of that one,
+        which nobody would know when it fires in a later part, or after a restart.
+        """
+        if not self._has_fired or time_of(key) < self.reached_ms or not is_over():
+            return False
+        self.left = sorted(self._waiting)
+        self._touched.update(dict.fromkeys(self.left, True))
+        self._waiting.clear()
+        return True
+
+    # --- one by one ---
 
     def each(self, positions: Sequence[int], is_over: Callable[[], bool]) -> Iterator[tuple[int, int]]:
         """Time (ms) and position of each timer, when its turn comes; ``positions`` are those of :attr:`keys`.
 
-        The first timer fires. Before each other one ``is_over`` is asked: if it is, that one and those after it are
-        due as before.
+        Up to where it stops: see :meth:`stops_before`.
         """
-        index, added, waiting, has_fired = 0, self._added, self._waiting, False
+        index, added, waiting = 0, self._added, self._waiting
         while True:
-            if has_fired and is_over():
-                self._stop()
-                return
             if added and (index == len(self.keys) or added[0][0] < order_of(self.keys[index])):
                 _, key, position = heapq.heappop(added)
             elif index < len(self.keys):
@@ -63,13 +89,44 @@ class Firing:
             else:
                 return
             if key in waiting:
+                if self.stops_before(key, is_over):
+                    return
                 waiting.discard(key)
-                has_fired = True
-                yield time_of(key), position
+                time_ms = time_of(key)
+                self._has_fired, self.reached_ms = True, max(time_ms, self.reached_ms)
+                yield time_ms, position
 
-    def _stop(self) -> None:
-        self.left = sorted(self._waiting)
-        self._touched.update(dict.fromkeys(self.left, True))
+    # --- together ---
+
+    def waiting_keys(self) -> list[bytes]:
+        """Store keys of all that have not fired yet, by time."""
+        self.has_changed = False
+        return sorted(self._waiting, key=order_of)
+
+    def begin_part(self, keys: list[bytes]) -> None:
+        """Mark these, by time, as those that fire now; no two of them are of one key."""
+        self._part, self._by_user = keys, None
+        self._has_fired, self.reached_ms = True, max(time_of(keys[-1]), self.reached_ms)
+        self._waiting.difference_update(keys)
+
+    @property
+    def has_behind(self) -> bool:
+        """Whether one that has fired has registered one for an earlier time."""
+        return bool(self._behind)
+
+    def behind_ms(self, key: bytes) -> int | None:
+        """The time of the timer of the same key that registered this one, if that is later."""
+        return self._behind.get(key)
+
+    def _note_change(self, key: bytes) -> None:
+        self.has_changed = True
+        if self._by_user is None:
+            self._by_user = {user_key_of(fired): fired for fired in self._part}
+        fired = self._by_user.get(user_key_of(key))
+        if fired is not None:
+            reached_ms = max(time_of(fired), self._behind.get(fired, WATERMARK_MIN_MS))
+            if reached_ms > time_of(key):
+                self._behind[key] = reached_ms
 
     @property
     def gone(self) -> dict[bytes, bool]:
@@ -85,6 +142,7 @@ class TimerSide:
         self._changes: dict[bytes, bool] = {}
         self._due: Due | None = None
         self._firing: Firing | None = None
+        self._is_one_by_one = False
         self._prefixes: dict[int, bytes] = {}
         #: The lowest time that was registered in the batch.
         self.lowest_ms = NEVER_MS
@@ -109,6 +167,15 @@ class TimerSide:
     def change_many(self, keys: Keys, times_ms: np.ndarray, *, is_live: bool) -> None:
         """Register or delete timers; ``times_ms`` (int64) has one for each of ``keys``."""
         stored = self.table.keys(keys.groups, times_ms, keys.user_keys)
+        firing = self._firing
+        if firing is not None and not self._is_one_by_one:
+            for key in filter(firing.covers, stored):
+                # Positions are for those that fire one by one.
+                if is_live:
+                    firing.register(key, _NO_POSITION)
+                else:
+                    firing.delete(key)
+            stored = [key for key in stored if not firing.covers(key)]
         self._changes.update(dict.fromkeys(stored, is_live))
         if is_live and len(times_ms):
             self.lowest_ms = min(self.lowest_ms, int(times_ms.min()))
@@ -116,10 +183,10 @@ class TimerSide:
     # --- called by the runtime ---
 
     def begin(self, due: Due, *, one_by_one: bool) -> Firing:
-        """Timers are about to fire; one by one, they may change those that are left of them."""
-        self._due, firing = due, Firing(due)
-        self._firing = firing if one_by_one else None
-        return firing
+        """Timers are about to fire, one by one or many at once; they may change those that are left of them."""
+        self._due, self._is_one_by_one = due, one_by_one
+        self._firing = Firing(due)
+        return self._firing
 
     def end(self) -> None:
         """Apply what the batch changed.
@@ -131,8 +198,8 @@ class TimerSide:
         self.lowest_ms = NEVER_MS
         self._changes, self._due, self._firing = {}, None, None
         if due is not None:
-            gone = dict.fromkeys(due.keys, False) if firing is None else firing.gone
-            self.table.fired(due, gone | changes, () if firing is None else firing.left)
+            assert firing is not None
+            self.table.fired(due, firing.gone | changes, firing.left)
         elif changes:
             self.table.change(changes)
 

@@ -257,6 +257,8 @@ class OperatorChain(Generic[OutputT]):
                 return row_watermarks.fired_in_order(made, time_ms - 1) if made else made
 
             self._send_on(index, None, in_order)
+        elif isinstance(self._operators[index][0], InTimeOperator):
+            self._send_on(index, None, lambda: row_watermarks.told_in_order(call(*given) or ()))
         else:
             self._send_on(index, None, call, *given)
 

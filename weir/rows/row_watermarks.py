@@ -240,6 +240,15 @@ def fired(made: pa.RecordBatch, until_ms: int) -> pa.RecordBatch:
     return with_column(made, np.minimum(int64_column(made, EVENT_TIME_COLUMN), until_ms))
 
 
+def behind(made: pa.RecordBatch | SideRows, as_of_ms: int) -> pa.RecordBatch | SideRows:
+    """What a timer made that one of a later time registered, with the column: as of the same moment as that."""
+    if isinstance(made, SideRows):
+        rows = behind(made.rows, as_of_ms)
+        assert isinstance(rows, pa.RecordBatch)
+        return SideRows(made.output, rows)
+    return with_column(made, np.full(made.num_rows, as_of_ms))
+
+
 def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.RecordBatch | SideRows:
     """What timers made, with the column: each row as of the moment before its own time.
 
@@ -247,13 +256,18 @@ def rung(made: pa.RecordBatch | SideRows, before_ms: int, *, late: bool) -> pa.R
         made: the rows.
         before_ms: the watermark as of the row before.
         late: these timers were registered at or before that: so rows of such times are late.
+
+    Those of :func:`behind` stay as they are, unless they are late.
     """
     if isinstance(made, SideRows):
         rows = rung(made.rows, before_ms, late=late)
         assert isinstance(rows, pa.RecordBatch)
         return SideRows(made.output, rows)
-    if not made.num_rows or column_of(made) is not None:
+    if not made.num_rows:
         return made
+    own_ms = column_of(made)
+    if own_ms is not None:
+        return with_column(made, np.maximum(own_ms, before_ms)) if late else made
     times_ms = int64_column(made, EVENT_TIME_COLUMN)
     earlier_ms = np.full(len(times_ms), before_ms) if late else times_ms
     return with_column(made, np.where(times_ms > before_ms, times_ms - 1, earlier_ms))
@@ -288,6 +302,29 @@ def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
         if size_bytes >= _ORDERED_BYTES:
             yield from _ordered(waiting, turns_ms)
             waiting, turns_ms, size_bytes = [], [], 0
+    yield from _ordered(waiting, turns_ms)
+
+
+def told_in_order(outputs: Iterable[Any]) -> Iterator[Any]:
+    """What an operator yields when a watermark comes, in the order of time, where rows are to have no column.
+
+    So a step that minds the order of rows of several keys does not see over how many watermarks time has come there.
+    What has the column, and side rows, stay where they are.
+    """
+    waiting, turns_ms, size_bytes = list[pa.RecordBatch](), list[np.ndarray](), 0
+    for made in outputs:
+        is_plain = isinstance(made, pa.RecordBatch) and column_of(made) is None
+        if is_plain and not made.num_rows:
+            continue
+        if is_plain:
+            waiting.append(made)
+            turns_ms.append(int64_column(made, EVENT_TIME_COLUMN))
+            size_bytes += made.nbytes
+        if not is_plain or size_bytes >= _ORDERED_BYTES:
+            yield from _ordered(waiting, turns_ms)
+            waiting, turns_ms, size_bytes = [], [], 0
+        if not is_plain:
+            yield made
     yield from _ordered(waiting, turns_ms)
 
 

@@ -92,7 +92,7 @@ def chain_of(process, isolation=None):
     ("process", "told"),
     [
         (Picky, r"step 'timed': on_timer for key \('bad',\) at 20 raised ValueError: too hot"),
-        (PickyInBatches, r"step 'timed': on_timers for 4 timers raised ValueError: too hot"),
+        (PickyInBatches, r"step 'timed': on_timers for 3 timers raised ValueError: too hot"),
         (Mute, r"step 'timed': .*missing \['n'\]"),
     ],
 )

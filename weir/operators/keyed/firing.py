@@ -26,7 +26,9 @@ from weir.operators.side_rows import SideDicts
 from weir.operators.stateless.functions import FlatMapOperator
 from weir.operators.user_operator import OutputChecker
 from weir.protocol.firing_parts import FiringParts
+from weir.rows import row_watermarks
 from weir.rows.records import BATCH_BYTES_MAX, WATERMARK_MAX_MS, WATERMARK_MIN_MS, with_times
+from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import SideRows
 from weir.specs import FlatMapSpec, KeyedProcessSpec, SideOutput
 from weir.state.handles.block import Cursor, Keys
@@ -96,6 +98,7 @@ class TimerCalls:
         self._sides.open(context)
         self._max_parallelism = context.max_parallelism
         self._clock = context.clock
+        self._minds_rows = context.row_watermarks is RowWatermarks.ALL
 
     def run(self, firing: Firing) -> Iterator[pa.RecordBatch | SideRows]:
         """What the author's function makes of timers, as it leaves the step. Ends the block.
@@ -103,11 +106,10 @@ class TimerCalls:
         Raises:
             UserFunctionError: the function raised, or returned something else than was declared.
         """
+        if self._many is not None:
+            return self._run_batch(firing, self._many)
         column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in firing.keys])
-        keys = Keys(weir_keys.hash_keys(column), column, self._max_parallelism)
-        if self._many is None:
-            return self._run_one_by_one(firing, keys)
-        return self._run_batch(firing, keys, self._many)
+        return self._run_one_by_one(firing, Keys(weir_keys.hash_keys(column), column, self._max_parallelism))
 
     def shown(self, firing: Firing) -> pa.RecordBatch:
         """The timers that are due, as rows of their keys and times."""
@@ -125,16 +127,22 @@ class TimerCalls:
         times: list[int] = []
         size_bytes = position = time_ms = 0
         may_be_long = rows.may_be_long
+        #: Of a timer that a later one registered, the time of that one.
+        behind_ms: int | None = None
         try:
             for time_ms, position in firing.each(keys.inverse.tolist(), self._is_over):
-                context.begin_timer(position, time_ms)
+                now_behind_ms = firing.reached_ms if time_ms < firing.reached_ms else None
+                if now_behind_ms != behind_ms:
+                    yield from self._built(results, times, behind_ms)
+                    results, times, size_bytes, behind_ms = [], [], 0, now_behind_ms
+                context.begin_timer(position, time_ms, firing.reached_ms)
                 made = function(tuples[position], time_ms, context)
                 if made is None:
                     continue
                 for result in made:
                     if isinstance(result, SideRows):
                         if self._sides.add(result, time_ms):
-                            yield from self._built_sides()
+                            yield from self._built([], [], behind_ms)
                         continue
                     # The function may change its dict, and yield it again.
                     results.append(result.copy() if type(result) is dict else result)
@@ -142,7 +150,7 @@ class TimerCalls:
                     if may_be_long:
                         size_bytes += rows.long_bytes(result)
                 if len(results) >= rows.batch_size or size_bytes >= BATCH_BYTES_MAX:
-                    yield rows.built(results, times, self._clock.now_us())
+                    yield from self._built(results, times, behind_ms)
                     results, times, size_bytes = [], [], 0
         except Exception as error:
             # What our own code says is about the store, not about the timer.
@@ -150,23 +158,33 @@ class TimerCalls:
                 raise
             raise self._failed(tuples[position], time_ms, error) from error
         # Before states are written: what was returned may be wrong, and then nothing of the timers is to stay.
-        built = [rows.built(results, times, self._clock.now_us())] if results else []
-        sides = list(self._built_sides())
+        built = list(self._built(results, times, behind_ms))
         self._end()
         yield from built
-        yield from sides
 
     def _is_over(self) -> bool:
         return self.ends_s is not None and self._clock.monotonic_s() >= self.ends_s
 
-    def _built_sides(self) -> Iterator[SideRows]:
+    def _built(
+        self, results: list[dict[str, Any]], times_ms: list[int], behind_ms: int | None
+    ) -> Iterator[pa.RecordBatch | SideRows]:
+        """What timers made, and what they sent to side outputs; ``behind_ms``: a timer of this time registered them."""
         now_us = self._clock.now_us()
-        return self._sides.built(
+        if results:
+            yield self._as_of(self._rows.built(results, times_ms, now_us), behind_ms)
+        for rows in self._sides.built(
             lambda times: [
                 pa.array(times, pa.int64()),
                 pa.array(np.full(len(times), now_us, dtype=np.int64)),
             ]
-        )
+        ):
+            yield self._as_of(rows, behind_ms)
+
+    def _as_of(self, made: pa.RecordBatch | SideRows, behind_ms: int | None) -> pa.RecordBatch | SideRows:
+        """Rows as of the moment before this time; None: before their own."""
+        if behind_ms is None or not self._minds_rows or self._context.timers.is_processing:
+            return made
+        return row_watermarks.behind(made, behind_ms - 1)
 
     def _failed(self, key: tuple[Any, ...], time_ms: int, error: Exception) -> UserFunctionError:
         failed = self._rows.failed(f"on_timer for key {key!r} at {time_ms}", error)
@@ -179,41 +197,58 @@ class TimerCalls:
             [*key_columns, pa.array(times_ms)], names=[*self._key_schema.names, TIMER_COLUMN]
         )
 
-    def _run_batch(
-        self, firing: Firing, keys: Keys, function: TimersFunction
+    def _run_batch(self, firing: Firing, function: TimersFunction) -> Iterator[pa.RecordBatch | SideRows]:
+        while waiting := firing.waiting_keys():
+            yield from self._run_parts(firing, waiting, function)
+        self._end()
+
+    def _run_parts(
+        self, firing: Firing, waiting: list[bytes], function: TimersFunction
     ) -> Iterator[pa.RecordBatch | SideRows]:
-        arrays = weir_keys.decode_keys(keys.column, self._key_schema.types)
+        """What timers that wait make, in the order of time, up to where they change which ones wait, or it is over."""
+        column = weir_keys.KeyColumn.from_list([user_key_of(key) for key in waiting])
+        keys = Keys(weir_keys.hash_keys(column), column, self._max_parallelism)
+        arrays = weir_keys.decode_keys(column, self._key_schema.types)
         plain = pa.RecordBatch.from_arrays(arrays, schema=self._key_schema)
-        times_ms = times_of(firing.keys)
+        times_ms = times_of(waiting)
         batch = with_times(plain, times_ms, self._clock.now_us())
         context, first = self._context, 0
-        for stop in self._stops(keys):
+        for stop in self._stops(firing, waiting, keys):
+            if firing.stops_before(waiting[first], self._is_over):
+                return
             part, hashes = batch.slice(first, stop - first), keys.hashes[first:stop]
+            behind_ms = firing.behind_ms(waiting[first])
+            firing.begin_part(waiting[first:stop])
             context.begin(part, hashes)
-            context.begin_timers(times_ms[first:stop], hashes)
+            context.begin_timers(times_ms[first:stop] if behind_ms is None else np.array([behind_ms]), hashes)
             try:
                 made = function(part, context)
-                yield from self._checker.each("on_timers", () if made is None else made, part)
+                for rows in self._checker.each("on_timers", () if made is None else made, part):
+                    yield self._as_of(rows, behind_ms)
                 context.end_part()
             except Exception as error:
                 if isinstance(error, WeirError):
                     raise
                 raise self._rows.failed(f"on_timers for {part.num_rows:,} timers", error) from error
+            if firing.has_changed:
+                return
             first = stop
-        self._end()
 
-    def _stops(self, keys: Keys) -> list[int]:
-        """Ends of parts of timers; where states expire no key is in one twice, since it has a time there."""
-        inverse = keys.inverse.tolist()
-        if self._context.state_times is None or len(keys.distinct) == len(inverse):
-            return [len(inverse)]
-        stops, seen = list[int](), set[int]()
-        for at, position in enumerate(inverse):
-            if position in seen:
-                stops.append(at)
-                seen = set()
-            seen.add(position)
-        return [*stops, len(inverse)]
+    @staticmethod
+    def _stops(firing: Firing, waiting: list[bytes], keys: Keys) -> Iterator[int]:
+        """Ends of parts that fire together: no key is in one twice, because its timer may change the next one.
+
+        A timer that one of a later time registered is a part of its own.
+        """
+        if len(keys.distinct) < len(waiting) or firing.has_behind:
+            seen, is_behind = set[int](), False
+            for at, position in enumerate(keys.inverse.tolist()):
+                was_behind, is_behind = is_behind, firing.behind_ms(waiting[at]) is not None
+                if at and (position in seen or is_behind or was_behind):
+                    yield at
+                    seen = set()
+                seen.add(position)
+        yield len(waiting)
 
     def _end(self) -> None:
         try:

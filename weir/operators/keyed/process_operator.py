@@ -194,9 +194,11 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             for row in (first - 1, min(first, len(times) - 1)):
                 due_ms = times.as_of_ms(row)
                 if self.due_ms() <= due_ms:
-                    for made in self._turn(due_ms, late=row < first):
+                    for made in row_watermarks.fired_in_order(
+                        self._turn(due_ms, late=row < first), due_ms - 1
+                    ):
                         if not isinstance(made, Pause):
-                            yield row_watermarks.fired_out(made, due_ms - 1)
+                            yield made
                         elif row == first and self.set_aside is None:
                             yield Pause(first)
             if first == len(times):
