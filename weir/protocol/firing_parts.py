@@ -16,15 +16,16 @@ _SPAN_MS_MAX = 1 << 60
 class FiringParts:
     """Keeps the parts of an operator that fires in parts, called by its subtask's thread."""
 
-    def __init__(self, count_max: int) -> None:
-        """``count_max``: of what fires in one part."""
+    def __init__(self, count_max: int, *, is_timed: bool = True) -> None:
+        """``count_max``: of what fires in one part; ``is_timed``: a part is bounded by its time, too."""
+        self._count_max, self._is_timed = count_max, is_timed
         self._counts = PartRows(count_max)
-        self._span_ms = 0
+        self._span_ms = 0 if is_timed else _SPAN_MS_MAX
 
     @property
     def count(self) -> int:
         """Fire at most so many."""
-        return self._counts.rows
+        return self._counts.rows if self._is_timed else self._count_max
 
     @property
     def longest_s(self) -> float:
@@ -42,6 +43,8 @@ class FiringParts:
 
     def took(self, count: int, elapsed_s: float) -> None:
         """Note that so many fired, in so many seconds."""
+        if not self._is_timed:
+            elapsed_s = 0.0
         self._counts.took(max(count, 1), elapsed_s)
         if elapsed_s * _GROWTH_MAX <= PART_S and count < self.count:
             self._span_ms = min(max(self._span_ms * _GROWTH_MAX, 1), _SPAN_MS_MAX)

@@ -280,3 +280,26 @@ def test_a_side_output_has_the_watermarks_of_its_step_where_a_later_step_assigns
     assert (len(result["out"]), len(result["odd_out"])) == (20, 20)
     assert [time_ms for time_ms in early if time_ms < 2**62][-1] == 390
     assert [time_ms for time_ms in late if time_ms < 2**62][-1] == 1_000_038
+
+
+class Told(weir.KeyedProcess):
+    """Sends each amount to a side output, when it is time."""
+
+    def process(self, key, row, context):
+        context.timers.register(row["amount"])
+
+    def on_timer(self, key, time_ms, context):
+        yield weir.side("told", {"user": key[0], "at": time_ms})
+
+
+def test_what_more_timers_send_than_fire_at_once_comes_in_the_order_of_time(monkeypatch):
+    monkeypatch.setattr("weir.operators.keyed.firing.BLOCK_TIMERS_MAX", 8)
+    flow = weir.Dataflow("told", max_parallelism=16)
+    orders = flow.source("orders", weir.JsonLines("unused", schema=SCHEMA, event_time="amount"))
+    sides = {"told": {"user": str, "at": int}}
+    told = orders.key_by("user").process("told", Told, SCHEMA, side_outputs=sides)
+    told.side_output("told").sink("out", weir.Collect())
+    # Key groups have their timers over the same times, and some of one time are more than fire at once.
+    rows = [{"user": f"user-{n % 20}", "amount": n // 13} for n in range(100)]
+    times = [row["at"] for row in testing.run(flow, {"orders": rows})["out"]]
+    assert times == sorted({(row["user"], row["amount"]): row["amount"] for row in rows}.values())

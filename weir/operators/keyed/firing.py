@@ -311,13 +311,15 @@ class TimerFirer:
         self._context = context
         self._step = ""
         self._watermark_ms = WATERMARK_MIN_MS
-        #: None: all that is due fires at once.
-        self._parts: FiringParts | None = None
+        #: Whether the subtask looks around between parts.
+        self._pauses = False
+        self._parts = FiringParts(BLOCK_TIMERS_MAX, is_timed=False)
 
     def open(self, context: OperatorContext) -> None:
         """Take the step's name."""
         self._step, self._clock = context.operator_name, context.clock
-        self._parts = FiringParts(BLOCK_TIMERS_MAX) if context.fires_in_parts else None
+        self._pauses = context.fires_in_parts
+        self._parts = FiringParts(BLOCK_TIMERS_MAX, is_timed=self._pauses)
         self._calls.open(context)
 
     @property
@@ -384,7 +386,7 @@ class TimerFirer:
             if not due.keys:
                 return
             firing = side.begin(due, one_by_one=self._calls.is_one_by_one)
-            self._calls.ends_s = None if self._parts is None else began_s + self._parts.longest_s
+            self._calls.ends_s = began_s + self._parts.longest_s if self._pauses else None
             try:
                 made = self._calls.run(firing)
                 # Of a timer that is put aside nothing may have left.
@@ -396,16 +398,13 @@ class TimerFirer:
                 if set_aside is None or not set_aside(self._calls.shown(firing), error):
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
-            if self._parts is not None:
-                self._parts.took(len(due.keys) - len(firing.left), self._clock.monotonic_s() - began_s)
-                if side.table.next_ms() <= until_ms:
-                    yield Pause()
+            self._parts.took(len(due.keys) - len(firing.left), self._clock.monotonic_s() - began_s)
+            if self._pauses and side.table.next_ms() <= until_ms:
+                yield Pause()
 
     def _take(self, side: TimerSide, until_ms: int, *, one: bool) -> Due:
         """Timers of the next part: all that are due up to a time, or some of those of one time; none: none is due."""
         table, parts = side.table, self._parts
-        if parts is None:
-            return table.take(until_ms, 1 if one else BLOCK_TIMERS_MAX)
         count = 1 if one else parts.count
         while (first_ms := table.next_ms()) <= until_ms:
             stop_ms = parts.until_ms(first_ms, until_ms)
