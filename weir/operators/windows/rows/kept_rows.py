@@ -45,7 +45,7 @@ class KeptRows:
     ) -> None:
         """``input_schema``: what is kept of rows; ``schema``: user columns of results."""
         self._key_columns, self._input_schema, self._schema = key_columns, input_schema, schema
-        self._aggregates = RowAggregates(aggregates, schema, in_order=False)
+        self._aggregates = RowAggregates(aggregates, schema)
         time = pl.col(EVENT_TIME_COLUMN)
         self._made = [time.min().alias(WINDOW_START), (time.max() + 1).alias(WINDOW_END)]
         self._made += self._aggregates.expressions

@@ -22,17 +22,8 @@ from weir.specs.windows import WindowAggregate
 class RowAggregates:
     """The aggregates of one step."""
 
-    def __init__(
-        self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema, *, in_order: bool = True
-    ) -> None:
-        """Write the expressions down.
-
-        Args:
-            aggregates: what is computed.
-            schema: has the type of each aggregate's values.
-            in_order: rows come in the order of their event times; else :attr:`expressions` put them into it, which
-                costs a sort for each group, and need the column of event times.
-        """
+    def __init__(self, aggregates: tuple[WindowAggregate, ...], schema: pa.Schema) -> None:
+        """``schema`` has the type of each aggregate's values."""
         self._sums = [each.output for each in aggregates if each.function == "sum"]
         self._decimals = {
             each.output: schema.field(each.output).type
@@ -40,14 +31,15 @@ class RowAggregates:
             if each.function in ("sum", "mean") and pa.types.is_decimal(schema.field(each.output).type)
         }
         self.expressions = [
-            _value_of(each, schema.field(each.output).type, in_order=in_order).alias(each.output)
-            for each in aggregates
+            _value_of(each, schema.field(each.output).type).alias(each.output) for each in aggregates
         ]
 
     def __call__(self, key: dict[str, Any], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
         """See ``weir.author.aggregator.RowsFunction``; the rows are in the order of their event times."""
+        # All that counts of these is their order.
+        ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
         window_of = pl.lit(0).alias(UNNAMED_COLUMN)
-        return self.checked(rows.group_by(window_of).agg(self.expressions).drop(UNNAMED_COLUMN))
+        return self.checked(ordered.group_by(window_of).agg(self.expressions).drop(UNNAMED_COLUMN))
 
     def of_windows(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The same of many windows at once: a call of Polars for each takes milliseconds.
@@ -61,8 +53,8 @@ class RowAggregates:
         Raises:
             WeirError: see :meth:`checked`.
         """
-        told = rows.lazy().group_by(UNNAMED_COLUMN).agg(self.expressions).sort(UNNAMED_COLUMN)
-        return self.checked(told.collect())
+        ordered = rows.drop(EVENT_TIME_COLUMN, strict=False).with_row_index(EVENT_TIME_COLUMN)
+        return self.checked(ordered.group_by(UNNAMED_COLUMN).agg(self.expressions).sort(UNNAMED_COLUMN))
 
     def checked(self, made: pl.DataFrame) -> pl.DataFrame:
         """Results of :attr:`expressions`, with integer sums as int64 and decimals of the type that they have.
@@ -107,13 +99,12 @@ class ChangelogRowAggregates:
         return self._of_rows.checked(made.sort(UNNAMED_COLUMN))
 
 
-def _value_of(aggregate: WindowAggregate, dtype: pa.DataType, *, in_order: bool) -> pl.Expr:
+def _value_of(aggregate: WindowAggregate, dtype: pa.DataType) -> pl.Expr:
     """An aggregate over all rows of a group, as of windows over time: nulls do not count.
 
     Args:
         aggregate: what is computed.
         dtype: type of its values.
-        in_order: see :class:`RowAggregates`.
     """
     counts = pl.lit(value=True) if aggregate.condition is None else aggregate.condition.fill_null(value=False)
     if aggregate.column is None:
@@ -123,9 +114,7 @@ def _value_of(aggregate: WindowAggregate, dtype: pa.DataType, *, in_order: bool)
     values = column.filter(taken)
     function, parameters = aggregate.function, aggregate.parameters
     if function in ("first", "last"):
-        ordered = values
-        if not in_order:
-            ordered = values.sort_by(pl.col(EVENT_TIME_COLUMN).filter(taken), maintain_order=True)
+        ordered = values.sort_by(pl.col(EVENT_TIME_COLUMN).filter(taken), maintain_order=True)
         return ordered.first() if function == "first" else ordered.last()
     if function == "count":
         return values.len().cast(pl.Int64)
