@@ -7,13 +7,20 @@ computes nothing. Its rows are those of a key so far, or those of a window; null
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import polars as pl
 
 from weir.errors import GraphError
+from weir.plan.step_names import renamed_column
 from weir.specs.aggregate_functions import LARGEST_MAX, AggregateFunction
 from weir.specs.key_checks import check_is_name
+from weir.specs.keyed import Aggregate
+from weir.specs.windows import WindowAggregate
+
+_Aggregate = TypeVar("_Aggregate", Aggregate, WindowAggregate)
 
 
 @dataclass(frozen=True)
@@ -175,6 +182,31 @@ def quantile(column: str, q: float, *, error: float = 0.01, renamed_from: str | 
         _checked_share("quantile", "error", error, 0.0005, 0.2),
     )
     return AggregateCall("quantile", column, parameters=shares, renamed_from=renamed_from)
+
+
+def listed_aggregates(
+    step: str | None, kind: type[_Aggregate], aggregates: Mapping[str, AggregateCall]
+) -> tuple[_Aggregate, ...]:
+    """Return the aggregates of a step as specs of one kind, in order; called where ``aggregate`` is.
+
+    Raises:
+        GraphError: what was given for a column is no aggregate.
+    """
+    for output, call in aggregates.items():
+        if not isinstance(call, AggregateCall):
+            raise GraphError(
+                f"step {step!r}: {output} needs an aggregate such as weir.sum('x'), got {type(call).__name__}"
+            )
+    return tuple(
+        kind(
+            renamed_column(output, call.renamed_from),
+            call.function,
+            call.column,
+            call.condition,
+            call.parameters,
+        )
+        for output, call in aggregates.items()
+    )
 
 
 def _checked_share(function: str, name: str, value: object, least: float, most: float) -> float:

@@ -13,13 +13,13 @@ from weir.author.broadcast_process import HoldUntil, broadcast_form, checked_hol
 from weir.author.keyed_process import process_form
 from weir.author.states import DeclaredState, declared_states
 from weir.author.timer_hooks import timer_states
-from weir.dataflow.aggregates import AggregateCall
-from weir.dataflow.frame import Columns, KeyedT, StreamT, checked_callable, type_name
+from weir.dataflow.aggregates import AggregateCall, listed_aggregates
+from weir.dataflow.frame import Columns, KeyedT, StreamT, checked_callable
 from weir.dataflow.join_steps import JoinSteps
 from weir.dataflow.row_steps import RowSteps
 from weir.errors import GraphError
 from weir.plan.graph import Exchange
-from weir.plan.step_names import renamed_column, renamed_step
+from weir.plan.step_names import renamed_step
 from weir.rows.changes import is_changelog
 from weir.specs import (
     Aggregate,
@@ -88,21 +88,7 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
     ) -> Self:
         if emit not in ("per_event", "per_batch"):
             raise GraphError(f"step {name!r}: emit is {emit!r}; it is 'per_event' or 'per_batch'")
-        for output, call in aggregates.items():
-            if not isinstance(call, AggregateCall):
-                raise GraphError(
-                    f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
-                )
-        listed = tuple(
-            Aggregate(
-                renamed_column(output, call.renamed_from),
-                call.function,
-                call.column,
-                call.condition,
-                call.parameters,
-            )
-            for output, call in aggregates.items()
-        )
+        listed = listed_aggregates(name, Aggregate, aggregates)
         if is_changelog(self.schema):
             return self._same_kind(name, ChangelogAggregateSpec(self.key_columns, listed), parallelism)
         return self._same_kind(name, KeyedAggregateSpec(self.key_columns, listed, emit), parallelism)

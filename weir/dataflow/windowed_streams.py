@@ -10,7 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.author.aggregator import Aggregator, RowsFunction, check_aggregator
-from weir.dataflow.aggregates import AggregateCall
+from weir.dataflow.aggregates import AggregateCall, listed_aggregates
 from weir.dataflow.frame import (
     Columns,
     InWindows,
@@ -25,7 +25,7 @@ from weir.dataflow.windows import Duration, lateness_ms
 from weir.errors import GraphError
 from weir.operators.windows.rows.row_aggregates import ChangelogRowAggregates, RowAggregates
 from weir.plan.graph import Exchange
-from weir.plan.step_names import renamed_column, renamed_step
+from weir.plan.step_names import renamed_step
 from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
 from weir.specs.aggregate_functions import compares_texts
@@ -292,21 +292,7 @@ def read_by_aggregates(
     others: tuple[pl.Expr, ...] = (),
 ) -> tuple[tuple[WindowAggregate, ...], pa.Schema]:
     """The aggregates of a step, and the columns of its input that these, ``keys`` and ``others`` read."""
-    for output, call in aggregates.items():
-        if not isinstance(call, AggregateCall):
-            raise GraphError(
-                f"step {name!r}: {output} needs an aggregate such as weir.sum('x'), got {type_name(call)}"
-            )
-    listed = tuple(
-        WindowAggregate(
-            renamed_column(output, call.renamed_from),
-            call.function,
-            call.column,
-            call.condition,
-            call.parameters,
-        )
-        for output, call in aggregates.items()
-    )
+    listed = listed_aggregates(name, WindowAggregate, aggregates)
     read = {*keys, *(each.column for each in listed)}
     conditions = [each.condition for each in listed if isinstance(each.condition, pl.Expr)] + [*others]
     read |= expression_columns(conditions, stream.schema)

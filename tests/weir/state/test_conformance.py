@@ -82,6 +82,7 @@ def test_a_prefix_scan_stops_behind_the_prefix_even_if_it_is_all_ff(backend: Sta
         want = sorted((key, key) for key in keys if key.startswith(prefix))
         assert list(backend.scan_prefix(prefix)) == want
         assert list(backend.scan_prefix(prefix, reverse=True)) == want[::-1]
+        assert backend.may_hold(prefix) or not want
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,9 @@ class BatchSource(SourceReader):
         self._context = context
         self._clock = context.clock
         self._progress = SourceProgress(self._source_spec, int(context.gather_ms * 1000))
+        letters = context.dead_letters
+        #: Those of the context, if a source can go back in them; a source asks for their length at every piece.
+        self._repeatable_letters = letters if isinstance(letters, RepeatableDeadLetters) else None
         #: How far event time has come.
         self._source_times = SourceTimes(self._strategy, int(context.grace_period_ms), context.row_watermarks)
         spec = self._source_spec
@@ -132,15 +135,17 @@ class BatchSource(SourceReader):
         self._begin(start_us)
 
     def _skip_known_dead_letters(self, positions: Mapping[int, int]) -> None:
-        letters = self._context.dead_letters
-        if isinstance(letters, RepeatableDeadLetters):
-            letters.skip_known(positions)
+        if self._repeatable_letters is not None:
+            self._repeatable_letters.skip_known(positions)
+
+    def _letters_position(self) -> int:
+        """How much was written to the dead letters so far, bytes."""
+        letters = self._repeatable_letters
+        return 0 if letters is None else letters.position_bytes()
 
     def snapshot(self) -> Json:
         """Positions, counts and schedule."""
-        letters = self._context.dead_letters
-        known = letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
-        return self._position(self._progress.counts(self.rejected, known))
+        return self._position(self._progress.counts(self.rejected, self._letters_position()))
 
     @property
     def rows_decoded_max(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from weir.author.operator import Json, OperatorContext, Poll, RepeatableDeadLetters
+from weir.author.operator import Json, OperatorContext, Poll
 from weir.author.source import Rows, Source
 from weir.errors import GraphError, InputError
 from weir.operators.sources.files.discovery import Discovery
@@ -287,10 +287,6 @@ class UserSourceReader(BatchSource):
             self._source_times.splits.set_idle(split.key, since_s is not None and now_s - since_s >= idle_s)
 
     # --- snapshots ---
-
-    def _letters_position(self) -> int:
-        letters = self._context.dead_letters
-        return letters.position_bytes() if isinstance(letters, RepeatableDeadLetters) else 0
 
     def _positions(self, context: OperatorContext) -> Mapping[int, SourceCounts]:
         self._restored = {
