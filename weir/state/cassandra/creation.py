@@ -7,6 +7,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from weir.errors import FailureKind, StateError
+from weir.state.cassandra.durability import warn_of_lost_writes
 from weir.state.cassandra.schema import (
     RUNS_TABLE,
     StateTable,
@@ -74,6 +75,7 @@ async def _create(session: Session, tables: Sequence[StateTable]) -> None:
             )
     if settings.creates_tables:
         await one_schema(session, settings.ddl_timeout_ms if has_made else _FOUND_MS)
+    await warn_of_lost_writes(session)
 
 
 async def one_schema(session: Session, timeout_ms: int) -> None:

@@ -17,6 +17,7 @@ from tests.weir.state.cassandra.countries import COUNTRIES
 from tests.weir.state.database_backend import node_settings
 from weir.errors import FailureKind, StateError
 from weir.protocol.database_run import DatabaseRun
+from weir.state.cassandra import durability
 from weir.state.cassandra.errors import DatabaseAwayError
 from weir.state.cassandra.schema import keyspace_statement, state_tables
 from weir.state.cassandra.session import Session, leave_session, open_session
@@ -184,6 +185,26 @@ def test_a_table_of_runs_of_an_older_version_is_used_as_it_is(opened: Any, caplo
     made.begin("job-1", 1, lambda: None)
     assert made.begun() == 1
     assert "mend: ALTER TABLE older.weir_runs ADD buckets map<text, int>" in caplog.text
+
+
+def test_a_node_that_may_forget_what_it_has_acknowledged_is_told_of(
+    opened: Any, caplog: Any, monkeypatch: Any
+) -> None:
+    told: list[tuple[str, dict[str, str]]] = []
+
+    def may_lose_writes(sync: str, replication: dict[str, str]) -> bool:
+        told.append((sync, dict(replication)))
+        return len(told) == 2
+
+    monkeypatch.setattr(durability, "may_lose_writes", may_lose_writes)
+    opened()
+    assert "acknowledged" not in caplog.text
+    opened()
+    assert "has each row of keyspace" in caplog.text
+    assert "set commitlog_sync to batch in its cassandra.yaml" in caplog.text
+    (sync, replication), _ = told
+    assert sync == "batch"
+    assert replication["replication_factor"] == "1"
 
 
 def test_each_profile_is_used_for_its_statements(opened: Any) -> None:
