@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
-from weir.operators.queries.reading import StoredReading
+from weir.operators.queries.reading import StoredReading, place_key
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest
 from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
@@ -114,8 +114,9 @@ class CheckpointReading(StoredReading):
         self._first_ms = UNDATED
         #: A dict that is no entries in a store; see ``weir.state.tables.broadcast``.
         self._items: dict[str, Any] | None = None
-        #: By number of the state: clocks of its key groups.
+        #: By number of the state: clocks of its key groups, and the entries that are places of windows.
         self._clocks: dict[int, dict[int, GroupClock]] = {}
+        self._window_places: dict[int, dict[int, bytes | None]] = {}
         since = []
         for part in checkpoint.manifest.parts:
             kept = part.operators.get(step)
@@ -157,22 +158,36 @@ class CheckpointReading(StoredReading):
         """See ``StateReading``."""
         known = self._clocks.setdefault(state_id, {})
         if group not in known:
-            # One key needs the clock of its group, a range those of all, which are read together.
-            known |= self._read_clocks(state_id, {group, *self._places} if known else {group})
+            found = self._of_groups(clock_key, state_id, self._read_with(group, known))
+            known |= {each: unpack_clock(data) for each, data in found.items()}
         return retention_cut_ms(known[group], self.watermark_ms, retention_ms, self._first_ms)
 
-    def _read_clocks(self, state_id: int, groups: Collection[int]) -> dict[int, GroupClock]:
+    def _stored_place(self, group: int, state_id: int) -> bytes | None:
+        """Read the place of a group; see ``StoredReading``."""
+        known = self._window_places.setdefault(state_id, {})
+        if group not in known:
+            known |= self._of_groups(place_key, state_id, self._read_with(group, known))
+        return known[group]
+
+    def _read_with(self, group: int, known: Collection[int]) -> set[int]:
+        """The key groups that are read with one: one key needs its own, a range those of all, read together."""
+        return {group, *self._places} if known else {group}
+
+    def _of_groups(
+        self, key_of: Callable[[int, int], bytes], state_id: int, groups: Collection[int]
+    ) -> dict[int, bytes | None]:
+        """What some key groups have under a key of a state."""
         by_client: dict[StoredEntries, list[int]] = {}
         for group in groups:
             if group in self._places:
                 by_client.setdefault(self._checkpoint.client(self._places[group]), []).append(group)
         begun = [
-            (own, client.start_get([clock_key(group, state_id) for group in own]))
+            (own, client.start_get([key_of(group, state_id) for group in own]))
             for client, own in by_client.items()
         ]
-        found = dict.fromkeys(groups, GroupClock())
+        found: dict[int, bytes | None] = dict.fromkeys(groups)
         for own, wait in begun:
-            found |= zip(own, map(unpack_clock, wait()), strict=True)
+            found |= zip(own, wait(), strict=True)
         return found
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from operator import itemgetter
 
 import numpy as np
 
 from task_manager.queries.state_copies import Entries, LivePart, StateCopy
 from weir.operators.queries.key_range import Check
-from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_bounds, stored_entries
+from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_ends, stored_entries
 from weir.protocol.queries import QueryError
 from weir.state.overlay import overlaid
 from weir.state.tables.expiry import UNDATED
@@ -76,14 +75,21 @@ class LiveRange:
         return self._state(group, state_id).cuts_ms[group]
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
-        """See ``RangeReading``."""
+        """See ``StateReading``."""
+        ends = scanned_ends(self, group, state_id)
+        return None if ends is None else self.bounds_of(group, state_id, cell_count, *ends)
+
+    def bounds_of(
+        self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
+    ) -> PaneBounds | None:
+        """Bounds of the panes that are not gone; see ``RangeReading``."""
         state = self._state(group, state_id)
         assert state.fired_ms is not None, "the state is one of windows"
         assert state.gone_ms is not None, "the state is one of windows"
-        found = scanned_bounds(self, group, state_id, int(state.fired_ms[group]))
-        if found is None or found.last_ms <= state.gone_ms[group]:
+        gone_ms = int(state.gone_ms[group])
+        if last_ms <= gone_ms:
             return None
-        return replace(found, first_ms=max(found.first_ms, int(state.gone_ms[group]) + 1))
+        return PaneBounds(max(first_ms, gone_ms + 1), last_ms, int(state.fired_ms[group]))
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``RangeReading``: of the table, which goes on, or of the copy."""

@@ -48,6 +48,12 @@ class LiveReading:
         found = self._table.bounds_of(group)
         return None if found is None else PaneBounds(*found)
 
+    def bounds_of(
+        self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
+    ) -> PaneBounds | None:
+        """Bounds of the panes, which the table knows; see ``RangeReading``."""
+        return self.pane_bounds(group, state_id, cell_count)
+
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -27,8 +27,12 @@ from weir.state.api import prefix_end
 
 #: Rows of a batch of Arrow, and entries that are counted, between two looks whether a scan may go on.
 _BATCH_ROWS, _COUNTED_ROWS = 4_096, 1_024
+#: Key groups that are counted at a time.
+_COUNTED_GROUPS = 16
 #: Runs of keys that are read side by side, in all key groups.
 _RUNS_MAX = 4_096
+#: There are no more runs.
+_END: Any = object()
 #: What a row has beside its key and its value, about.
 _ROW_BYTES = 64
 
@@ -200,14 +204,23 @@ def answer_range(
 def _count(asked: AskedState, reading: RangeReading, ranges: Iterable[KeyRange]) -> int:
     """How many keys there are, key group by key group."""
     count, state_format = 0, asked.format
-    for keys in ranges:
-        runs, check = list(state_format.runs(reading, keys)), keys.check
+    for keys, runs in _begun(state_format, reading, ranges):
+        check = keys.check
         blocks = _blocks(runs[0]) if len(runs) == 1 else merged_runs(runs, BLOCK_ROWS, check, reverse=False)
         for block in _within(asked, keys.question, blocks, state_format.cut_bytes):
             check()
             live = state_format.live(reading, block, keys.question)
             count += len(live) if isinstance(live, list) else sum(1 for _ in live)
     return count
+
+
+def _begun(
+    state_format: StateFormat, reading: RangeReading, ranges: Iterable[KeyRange]
+) -> Iterator[tuple[KeyRange, list[Entries]]]:
+    """Ranges and their runs, some at a time, so that what is read of these begins together."""
+    left = iter(ranges)
+    while some := list(islice(left, _COUNTED_GROUPS)):
+        yield from zip(some, _in_turn([state_format.runs(reading, keys) for keys in some]), strict=True)
 
 
 def _blocks(entries: Entries) -> Iterator[list[tuple[bytes, Any]]]:
@@ -260,15 +273,25 @@ def _merged_blocks(
     check: Check,
 ) -> Iterator[list[tuple[bytes, Any]]]:
     """Keys within ranges and what they have, of all groups and in order, many at a time."""
-    runs = _in_turn([state_format.runs(reading, keys) for keys in ranges])
+    runs = chain.from_iterable(_in_turn([state_format.runs(reading, keys) for keys in ranges]))
     rows = min(question.limit, state_format.block_rows)
     yield from merged_runs(runs, rows, check, reverse=question.reverse, cut_bytes=state_format.cut_bytes)
 
 
-def _in_turn(groups: Sequence[Iterator[Entries]]) -> Iterator[Entries]:
-    """One run of each group, then the next of each: a store that is elsewhere reads for all groups at a time."""
-    left = list(groups)
+def _in_turn(groups: Sequence[Iterator[Entries | None]]) -> list[list[Entries]]:
+    """The runs of each group, each brought one step further at a time: so all groups begin to read what they need.
+
+    A store that is elsewhere then reads for all of them in one go.
+    """
+    found: list[list[Entries]] = [[] for _ in groups]
+    left = list(zip(groups, found, strict=True))
     while left:
-        runs = [(runs, next(runs, None)) for runs in left]
-        yield from (run for _, run in runs if run is not None)
-        left = [each for each, run in runs if run is not None]
+        going = []
+        for runs, own in left:
+            run = next(runs, _END)
+            if run is not _END:
+                going.append((runs, own))
+                if run is not None:
+                    own.append(run)
+        left = going
+    return found

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby, islice
+from operator import itemgetter
 from typing import Protocol
 
 from weir.operators.queries.key_range import KeyRange
@@ -22,29 +24,32 @@ _PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
 #: Entries between two looks whether a question may go on.
 _CHECKED = 1_000
 #: Entries of a key group that are read at first: many groups have no more.
-_HEAD_ENTRIES = 64
+_HEAD_ENTRIES = 32
 
 
-class _Scan(Protocol):
-    def __call__(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]: ...
+class Scan(Protocol):
+    """Reads entries of a range; see ``RangeReading.scan``."""
+
+    def __call__(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        """Entries of a range."""
+        ...
 
 
-def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
     """A run for each length of keys: user keys, and what of an entry's key is after them, with its value, ascending.
 
-    Reading has begun when this returns, and that of a run when the run is returned.
+    None: see :meth:`StateFormat.runs`. Reading of a run has begun when it is returned.
     """
     prefix = keys.prefix
     end = prefix_end(prefix)
     assert end is not None, "it begins with a key group, which is not only 0xFF"
-    return _runs(reading.scan, keys, end, reading.scan(prefix, end))
-
-
-def _runs(scan: _Scan, keys: KeyRange, end: bytes, found: Iterator[tuple[bytes, bytes]]) -> Iterator[Entries]:
+    scan: Scan = reading.scan
+    found = scan(prefix, end)
+    yield None
     head = list(islice(found, _HEAD_ENTRIES))
     if len(head) < _HEAD_ENTRIES:
         # There are no more.
-        scan = partial(_scan_list, head)
+        scan = partial(scan_list, head)
     first = next(iter(head), None)
     while first is not None:
         keys.check()
@@ -54,14 +59,15 @@ def _runs(scan: _Scan, keys: KeyRange, end: bytes, found: Iterator[tuple[bytes, 
         first = next(after, None)
 
 
-def _scan_list(
-    entries: list[tuple[bytes, bytes]], start: bytes, stop: bytes, *, reverse: bool
+def scan_list(
+    entries: list[tuple[bytes, bytes]], start: bytes, stop: bytes, *, reverse: bool = False
 ) -> Iterator[tuple[bytes, bytes]]:
-    within = [entry for entry in entries if start <= entry[0] < stop]
-    return iter(within[::-1] if reverse else within)
+    """Entries of a range of those that have been read; see ``RangeReading.scan``."""
+    first, last = (bisect_left(entries, bound, key=itemgetter(0)) for bound in (start, stop))
+    return iter(entries[first:last][::-1] if reverse else entries[first:last])
 
 
-def _run(scan: _Scan, keys: KeyRange, length: int) -> Entries:
+def _run(scan: Scan, keys: KeyRange, length: int) -> Entries:
     """Keys of one length."""
     prefix, (start, stop) = keys.prefix + length.to_bytes(LENGTH_BYTES, "big"), keys.bounds
     last = prefix_end(prefix if stop is None else prefix + stop[:length])

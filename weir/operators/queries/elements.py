@@ -121,11 +121,11 @@ class ElementFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
         """See :class:`StateFormat`: one run for each length of keys, by which entries lie together."""
         cut_ms = self._cut_ms(reading, keys.group, keys.state_id)
-        runs = element_runs(reading, keys)
-        return (((key, (cut_ms, found)) for key, found in run) for run in runs)
+        for run in element_runs(reading, keys):
+            yield None if run is None else ((key, (cut_ms, found)) for key, found in run)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

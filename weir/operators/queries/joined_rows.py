@@ -86,7 +86,8 @@ class JoinFormat(StateFormat):
         watermark_ms = reading.watermark_of(group)
         rows = self._of_entries(entries, watermark_ms)
         if self._recent is not None:
-            rows += self._recent_rows(reading, group, (user_key, user_key + b"\0")).get(user_key, [])
+            bounds = user_key, user_key + b"\0"
+            rows += self._recent_rows(reading, group, bounds, self._blocks(reading, group)).get(user_key, [])
         return self._told(rows, question)
 
     def shown(self, found: Any, question: Question) -> Any:
@@ -99,13 +100,16 @@ class JoinFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
         """See :class:`StateFormat`: those of entries by the length of keys, and one of all recent rows."""
         watermark_ms = reading.watermark_of(keys.group)
         for run in element_runs(reading, keys):
-            yield ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
+            told = run and ((key, self._of_entries(entries, watermark_ms)) for key, entries in run)
+            yield told
         if self._recent is not None:
-            found = self._recent_rows(reading, keys.group, keys.bounds)
+            blocks = self._blocks(reading, keys.group)
+            yield None
+            found = self._recent_rows(reading, keys.group, keys.bounds, blocks)
             yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=keys.reverse))
 
     def live(
@@ -164,16 +168,26 @@ class JoinFormat(StateFormat):
             at = stop
         return rows
 
-    def _recent_rows(self, reading: RangeReading, group: int, bounds: KeyBounds) -> dict[bytes, list[_Row]]:
-        """By key the rows of a key group that lie in blocks."""
+    def _blocks(self, reading: RangeReading, group: int) -> Iterator[tuple[bytes, bytes]]:
+        """The entries of recent rows of a key group."""
         assert self._recent is not None, "the join has recent rows"
         prefix = layout.key_prefix(group, reading.number_of(self._recent))
         last = prefix_end(prefix)
         assert last is not None, "it begins with a key group, which is not only 0xFF"
+        return reading.scan(prefix, last)
+
+    def _recent_rows(
+        self,
+        reading: RangeReading,
+        group: int,
+        bounds: KeyBounds,
+        blocks: Iterator[tuple[bytes, bytes]],
+    ) -> dict[bytes, list[_Row]]:
+        """By key the rows of a key group that lie in blocks."""
         start, stop = bounds
         found: dict[bytes, list[_Row]] = {}
         count, watermark_ms = 0, reading.watermark_of(group)
-        for key, value in reading.scan(prefix, last):
+        for key, value in blocks:
             reading.check()
             rows, side = decoded_blocks([value])[0], side_of_block(key)
             count += len(rows)

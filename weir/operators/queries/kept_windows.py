@@ -12,7 +12,7 @@ from weir.author.aggregator import Aggregator
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.panes import PaneFormat
-from weir.operators.queries.reading import RangeReading, StateReading
+from weir.operators.queries.reading import RangeReading, StateReading, begun_together
 from weir.operators.queries.state_format import ABSENT, Cut, StateFormat
 from weir.operators.windows.panes.kept_values import owner_of_pane, stop_of_pane
 from weir.operators.windows.rows.row_chunks import rows_of_chunks
@@ -88,7 +88,7 @@ class KeptFormat(StateFormat, ABC):
 
     # --- ranges of keys ---
 
-    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
         """See :class:`StateFormat`."""
         return self._windows.runs(reading, keys)
 
@@ -112,12 +112,17 @@ class KeptFormat(StateFormat, ABC):
         told, size_bytes = [], 0
         for window in windows:
             ends = self._pane_ends(window["start"], window["end"])
-            for end_ms in ends:
-                if end_ms not in panes:
-                    if not len(panes) % _CHECKED:
-                        reading.check()
-                    panes[end_ms] = _of_pane(reading, owner_of_pane(prefix, end_ms, user_key))
-                size_bytes += sum(map(len, panes[end_ms]))
+            fresh = [end_ms for end_ms in ends if end_ms not in panes]
+
+            def begun(end_ms: int) -> Iterator[tuple[bytes, bytes]]:
+                owner = owner_of_pane(prefix, end_ms, user_key)
+                return reading.scan(owner, stop_of_pane(owner))
+
+            for end_ms, entries in begun_together(fresh, begun):
+                if not len(panes) % _CHECKED:
+                    reading.check()
+                panes[end_ms] = [data for _, data in entries]
+            size_bytes += sum(len(data) for end_ms in ends for data in panes[end_ms])
             if size_bytes > _BYTES_MAX:
                 raise _too_large(f"more than {_BYTES_MAX >> 20} MiB")
             try:
@@ -182,10 +187,6 @@ class AccumulatorsFormat(KeptFormat):
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
         """See :class:`StateFormat`."""
         return arrow_column(self.plain_values(values))
-
-
-def _of_pane(reading: RangeReading, owner: bytes) -> list[bytes]:
-    return [data for _, data in reading.scan(owner, stop_of_pane(owner))]
 
 
 def _too_large(what: str) -> QueryError:

@@ -6,7 +6,7 @@ of the keys of a block are read pane by pane, and put together as the operator d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from weir.operators.aggregation.part_entries import PartEntries
 from weir.operators.aggregation.part_kernels import LENGTH_BYTES
 from weir.operators.aggregation.parts import Part
 from weir.operators.queries.pane_runs import Place
-from weir.operators.queries.reading import RangeReading
+from weir.operators.queries.reading import RangeReading, begun_together
 from weir.operators.windows.panes.window_parts import LoadedPart
 from weir.state import layout
 from weir.state.api import prefix_end
@@ -56,11 +56,16 @@ class AskedPart:
         found: list[tuple[bytes, bytes]] = []
         owners: list[int] = []
         count = 0
-        for (group, end_ms), rows in panes.items():
-            pane = layout.key_prefix(group, state_id) + time_bytes(end_ms)
-            stop = prefix_end(pane + max(rows))
+
+        def begun(pane: tuple[tuple[int, int], dict[bytes, int]]) -> Iterator[tuple[bytes, bytes]]:
+            (group, end_ms), rows = pane
+            prefix = layout.key_prefix(group, state_id) + time_bytes(end_ms)
+            stop = prefix_end(prefix + max(rows))
             assert stop is not None, "it begins with a key group, which is not only 0xFF"
-            for key, data in scan_entries(reading.scan, pane + min(rows), stop):
+            return scan_entries(reading.scan, prefix + min(rows), stop)
+
+        for (_, rows), entries in begun_together(panes.items(), begun):
+            for key, data in entries:
                 if not count % _CHECKED:
                     reading.check()
                 count += 1

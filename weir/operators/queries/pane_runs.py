@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from weir.operators.queries.element_runs import Scan
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
-from weir.operators.queries.reading import RangeReading
 from weir.protocol.queries import QueryError
 from weir.state.api import prefix_end
 from weir.state.tables.panes.packed_reading import scan_entries
@@ -33,12 +33,14 @@ class Place(NamedTuple):
 PaneEntry = tuple[int, Place, bytes]
 
 
-def panes_there(reading: RangeReading, prefix: bytes, ends: range) -> Iterator[int]:
-    """Ends of panes of a group that have entries, ascending: a seek for each."""
+def panes_there(scan: Scan, prefix: bytes, ends: range) -> Iterator[int | None]:
+    """Ends of panes of a group that have entries, ascending: a seek for each, and None when it has begun."""
     stop = _stop(prefix, ends)
     at = prefix + time_bytes(ends[0])
     while at < stop:
-        found = next(iter(scan_entries(reading.scan, at, stop)), None)
+        seek = scan_entries(scan, at, stop)
+        yield None
+        found = next(seek, None)
         if found is None:
             return
         end_ms = time_of(found[0])
@@ -52,26 +54,29 @@ def _stop(prefix: bytes, ends: range) -> bytes:
     return found
 
 
-def pane_run(reading: RangeReading, keys: KeyRange, end_ms: int) -> Entries:
-    """The keys of one pane."""
+def pane_run(scan: Scan, keys: KeyRange, end_ms: int) -> Entries:
+    """The keys of one pane; reading has begun when this returns."""
     pane, (start, stop) = keys.prefix + time_bytes(end_ms), keys.bounds
     place = Place(keys.group, keys.state_id)
     last = prefix_end(pane) if stop is None else pane + stop
     assert last is not None, "it begins with a key group, which is not only 0xFF"
-    if pane + start < last:
-        for key, data in scan_entries(reading.scan, pane + start, last, reverse=keys.reverse):
-            yield key[TIME_STOP:], [(end_ms, place, data)]
+    if pane + start >= last:
+        return iter(())
+    entries = scan_entries(scan, pane + start, last, reverse=keys.reverse)
+    return ((key[TIME_STOP:], [(end_ms, place, data)]) for key, data in entries)
 
 
-def whole_run(reading: RangeReading, keys: KeyRange, ends: range) -> Entries:
+def whole_run(scan: Scan, keys: KeyRange, ends: range) -> Entries:
     """The keys of all panes of a group, where these are too many to be read side by side."""
-    prefix, (start, stop) = keys.prefix, keys.bounds
+    return _by_key(scan_entries(scan, keys.prefix + time_bytes(ends[0]), _stop(keys.prefix, ends)), keys)
+
+
+def _by_key(entries: Iterator[tuple[bytes, bytes]], keys: KeyRange) -> Entries:
+    start, stop = keys.bounds
     place = Place(keys.group, keys.state_id)
     found: dict[bytes, list[PaneEntry]] = {}
     count = 0
-    for number, (key, data) in enumerate(
-        scan_entries(reading.scan, prefix + time_bytes(ends[0]), _stop(prefix, ends))
-    ):
+    for number, (key, data) in enumerate(entries):
         if not number % _CHECKED:
             keys.check()
         user_key = key[TIME_STOP:]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import pyarrow as pa
 from weir.operators.aggregation.rows import Cells
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
+from weir.operators.queries.pane_heads import PaneHead
 from weir.operators.queries.pane_parts import PART_ENTRIES_MAX, AskedPart, TooManyEntriesError
 from weir.operators.queries.pane_runs import PaneEntry, Place, pane_run, panes_there, whole_run
 from weir.operators.queries.reading import PaneBounds, RangeReading, StateReading
@@ -196,21 +197,36 @@ class PaneFormat(StateFormat):
 
     # --- ranges of keys ---
 
-    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
         """See :class:`StateFormat`: a run for each pane, or one of all that the group has."""
-        panes = reading.pane_bounds(keys.group, keys.state_id, self._folds.cell_count)
+        head = PaneHead(reading, keys.group, keys.state_id)
+        yield None
+        is_whole = head.look()
+        head.begin_ends()
+        if not is_whole:
+            yield None
+        ends_ms = head.ends()
+        cell_count = self._folds.cell_count
+        panes = (
+            None if ends_ms is None else reading.bounds_of(keys.group, keys.state_id, cell_count, *ends_ms)
+        )
         if panes is None:
             return
         keys.check()
         ends = self._pane_ends(panes, *times_of(below_key(keys.question)))
         if not len(ends):
             return
-        apart = list(islice(panes_there(reading, keys.prefix, ends), keys.runs_max + 1))
-        if len(apart) <= keys.runs_max:
-            for end_ms in apart:
-                yield pane_run(reading, keys, end_ms)
-        else:
-            yield whole_run(reading, keys, ends)
+        apart: list[int] = []
+        for end_ms in panes_there(head.scan, keys.prefix, ends):
+            if end_ms is not None:
+                apart.append(end_ms)
+            elif not is_whole:
+                yield None
+            if len(apart) > keys.runs_max:
+                yield whole_run(head.scan, keys, ends)
+                return
+        for end_ms in apart:
+            yield pane_run(head.scan, keys, end_ms)
 
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question

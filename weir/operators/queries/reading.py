@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -52,8 +53,13 @@ class RangeReading(Protocol):
         """Of versions, windows and sessions that a step declares: what is before this time is not there any more."""
         ...
 
-    def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
-        """Of aggregates in windows with so many cells; None: the group has no pane."""
+    def bounds_of(
+        self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
+    ) -> PaneBounds | None:
+        """Bounds of aggregates in windows with so many cells, where the first and the last pane are known.
+
+        None: the group has none any more.
+        """
         ...
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
@@ -91,6 +97,10 @@ class StateReading(RangeReading, Protocol):
         """Values in the order of ``keys``; None where there is none."""
         ...
 
+    def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
+        """Bounds of aggregates in windows with so many cells; None: the group has no pane."""
+        ...
+
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
@@ -122,7 +132,14 @@ class StoredReading(ABC):
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
         """See ``StateReading``."""
-        return scanned_bounds(self, group, state_id, self.fired_ms(group, state_id, cell_count, by_now=False))
+        ends = scanned_ends(self, group, state_id)
+        return None if ends is None else self.bounds_of(group, state_id, cell_count, *ends)
+
+    def bounds_of(
+        self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
+    ) -> PaneBounds | None:
+        """Bounds of the panes; see ``RangeReading``."""
+        return PaneBounds(first_ms, last_ms, self.fired_ms(group, state_id, cell_count, by_now=False))
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``StateReading``."""
@@ -136,19 +153,36 @@ class StoredReading(ABC):
 
     def _place(self, group: int, state_id: int, cell_count: int) -> tuple[int, bool]:
         """The place of a group of windows, and whether it has a mark; without a place none is missing."""
-        place = layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
-        data = self.get_many([place])[0]
+        data = self._stored_place(group, state_id)
         if data is None:
             return NOTHING_MS, True
         cells, presence = decode_values([data], cell_count)
         found = int(presence[0, 0])
         return (int(cells[0, 0]), found & MARKED != 0) if found & 1 else (NOTHING_MS, True)
 
+    def _stored_place(self, group: int, state_id: int) -> bytes | None:
+        """The entry that is the place of a group of windows."""
+        return self.get_many([place_key(group, state_id)])[0]
+
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """See ``StateReading``."""
         return stored_entries(self, group, state_id, user_key, ends_ms, cell_count)
+
+
+#: Scans that begin before the first of them is read.
+_BEGUN_MAX = 64
+_Of = TypeVar("_Of")
+
+
+def begun_together(
+    items: Iterable[_Of], begin: Callable[[_Of], Iterator[tuple[bytes, bytes]]]
+) -> Iterator[tuple[_Of, Iterator[tuple[bytes, bytes]]]]:
+    """Items with what is scanned for each; some scans begin at a time, which a store elsewhere reads in one go."""
+    left = iter(items)
+    while some := [(item, begin(item)) for item in islice(left, _BEGUN_MAX)]:
+        yield from some
 
 
 class _Scanning(Protocol):
@@ -172,14 +206,24 @@ def stored_entries(
     return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
 
 
-def scanned_bounds(reading: _Scanning, group: int, state_id: int, fired_ms: int) -> PaneBounds | None:
-    """The bounds of the panes of a group whose windows have fired up to a time; None: it has none."""
+def place_key(group: int, state_id: int) -> bytes:
+    """Key of the entry that says up to where the windows of a group have fired."""
+    return layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
+
+
+def range_of_panes(group: int, state_id: int) -> tuple[bytes, bytes]:
+    """Range of the entries of the panes of a group that are not packed."""
     prefix = layout.key_prefix(group, state_id)
     stop = prefix_end(prefix)
     assert stop is not None, "it begins with a key group, which is not only 0xFF"
-    start = prefix + time_bytes(NOTHING_MS + 1)
-    first = next(iter(scan_entries(reading.scan, start, stop)), None)
-    if first is None:
-        return None
-    last = next(iter(scan_entries(reading.scan, start, stop, reverse=True)), first)
-    return PaneBounds(time_of(first[0]), time_of(last[0]), fired_ms)
+    return prefix + time_bytes(NOTHING_MS + 1), stop
+
+
+def scanned_ends(reading: _Scanning, group: int, state_id: int) -> tuple[int, int] | None:
+    """The ends of the first and the last pane of a group; None: it has none."""
+    start, stop = range_of_panes(group, state_id)
+    # Both begin before one is looked at, see scan_entries.
+    first_entries = scan_entries(reading.scan, start, stop)
+    last_entries = scan_entries(reading.scan, start, stop, reverse=True)
+    first = next(first_entries, None)
+    return None if first is None else (time_of(first[0]), time_of(next(last_entries, first)[0]))

@@ -103,8 +103,11 @@ class StateFormat(ABC):
             raise QueryError(400, "time_from and time_to are for versions, windows and sessions")
 
     @abstractmethod
-    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
-        """Keys of a range and what they have, in runs; each in the order of its question."""
+    def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
+        """Keys of a range and what they have, in runs; each in the order of its question.
+
+        None: something has begun to be read, and other key groups may begin before somebody waits for it.
+        """
 
     @abstractmethod
     def live(

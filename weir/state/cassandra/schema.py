@@ -243,6 +243,8 @@ class TableStatements:
     delete: str
     #: By (reverse, has a stop): then start, stop if there is one, and the number of rows.
     scans: Mapping[tuple[bool, bool], str]
+    #: As ``scans``, of several key groups, which are the second parameter; the number is that of each.
+    together: Mapping[tuple[bool, bool], str]
     #: Nothing more.
     count: str
 
@@ -250,13 +252,19 @@ class TableStatements:
 def statements_of(table: StateTable) -> TableStatements:
     """The statements over a table."""
     time_to_live = " AND TTL ?" if table.time_to_live_s else ""
-    scans = {}
+    scans, together = {}, {}
     for reverse in (False, True):
         for has_stop in (False, True):
             stop = " AND key < ?" if has_stop else ""
             order = "DESC" if reverse else "ASC"
             scans[reverse, has_stop] = (
                 f"SELECT key, value FROM {table.name} {_OF_PARTITION} AND key >= ?{stop} ORDER BY key {order} LIMIT ?"
+            )
+            # In the order of its keys each partition comes by itself; where several are put in one order, it is not.
+            ordered = f" ORDER BY key {order}" if reverse else ""
+            together[reverse, has_stop] = (
+                f"SELECT key_group, key, value FROM {table.name} WHERE run = ? AND key_group IN ? AND bucket = ? "
+                f"AND key >= ?{stop}{ordered} PER PARTITION LIMIT ?"
             )
     return TableStatements(
         read=f"SELECT key, value FROM {table.name} {_OF_PARTITION} AND key IN ?",
@@ -266,6 +274,7 @@ def statements_of(table: StateTable) -> TableStatements:
         ),
         delete=f"DELETE FROM {table.name} USING TIMESTAMP ? {_OF_PARTITION} AND key = ?",
         scans=scans if table.layout == "partitioned" else {(False, False): _whole_group(table)},
+        together=together,
         count=f"SELECT COUNT(*) AS rows FROM {table.name} {_OF_PARTITION}"
         + (" ALLOW FILTERING" if table.layout == "global" else ""),
     )

@@ -14,6 +14,7 @@ from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_f
 from weir.errors import StateError
 from weir.protocol.database_run import DatabaseRun
 from weir.state.api import Head
+from weir.state.cassandra.asked_pages import AskedPages, AskedRows, Read
 from weir.state.cassandra.claim import RunClaim, bound
 from weir.state.cassandra.creation import create_tables
 from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, joined_head, partitions_of
@@ -25,10 +26,10 @@ Entry = tuple[bytes, bytes]
 #: A key and its value; None: it is deleted.
 Change = tuple[bytes, bytes | None]
 
-#: Rows of the first page of a scan, of which often only one is wanted, of one for a question, and of the last ones.
-_PAGE_ROWS, _ASKED_ROWS, _PAGE_ROWS_MAX = 16, 64, 1_000
-#: Pages of questions that are read at a time: rows of jobs have other reads.
-_ASKED_PAGES_MAX = 12
+#: Rows of the first page of a scan, of which often only one is wanted, and of the last ones.
+_PAGE_ROWS, _PAGE_ROWS_MAX = 16, 1_000
+#: Requests of questions that are made at a time: rows of jobs have other reads.
+_ASKED_REQUESTS_MAX = 12
 #: A node takes in a table that another client has just created, and how often it is asked again.
 _NEW_TABLE_S_MAX, _NEW_TABLE_POLL_S = 10.0, 0.1
 
@@ -45,8 +46,6 @@ class _Scan:
     reverse: bool
     #: Of the next page.
     rows: int
-    is_asked: bool
-    look: Callable[[int], None] | None
     check_cancelled: CheckCancelled
 
     def after(self, page: Sequence[Entry]) -> _Scan:
@@ -75,7 +74,8 @@ class DatabaseTables(RunClaim):
         self._statements: dict[bytes, TableStatements] = {
             number: statements_of(table) for number, table in self._by_id.items()
         }
-        self._asked_pages = asyncio.Semaphore(_ASKED_PAGES_MAX)
+        self._asked_requests = asyncio.Semaphore(_ASKED_REQUESTS_MAX)
+        self._asked_pages = AskedPages(session, self._read_asked)
         #: Rows read and written, and requests, since the start.
         self.gets = self.puts = self.requests = 0
 
@@ -195,13 +195,14 @@ class DatabaseTables(RunClaim):
     ) -> Iterator[Entry]:
         """Entries of a range of one state in one key group, in key order or the reverse; read page by page.
 
-        The first page is on its way when this returns: several scans take little longer than one.
+        The first page is on its way when this returns: several scans take little longer than one. For a question it is
+        read when the first entry of one of the thread's scans is wanted, along with those of the others.
 
         Args:
             start: the first key.
             stop: ends before it.
             reverse: from the last key to the first.
-            may_read_all: a range of rows that have no order is cut from all of them; for questions only.
+            may_read_all: for questions only: a range of rows that have no order is cut from all of them.
             look: called before entries are returned with the highest timestamp of which changes may have been written
                 when these had been read; what it raises ends the scan.
             check_cancelled: raises when the caller is to stop.
@@ -221,12 +222,16 @@ class DatabaseTables(RunClaim):
             return reversed(asked) if reverse else iter(asked)
         first = start[PREFIX_BYTES:]
         last = stop[PREFIX_BYTES:] if stop[:PREFIX_BYTES] == prefix else None
-        rows_first = _ASKED_ROWS if may_read_all else _PAGE_ROWS
-        streams = []
+        streams: list[Iterator[Entry]] = []
         for bucket in range(table.buckets):
-            scan = _Scan(
-                prefix, bucket, first, last, reverse, rows_first, may_read_all, look, check_cancelled
-            )
+            if may_read_all:
+                ends = first, last
+                pages = self._asked_pages.scan(
+                    prefix, bucket, ends, reverse=reverse, look=look, check_cancelled=check_cancelled
+                )
+                streams.append(pages)
+                continue
+            scan = _Scan(prefix, bucket, first, last, reverse, _PAGE_ROWS, check_cancelled)
             streams.append(self._scan_pages(scan, self.session.begin(self._page_of(scan))))
         if len(streams) == 1:
             return streams[0]
@@ -310,25 +315,39 @@ class DatabaseTables(RunClaim):
         found = await self._do(prepared, self._partition(prefix, bucket), f"count {self._by_id[number].name}")
         total[0] += found.first().rows
 
-    def _scan_pages(self, scan: _Scan, running: Future[tuple[list[Entry], int]]) -> Iterator[Entry]:
+    def _scan_pages(self, scan: _Scan, running: Future[list[Entry]]) -> Iterator[Entry]:
         while True:
-            page, begun = self.session.wait(running, scan.check_cancelled)
-            if scan.look is not None:
-                scan.look(begun)
+            page = self.session.wait(running, scan.check_cancelled)
             yield from page
             if len(page) < scan.rows:
                 return
             scan = scan.after(page)
             running = self.session.begin(self._page_of(scan))
 
-    async def _page_of(self, scan: _Scan) -> tuple[list[Entry], int]:
-        """The next page of a scan; with a look, what had begun when it had been read."""
-        page = self._page(scan.prefix, scan.bucket, scan.start, scan.stop, scan.reverse, scan.rows)
-        if not scan.is_asked:
-            return await page, 0
-        async with self._asked_pages:
-            entries = await page
-        return entries, 0 if scan.look is None else await self.begun_by_now()
+    async def _page_of(self, scan: _Scan) -> list[Entry]:
+        """The next page of a scan."""
+        return await self._page(scan.prefix, scan.bucket, scan.start, scan.stop, scan.reverse, scan.rows)
+
+    async def _read_asked(self, asked: AskedRows, groups: Sequence[bytes], looks: bool) -> Read:
+        """A page of a scan in each of some key groups, for a question."""
+        async with self._asked_requests:
+            found = await self._pages(asked, groups)
+        return found, await self.begun_by_now() if looks else 0
+
+    async def _pages(self, asked: AskedRows, groups: Sequence[bytes]) -> dict[bytes, list[Entry]]:
+        number, found = asked.number, dict[bytes, list[Entry]]()
+        prepared = await self.session.prepare(
+            self._statements[number].together[asked.reverse, asked.stop is not None]
+        )
+        ends = [asked.start] if asked.stop is None else [asked.start, asked.stop]
+        listed = [int.from_bytes(group, "big") for group in groups]
+        values = [self.run.name, listed, asked.bucket, *ends, asked.rows]
+        for row in await self._do(prepared, values, f"read {self._by_id[number].name}"):
+            group = row.key_group.to_bytes(2, "big")
+            found.setdefault(group, []).append((group + number + row.key, row.value))
+        self.requests += 1
+        self.gets += sum(map(len, found.values()))
+        return found
 
     async def _page(
         self, prefix: bytes, bucket: int, start: bytes, stop: bytes | None, reverse: bool, rows: int

@@ -48,6 +48,26 @@ def build():
     return flow.build()
 
 
+class InRounds:
+    """Scans are read when the first one is needed, all that have begun by then: as of a database."""
+
+    rounds = 0
+
+    def get_many(self, keys):
+        self.rounds += 1
+        return super().get_many(keys)
+
+    def scan(self, start, stop, *, reverse=False):
+        self._waiting = [*getattr(self, "_waiting", []), (start, stop, reverse)]
+        return self._entries((start, stop, reverse), super().scan(start, stop, reverse=reverse))
+
+    def _entries(self, which, found):
+        if which in self._waiting:
+            self.rounds += 1
+            self._waiting = []
+        yield from found
+
+
 class Reading(StoredReading):
     """A store as it is."""
 

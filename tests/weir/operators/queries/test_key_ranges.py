@@ -6,7 +6,16 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.weir.operators.queries.asked_states import GROUPS, Everything, Reading, build, page, table_of
+from tests.weir.operators.queries.asked_states import (
+    GROUPS,
+    WATERMARK_MS,
+    Everything,
+    InRounds,
+    Reading,
+    build,
+    page,
+    table_of,
+)
 from tests.weir.state.retained_steps import Step
 from weir.author.states import declared_states
 from weir.keys import hashing as weir_keys
@@ -238,3 +247,20 @@ def test_ranges_of_unsigned_integers_are_within_a_half_of_them():
             found(**given)
     # Those of 32 bits have no such halves.
     assert ranges_of(pl.UInt32, 2**32 - 1, 0)(first="0") == [0, 2**32 - 1]
+
+
+class ReadingInRounds(InRounds, Reading):
+    pass
+
+
+@pytest.mark.parametrize("state", ["number", "text", "items", "names", "prices", "windows", "visits"])
+def test_states_of_all_groups_are_read_together(graph, written, state):
+    backend, numbers = written
+    reading = ReadingInRounds(backend, WATERMARK_MS)
+    question = Question("all", state, first="a", last="c")
+    asked = asked_state(graph, question)
+    page = answer_range(asked, reading, numbers[state], range(GROUPS), question, lambda: None)
+    assert [row["key"] for row in page.rows] == ["ann", "bea", "bob"]
+    # Clocks of what is retained are read by the group here, together of checkpoints.
+    clocks = GROUPS if state in ("prices", "windows", "visits") else 0
+    assert reading.rounds - clocks <= 1

@@ -437,3 +437,35 @@ def test_the_countries_of_europe_by_key_prefix_and_range(opened: Any, buckets: i
         b"1",
         None,
     ]
+
+
+@pytest.mark.parametrize("buckets", [1, 3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scans_for_a_question_share_requests_and_read_what_others_do(
+    opened: Any, buckets: int, reverse: bool
+) -> None:
+    tables = opened(buckets=buckets, states={"count": StateSettings(table=f"asked{buckets}")})
+    groups = range(64)
+    # More rows than are read at first in some groups, none in others.
+    rows = [
+        (encode_key(group, STATE, b"%04d" % row), b"%d" % row) for group in groups for row in range(group * 3)
+    ]
+    tables.write(rows, 1)
+    bounds = [
+        (encode_key(group, STATE, b"0001"), None if group % 2 else encode_key(group, STATE, b"0120"))
+        for group in groups
+    ]
+    ends = [(start, stop or encode_key(number + 1, 0, b"")) for number, (start, stop) in enumerate(bounds)]
+    expected = [list(tables.scan(start, stop, reverse=reverse)) for start, stop in ends]
+    before = tables.requests
+    begun = [tables.scan(start, stop, reverse=reverse, may_read_all=True) for start, stop in ends]
+    firsts = [next(scan, None) for scan in begun]
+    assert firsts == [next(iter(each), None) for each in expected]
+    assert tables.requests - before <= 2 * buckets * len(groups) / 8
+    assert [[*filter(None, [first]), *scan] for first, scan in zip(firsts, begun, strict=True)] == expected
+    before = tables.requests
+    # What nobody wants any more is not read.
+    begun = [tables.scan(start, stop, reverse=reverse, may_read_all=True) for start, stop in ends]
+    del begun[1:]
+    assert list(begun[0]) == expected[0]
+    assert tables.requests - before == buckets

@@ -31,22 +31,27 @@ def scan_entries(
 ) -> Iterator[tuple[bytes, bytes]]:
     """Entries of a range of one key group and state, in key order or the reverse; the packed ones among them.
 
-    One pane is unpacked at a time. Where nothing is packed this costs one further look.
+    One pane is unpacked at a time. Where nothing is packed this costs one further look. Both have begun when this
+    returns: a store that is elsewhere reads for several scans at a time.
 
     Raises:
         StateMismatchError: a packed row has another version, or not the bytes of one.
     """
     own = scan(start, stop, reverse=reverse)
-    # It begins before anybody looks for packed panes: entries of one that is packed in the meantime are among its own.
-    entry = next(own, None)
-    if entry is not None:
-        own = itertools.chain((entry,), own)
     first, last = range_of_group(*_group_and_state(start))
     assert last is not None, "a group's prefix has an end"
-    if next(iter(scan(first, last, reverse=False)), None) is None:
-        yield from own
-    else:
-        yield from _merged(_packed_entries(scan, start, stop, reverse), own, reverse)
+    # It begins after the other one: entries of a pane that is packed in the meantime are among its own.
+    packed = scan(first, last, reverse=False)
+
+    def entries() -> Iterator[tuple[bytes, bytes]]:
+        entry = next(own, None)
+        listed = own if entry is None else itertools.chain((entry,), own)
+        if next(packed, None) is None:
+            yield from listed
+        else:
+            yield from _merged(_packed_entries(scan, start, stop, reverse), listed, reverse)
+
+    return entries()
 
 
 def _merged(

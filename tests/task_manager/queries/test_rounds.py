@@ -1,0 +1,47 @@
+"""How often a range waits for a store that is elsewhere: key groups are read together, not one after another."""
+
+import numpy as np
+import pytest
+
+import weir
+from tests.task_manager.queries.test_window_questions import KEYS, WINDOWS, Job, Stored, expected_of, rounded
+from tests.weir.operators.queries.asked_states import InRounds
+from weir.operators.queries import pane_heads
+
+
+class StoredInRounds(InRounds, Stored):
+    pass
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize("small", [True, False])
+def test_windows_of_all_groups_are_read_together(kind, small, monkeypatch):
+    monkeypatch.setattr("weir.state.tables.panes.window_table.PACKED_ENTRIES_MIN", 1)
+    monkeypatch.setattr(pane_heads, "_HEAD_ENTRIES", 1_000 if small else 1)
+    monkeypatch.setattr(pane_heads, "_SMALL_ENTRIES", 1_000 if small else 1)
+    random = np.random.default_rng(5)
+    aggregates = {"n": weir.count(), "kinds": weir.count_distinct("v")}
+    job = Job(WINDOWS[kind], aggregates)
+    job.take_random(random, 200, 1_000)
+    job.watermark(1_000)
+    job.tables.flush()
+    # Places of groups, which a checkpoint reads together.
+    monkeypatch.setattr(StoredInRounds, "_place", lambda self, *state: Stored(job.backend)._place(*state))
+    rounds, told = {}, {}
+    for state in aggregates:
+        reading = StoredInRounds(job.backend, job.numbers)
+        told[state] = {row["key"]: row["value"] for row in job.page(reading, state).rows}
+        rounds[state] = reading.rounds
+        reading = StoredInRounds(job.backend, job.numbers)
+        assert job.page(reading, state, counts=True).count == len(told[state])
+    results = job.results_at_the_end()
+    for state in aggregates:
+        assert rounded(told[state]) == rounded(expected_of(results, state))
+    assert set(told["n"]) <= set(KEYS)
+    if small:
+        assert rounds["n"] == 1
+        assert rounds["kinds"] <= 2
+    elif kind != "sliding":
+        # Its first and last pane, then pane by pane; what is packed is looked for as before.
+        panes = len({window["start"] for listed in told["n"].values() for window in listed})
+        assert rounds["n"] <= panes * 4 + 8

@@ -1,0 +1,62 @@
+"""What a key group has of windows, read at once where it is little: panes would be looked for one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+
+from weir.operators.queries.element_runs import Scan, scan_list
+from weir.operators.queries.reading import RangeReading, range_of_panes
+from weir.state.tables.panes.packed_reading import scan_entries
+from weir.state.tables.panes.packed_rows import range_of_group
+from weir.state.tables.timers.time_first import time_of
+
+#: Entries of a group that are read first, and in all if its panes have few each: one more pane costs as much as 30.
+_HEAD_ENTRIES, _SMALL_ENTRIES = 32, 288
+_SMALL_PANES = 3
+#: Packed rows that are read first, and in all if they are small.
+_HEAD_ROWS, _SMALL_ROWS, _SMALL_BYTES = 2, 40, 2_048
+
+
+class PaneHead:
+    """The entries of one key group, which have begun to be read when this is made."""
+
+    def __init__(self, reading: RangeReading, group: int, state_id: int) -> None:
+        first, last = range_of_group(group, state_id)
+        assert last is not None, "a group's prefix has an end"
+        self._ends = range_of_panes(group, state_id)
+        self._reading_scan: Scan = reading.scan
+        # In this order, see scan_entries.
+        self._own = reading.scan(*self._ends)
+        self._packed = reading.scan(first, last)
+        self._last: Iterator[tuple[bytes, bytes]] | None = None
+        #: Reads entries of the group, from memory if they are few.
+        self.scan: Scan = reading.scan
+
+    def look(self) -> bool:
+        """Take what has been read; returns whether it is all, so that the ends are known without further reading."""
+        own = list(islice(self._own, _HEAD_ENTRIES))
+        if len(own) == _HEAD_ENTRIES and time_of(own[0][0]) != time_of(own[-1][0]):
+            panes = len({time_of(key) for key, _ in own})
+            own += islice(self._own, _SMALL_ENTRIES - _HEAD_ENTRIES if panes >= _SMALL_PANES else 0)
+        rows = list(islice(self._packed, _HEAD_ROWS))
+        if len(rows) == _HEAD_ROWS and sum(len(value) for _, value in rows) <= _SMALL_BYTES:
+            rows += islice(self._packed, _SMALL_ROWS - _HEAD_ROWS)
+        is_own_whole = len(own) < _HEAD_ENTRIES or _HEAD_ENTRIES < len(own) < _SMALL_ENTRIES
+        is_whole = is_own_whole and (len(rows) < _HEAD_ROWS or _HEAD_ROWS < len(rows) < _SMALL_ROWS)
+        if is_whole:
+            # Packed ones have a namespace: they come after the others.
+            self.scan = partial(scan_list, own + rows)
+        return is_whole
+
+    def begin_ends(self) -> None:
+        """Begin to read the first and the last entry."""
+        self._own = scan_entries(self.scan, *self._ends)
+        self._last = scan_entries(self.scan, *self._ends, reverse=True)
+
+    def ends(self) -> tuple[int, int] | None:
+        """The ends of the first and of the last pane; None: there is none."""
+        assert self._last is not None, "begin_ends comes before"
+        first = next(self._own, None)
+        return None if first is None else (time_of(first[0]), time_of(next(self._last, first)[0]))

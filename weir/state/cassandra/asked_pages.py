@@ -1,0 +1,127 @@
+"""Pages of scans for questions: those that a thread will need are read together, when it needs the first of them."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weir.state.cassandra.entries import PREFIX_BYTES
+from weir.state.cassandra.session import CheckCancelled, Session
+
+Entry = tuple[bytes, bytes]
+
+#: Rows of the first page of a scan: of many groups few are needed. Packed entries, which have a namespace, are large.
+ASKED_ROWS, _PACKED_ROWS, _ROWS_MAX = 32, 2, 1_000
+#: Rows and partitions that one request may have. A request costs as much as 40 rows.
+_REQUEST_ROWS, _REQUEST_PARTITIONS = 512, 8
+
+
+@dataclass(frozen=True)
+class AskedRows:
+    """What is left of a scan, the same in several key groups; without those it is what they have in common."""
+
+    #: State id of two bytes.
+    number: bytes
+    bucket: int
+    start: bytes
+    #: None: to the end of the state.
+    stop: bytes | None
+    reverse: bool
+    #: Of the next page.
+    rows: int
+
+    def after(self, last: bytes) -> AskedRows:
+        """What is left after a page that ends with this key of a row."""
+        rows = min(self.rows * 4, _ROWS_MAX)
+        if self.reverse:
+            return replace(self, stop=last, rows=rows)
+        return replace(self, start=last + b"\0", rows=rows)
+
+
+#: Of each key group its entries, and up to where changes may have been written by then (0: nobody looks).
+Read = tuple[dict[bytes, list[Entry]], int]
+
+
+@dataclass(eq=False)
+class _Page:
+    group: bytes
+    asked: AskedRows
+    looks: bool
+    running: Future[Read] | None = field(default=None)
+
+
+class AskedPages:
+    """Pages of one job's questions. Methods may be called from any thread."""
+
+    def __init__(
+        self,
+        session: Session,
+        read: Callable[[AskedRows, Sequence[bytes], bool], Coroutine[Any, Any, Read]],
+    ) -> None:
+        """``read``: a page in each of some key groups; whether to look what had begun when it had been read."""
+        self._session = session
+        self._read = read
+        self._of_thread = threading.local()
+
+    def scan(
+        self,
+        prefix: bytes,
+        bucket: int,
+        ends: tuple[bytes, bytes | None],
+        *,
+        reverse: bool,
+        look: Callable[[int], None] | None,
+        check_cancelled: CheckCancelled,
+    ) -> Iterator[Entry]:
+        """The entries of one database partition, page by page."""
+        rows = ASKED_ROWS if ends[0][:1] == b"\0" else _PACKED_ROWS
+        asked = AskedRows(prefix[2:], bucket, *ends, reverse, rows)
+        page = self._waiting(_Page(prefix[:2], asked, look is not None))
+        return self._entries(page, look, check_cancelled)
+
+    def _waiting(self, page: _Page) -> _Page:
+        """A page that is read when the first one is needed; not at all if nobody wants it by then."""
+        if not hasattr(self._of_thread, "waiting"):
+            self._of_thread.waiting = []
+        self._of_thread.waiting.append(weakref.ref(page))
+        return page
+
+    def _entries(
+        self, page: _Page, look: Callable[[int], None] | None, check_cancelled: CheckCancelled
+    ) -> Iterator[Entry]:
+        while True:
+            if page.running is None:
+                self._begin()
+            assert page.running is not None, "it has waited"
+            found, begun = self._session.wait(page.running, check_cancelled)
+            if look is not None:
+                look(begun)
+            entries = found.get(page.group, [])
+            if len(entries) < page.asked.rows:
+                yield from entries
+                return
+            # Other scans get to their ends, too: what comes next of all of them is read together.
+            page = self._waiting(
+                _Page(page.group, page.asked.after(entries[-1][0][PREFIX_BYTES:]), look is not None)
+            )
+            yield from entries
+
+    def _begin(self) -> None:
+        """Read what waits; pages with the same ends share requests."""
+        found: dict[tuple[AskedRows, bool], list[_Page]] = {}
+        for reference in self._of_thread.waiting:
+            page = reference()
+            if page is not None:
+                found.setdefault((page.asked, page.looks), []).append(page)
+        self._of_thread.waiting = []
+        for (asked, looks), pages in found.items():
+            together = max(min(_REQUEST_ROWS // asked.rows, _REQUEST_PARTITIONS), 1)
+            for start in range(0, len(pages), together):
+                some = pages[start : start + together]
+                running = self._session.begin(self._read(asked, [page.group for page in some], looks))
+                for page in some:
+                    page.running = running
