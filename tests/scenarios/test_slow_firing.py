@@ -7,8 +7,12 @@ import pytest
 
 pytestmark = pytest.mark.scenario
 
-KEYS = 120
-SETTINGS = {"controlPlane.restart_attempts": 3, "controlPlane.lease_timeout_ms": 5000}
+KEYS, S_PER_TIMER = 120, 0.2
+SETTINGS = {
+    "controlPlane.restart_attempts": 3,
+    "controlPlane.lease_timeout_ms": 5000,
+    "controlPlane.checkpoint_interval_ms": 500,
+}
 
 
 def complete(cluster):
@@ -26,22 +30,36 @@ def delivered(output):
     return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("rows_after", [1, 0])
-def test_a_kill_between_timers_of_one_watermark_throws_none_away(make_cluster, tmp_path, rows_after):
-    """With a row that makes all due, and at the end of the input."""
-    rows = [(key, 10_000) for key in range(KEYS)] + [(KEYS, 60_000)] * rows_after
+def start(make_cluster, directory, rows):
+    directory.mkdir()
     cluster = make_cluster(SETTINGS, task_managers=1)
-    parameters = {"input": write(tmp_path / "rows.jsonl", rows), "output": tmp_path / "out"}
-    cluster.start_control_plane("flow_slow_timers", parameters | {"s_per_timer": 0.2})
+    parameters = {"input": write(directory / "rows.jsonl", rows), "output": directory / "out"}
+    cluster.start_control_plane("flow_slow_timers", parameters | {"s_per_timer": S_PER_TIMER})
     cluster.start_task_manager("first")
+    return cluster
+
+
+def test_a_kill_between_timers_of_one_watermark_throws_none_away(make_cluster, tmp_path):
+    """With a row that makes all due, and at the end of the input; both jobs at the same time: they sleep."""
+    last = {"row": [(KEYS, 60_000)], "end": []}
+    inputs = {tmp_path / name: [(key, 10_000) for key in range(KEYS)] + rows for name, rows in last.items()}
+    clusters = [start(make_cluster, directory, rows) for directory, rows in inputs.items()]
     # Less than half of the timers fire in the time for a checkpoint and the next one.
-    cluster.wait_for(lambda status: status["totals"]["events_out"] >= 5, "the first timers", 40)
-    before = complete(cluster)
-    cluster.wait_for(lambda _: complete(cluster) >= before + 2, "checkpoints between timers", 20)
-    fired = cluster.status()["totals"]["events_out"]
-    assert fired < KEYS, "all have fired"
-    cluster.processes["first"].popen.kill()
-    cluster.start_task_manager("second")
-    cluster.wait_ended()
-    found = Counter((row["k"], row["at"], row["n"]) for row in delivered(tmp_path / "out"))
-    assert found == Counter({(key, time_ms + 1_000, 1): 1 for key, time_ms in set(rows)})
+    for cluster in clusters:
+        cluster.wait_for(lambda status: status["totals"]["events_out"] >= 5, "the first timers", 40)
+    before = [complete(cluster) for cluster in clusters]
+    for cluster, count in zip(clusters, before, strict=True):
+        cluster.wait_for(
+            lambda _, cluster=cluster, count=count: complete(cluster) >= count + 2,
+            "checkpoints between timers",
+            20,
+        )
+    for cluster in clusters:
+        assert cluster.status()["totals"]["events_out"] < KEYS, "all have fired"
+        cluster.processes["first"].popen.kill()
+    for cluster in clusters:
+        cluster.start_task_manager("second")
+    for cluster, (directory, rows) in zip(clusters, inputs.items(), strict=True):
+        cluster.wait_ended()
+        found = Counter((row["k"], row["at"], row["n"]) for row in delivered(directory / "out"))
+        assert found == Counter({(key, time_ms + 1_000, 1): 1 for key, time_ms in set(rows)})
