@@ -18,7 +18,7 @@ GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
 PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))
 RESULTS := benchmarks/results
 
-.PHONY: help setup java maven services stop-services demo etcd test check format proto verify-proto docs bench chaos experiments lock clean
+.PHONY: help setup java maven services stop-services demo etcd test check check-types check-others format proto verify-proto docs bench chaos experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -93,9 +93,15 @@ etcd:
 		|| { echo "make test: error: the tests need etcd on PATH (Debian: apt-get install etcd-server)" >&2; exit 1; }
 
 check: setup ## Format, lint, types, import rules, circles, docstrings, generated code
+	@# mypy takes one core, and longer than all others together.
+	@$(MAKE) -j 2 check-types check-others
+
+check-types:
+	$(VENV)/bin/mypy
+
+check-others:
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/ruff check
-	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(VENV)/bin/lint-imports --config floors.toml
 	$(RUN) tests/style/docstrings.py
