@@ -1,15 +1,21 @@
 """What the disturbed Nexmark queries rescale, and that no kind of keyed step of a query is left out."""
 
-from benchmarks.nexmark_chaos import keyed_stages
+from functools import cache
+
+from benchmarks import nexmark_chaos
 from weir.examples import nexmark
 from weir.plan.stages import physical_graph
+
+#: Graphs are built once for all tests.
+keyed_stages = cache(nexmark_chaos.keyed_stages)
+graph_of = cache(lambda query: physical_graph(nexmark.build(query, parallelism=2).build()))
 
 
 def steps(query, chosen):
     """Kinds of the steps in the keyed stages of a query that are chosen, or in the others."""
-    graph = physical_graph(nexmark.build(query, parallelism=2).build())
+    rescaled = keyed_stages(query)
     stages = [
-        stage for stage in graph.stages if stage.has_groups and (stage.index in keyed_stages(query)) == chosen
+        stage for stage in graph_of(query).stages if stage.has_groups and (stage.index in rescaled) == chosen
     ]
     return {node.spec.kind for stage in stages for node in stage.nodes if node.states}
 

@@ -14,6 +14,9 @@ from weir.operators.registry import create_operator
 from weir.protocol.queries import QueryError
 from weir.rows.records import with_times
 
+#: Of a round: enough for some windows of nearly every key.
+ROWS = 36
+
 
 class Sorted(weir.Aggregator):
     accumulator = list[int]
@@ -48,10 +51,10 @@ def filled(kind, make, cache_bytes=1 << 20):
     job = Job(WINDOWS[kind], make=make, cache_bytes=cache_bytes)
     for round_number in range(4):
         now_ms = 1_000 + 40 * round_number
-        keys = [KEYS[number] for number in random.integers(len(KEYS), size=60)]
+        keys = [KEYS[number] for number in random.integers(len(KEYS), size=ROWS)]
         # Of equal times nobody says which row comes first.
-        times = now_ms - 30 + random.permutation(90)[:60]
-        job.take(keys, times, random.integers(100, size=60))
+        times = now_ms - 30 + random.permutation(90)[:ROWS]
+        job.take(keys, times, random.integers(100, size=ROWS))
         if round_number % 2:
             job.tables.flush()
         if round_number:

@@ -12,8 +12,7 @@ from tests.scenarios.test_triggers import BURST_MS, KEYS_AT_ONCE, parts_of, sess
 from weir import testing
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("rows_a_push", [1_500, 37])
+@pytest.mark.parametrize(("seed", "rows_a_push"), [(1, 1_500), (2, 37)])
 def test_results_of_many_keys_come_in_the_order_of_time(seed, rows_a_push):
     made = random.Random(seed)
     names = [f"{number // BURST_MS}-{made.randrange(KEYS_AT_ONCE)}" for number in range(1_500)]
