@@ -14,8 +14,10 @@ from task_manager.metrics import TaskManagerMetrics
 from task_manager.processors import keep_rows_together
 from task_manager.server import TaskManagerServer
 from task_manager.services.question_server import QuestionServer
+from weir import threads
 from weir.clock import SystemClock
 from weir.config import Config, PrometheusConfig, TaskManagerConfig
+from weir.kernels.declare import load_first_kernel
 
 log = logging.getLogger("task_manager")
 
@@ -71,6 +73,8 @@ class TaskManagerProcess:
             keep_rows_together(self._clock)
         address = self._server.start()
         log.info("listening on %s", address)
+        # While the control plane is found and reads the job: else the first rows would wait for it.
+        threads.start(load_first_kernel, "kernels")
         try:
             self._metrics.start(self._config.prometheus, self._metrics_port, address)
             self._link.run(self._slot)

@@ -34,6 +34,13 @@ from weir.kernel_whole import whole
 print(whole(1), whole(1.5))
 """
 
+FIRST = """
+from weir.kernels import declare
+import weir.kernel_whole
+declare.load_first_kernel()
+print("weir.kernel_whole.whole" in declare._waiting)
+"""
+
 
 @pytest.fixture
 def checkouts(tmp_path):
@@ -65,8 +72,11 @@ def call(checkouts, name, code=CALL, **environment):
 
 @pytest.mark.scenario
 def test_a_part_that_changes_under_a_warm_cache_is_compiled_anew(checkouts):
+    assert call(checkouts, "one", FIRST)[0] == ["True"]
     assert call(checkouts, "one")[0] == ["compiled weir.kernel_whole.whole", "4 5.0"]
     assert call(checkouts, "one")[0] == ["4 5.0"]
+    # A process that starts takes one that the disk has, and compiles none.
+    assert call(checkouts, "one", FIRST)[0] == ["False"]
     # Another checkout, and an installation of the same version, find it.
     assert call(checkouts, "two")[0] == ["4 5.0"]
     part = checkouts / "one" / "weir" / "kernel_of_parts.py"

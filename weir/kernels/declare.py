@@ -86,6 +86,17 @@ def load_kernel(name: str) -> None:
         found.load()
 
 
+def load_first_kernel() -> None:
+    """Take one kernel that the disk has; called when a process starts, before rows wait for it.
+
+    The first one of a process takes half a second, for Numba and LLVM themselves, and each other one about 10 ms.
+    """
+    for name in kernel_names():
+        if is_loaded_or_kept(name):
+            load_kernel(name)
+            return
+
+
 def load_kept_kernels() -> None:
     """Take all kernels of imported modules that the disk has: before processes are forked from this one."""
     for name in kernel_names():
