@@ -153,8 +153,8 @@ class StatePages:
             return status, found
         if what == "approximateNumEntries":
             status, answer = await self._asking.ask(parse_question(step, state, None, {"count": "true"}))
-            if status == 400:
-                # The question itself is right: the store does not count.
+            if status in (400, 504):
+                # The question itself is right: the store does not count, or not in time.
                 log.warning("approximateNumEntries is -1: %s", answer["error"])
                 return 200, {"key": what, "value": NOT_COUNTED}
             return status, {"key": what, "value": answer["count"]} if status == 200 else answer

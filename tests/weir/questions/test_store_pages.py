@@ -28,6 +28,7 @@ class Answering:
         ((200, {"count": 27}), (200, {"key": "approximateNumEntries", "value": 27})),
         # Rows of a database are not counted unless the configuration says so.
         ((400, {"error": "not counted"}), (200, {"key": "approximateNumEntries", "value": -1})),
+        ((504, {"error": "longer than 5 s"}), (200, {"key": "approximateNumEntries", "value": -1})),
         ((503, {"error": "away"}), (503, {"error": "away"})),
     ],
 )
