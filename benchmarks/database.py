@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks.database_client import client_reads, warm_up
+from benchmarks.database_states import rows_per_second
 from benchmarks.engine_run import EngineRun, EngineSetup, run_engine
 from benchmarks.loaded_job import LoadedJob
 from benchmarks.recovery import killed
@@ -34,7 +35,7 @@ BARS = (
     Bar("duplicated", "at most", 0),
 )
 #: What is measured, in this order.
-PARTS = ("speed", "full_cache", "disturbed")
+PARTS = ("speed", "full_cache", "disturbed", "states")
 _MAX_PARALLELISM = 128
 #: Of the counts' cache, for each key: slot, index entry and the bytes of the key.
 _CACHE_BYTES_PER_KEY = 96
@@ -56,6 +57,8 @@ class DatabaseOptions:
     #: How often the events are counted with a cache for all keys: for as long as all keys are written about once, at
     #: the pace at which changes are written (``taskManager.cassandra.apply_pause_ms_max``).
     times: int = 80
+    #: Of the job that reads versions, windows and sessions.
+    state_rows: int = 20_000
     parts: tuple[str, ...] = PARTS
     repeat: int = 1
 
@@ -106,6 +109,9 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
                 figures |= bench.speed(place / "speed")
             if "full_cache" in options.parts:
                 figures |= bench.full_cache(place / "full_cache")
+            if "states" in options.parts:
+                report("versions, windows and sessions", 0.0)
+                figures |= rows_per_second(options.state_rows, settings, place / "states")
             if "disturbed" in options.parts:
                 figures |= at_a_rate_that_lasts(
                     options.rate,
@@ -126,6 +132,7 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
         "zipf": ZIPF,
         "rate": options.rate,
         "times": options.times,
+        "state_rows": options.state_rows,
     }
     measured = set[str]().union(*runs)
     return BenchmarkResult("cassandra", config, runs, tuple(bar for bar in BARS if bar.metric in measured))

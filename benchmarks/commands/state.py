@@ -272,8 +272,9 @@ def cassandra(
     rate: OfferedRate = 20_000,
     duration_s: Annotated[float, typer.Option(min=4, help="Steady load of a kill and of a rescale.")] = 30,
     times: Annotated[int, typer.Option(min=1, help="The events so often, with a cache for all keys.")] = 80,
+    state_rows: Annotated[int, typer.Option(min=1, help="Of the job with 16 operations a row.")] = 20_000,
     only: Annotated[
-        list[str] | None, typer.Option(help="speed, full_cache or disturbed; may be repeated.")
+        list[str] | None, typer.Option(help="speed, full_cache, disturbed or states; may be repeated.")
     ] = None,
     repeat: Repeat = 1,
 ) -> None:
@@ -283,7 +284,9 @@ def cassandra(
         from benchmarks import database
 
         parts = database.check_parts(only or database.PARTS)
-        options = database.DatabaseOptions(events, keys, cached_share, rate, duration_s, times, parts, repeat)
+        options = database.DatabaseOptions(
+            events, keys, cached_share, rate, duration_s, times, state_rows, parts, repeat
+        )
         return database.run(options, report).as_json()
 
     execute(measure, json)
