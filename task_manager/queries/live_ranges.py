@@ -68,7 +68,8 @@ class LiveRange:
         first, last = (bisect_left(changes, bound, key=itemgetter(0)) for bound in (start, stop))
         within = changes[first:last][::-1] if reverse else changes[first:last]
         # It has begun when this returns: a store that is elsewhere reads for several scans at a time.
-        return overlaid(part.store.scan_for_question(start, stop, reverse=reverse), within, reverse)
+        below = part.store.scan_for_question(start, stop, reverse=reverse)
+        return overlaid(below, within, reverse) if within else below
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """See ``RangeReading``."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from weir import threads
 from weir.clock import Clock
 from weir.protocol.queries import TIMEOUT_S, QueryError
+from weir.state import waits
 
 #: A scan rests when it has worked for so long, so many times as long, until half of its time is over at least so many.
 _STINT_S = 0.001
@@ -22,15 +23,19 @@ def checking(clock: Clock, is_wanted: Callable[[], bool]) -> Callable[[], None]:
     The function that is returned raises QueryError, and is called by the thread that calls this one.
     """
     begin_s, worked_s = clock.monotonic_s(), time.thread_time()
+    waited_s = waits.of_thread.seconds
     deadline_s = begin_s + TIMEOUT_S
 
     def check() -> None:
-        nonlocal worked_s
-        # Subtasks wait for the GIL while this thread works; while it waits itself, it is in nobody's way.
+        nonlocal worked_s, waited_s
+        # Subtasks wait for the GIL while this thread works; while it waits itself, as for a database, it is in nobody's
+        # way: that counts as a rest.
         stint_s = time.thread_time() - worked_s
         if stint_s >= _STINT_S:
-            threads.sleep(rest_s(stint_s, clock.monotonic_s() - begin_s))
-            worked_s = time.thread_time()
+            left_s = rest_s(stint_s, clock.monotonic_s() - begin_s) - (waits.of_thread.seconds - waited_s)
+            if left_s > 0:
+                threads.sleep(left_s)
+            worked_s, waited_s = time.thread_time(), waits.of_thread.seconds
         if not is_wanted():
             raise QueryError(499, "the caller has gone")
         if clock.monotonic_s() > deadline_s:

@@ -17,6 +17,9 @@ def overlaid(
     """
     left = iter(changes)
     change = next(left, None)
+    if change is None:
+        yield from below
+        return
     for entry in below:
         while change is not None and (change[0] > entry[0] if reverse else change[0] < entry[0]):
             key, value = change

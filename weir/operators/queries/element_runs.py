@@ -24,7 +24,7 @@ _PREFIX_BYTES = layout.NO_NAMESPACE_HEADER_BYTES
 #: Entries between two looks whether a question may go on.
 _CHECKED = 1_000
 #: Entries of a key group that are read at first: many groups have no more.
-_HEAD_ENTRIES = 32
+_HEAD_ENTRIES = 16
 
 
 class Scan(Protocol):
@@ -47,6 +47,8 @@ def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | No
     found = scan(prefix, end)
     yield None
     head = list(islice(found, _HEAD_ENTRIES))
+    # Nobody wants what comes next of it: it must not be read along with what others want.
+    del found
     if len(head) < _HEAD_ENTRIES:
         # There are no more.
         scan = partial(scan_list, head)

@@ -13,7 +13,7 @@ from weir.state.tables.panes.packed_rows import range_of_group
 from weir.state.tables.timers.time_first import time_of
 
 #: Entries of a group that are read first, and in all if its panes have few each: one more pane costs as much as 30.
-_HEAD_ENTRIES, _SMALL_ENTRIES = 32, 288
+_HEAD_ENTRIES, _SMALL_ENTRIES = 16, 336
 _SMALL_PANES = 3
 #: Packed rows that are read first, and in all if they are small.
 _HEAD_ROWS, _SMALL_ROWS, _SMALL_BYTES = 2, 40, 2_048
@@ -43,6 +43,8 @@ class PaneHead:
         rows = list(islice(self._packed, _HEAD_ROWS))
         if len(rows) == _HEAD_ROWS and sum(len(value) for _, value in rows) <= _SMALL_BYTES:
             rows += islice(self._packed, _SMALL_ROWS - _HEAD_ROWS)
+        # Nobody wants what comes next of them: it must not be read along with what others want.
+        self._own = self._packed = iter(())
         is_own_whole = len(own) < _HEAD_ENTRIES or _HEAD_ENTRIES < len(own) < _SMALL_ENTRIES
         is_whole = is_own_whole and (len(rows) < _HEAD_ROWS or _HEAD_ROWS < len(rows) < _SMALL_ROWS)
         if is_whole:

@@ -15,7 +15,7 @@ from weir.state.cassandra.session import CheckCancelled, Session
 Entry = tuple[bytes, bytes]
 
 #: Rows of the first page of a scan: of many groups few are needed. Packed entries, which have a namespace, are large.
-ASKED_ROWS, _PACKED_ROWS, _ROWS_MAX = 32, 2, 1_000
+ASKED_ROWS, _PACKED_ROWS, _ROWS_MAX = 16, 2, 1_000
 #: Rows and partitions that one request may have. A request costs as much as 40 rows.
 _REQUEST_ROWS, _REQUEST_PARTITIONS = 512, 8
 
@@ -46,12 +46,17 @@ class AskedRows:
 Read = tuple[dict[bytes, list[Entry]], int]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class _Page:
     group: bytes
     asked: AskedRows
     looks: bool
     running: Future[Read] | None = field(default=None)
+
+
+class _Waiting(threading.local):
+    def __init__(self) -> None:
+        self.waiting: list[weakref.ref[_Page]] = []
 
 
 class AskedPages:
@@ -65,7 +70,7 @@ class AskedPages:
         """``read``: a page in each of some key groups; whether to look what had begun when it had been read."""
         self._session = session
         self._read = read
-        self._of_thread = threading.local()
+        self._of_thread = _Waiting()
 
     def scan(
         self,
@@ -85,8 +90,6 @@ class AskedPages:
 
     def _waiting(self, page: _Page) -> _Page:
         """A page that is read when the first one is needed; not at all if nobody wants it by then."""
-        if not hasattr(self._of_thread, "waiting"):
-            self._of_thread.waiting = []
         self._of_thread.waiting.append(weakref.ref(page))
         return page
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Literal
 
 from weir.errors import FencedError
-from weir.state.layout import state_prefix
+from weir.state.layout import STATE_ID_MAX, state_prefix
 
 #: Key group and state id of a state key, as its four bytes.
 PREFIX_OF = itemgetter(slice(0, 4))
@@ -111,16 +111,27 @@ class GroupPlaces:
         """What of a range belongs to this subtask, in key order: owned groups, states of its stage."""
         first = b"" if start is None else start
         found = []
-        for group in sorted(self.by_group):
-            if group < first[:2] or (stop is not None and group > stop):
-                continue
+        for group in self._groups_between(first, stop):
+            # A scan of one state of one group, of which there are many, must not look at all others.
+            low = int.from_bytes(first[2:4], "big") if group == first[:2] and len(first) >= 4 else 0
+            ends_here = stop is not None and group == stop[:2] and len(stop) >= 4
+            high = int.from_bytes(stop[2:4], "big") if stop is not None and ends_here else STATE_ID_MAX
             for state_id in self.state_ids:
+                if not low <= state_id <= high:
+                    continue
                 prefix, end = state_bounds(int.from_bytes(group, "big"), state_id)
                 piece_start = max(prefix, first)
                 piece_stop = end if stop is None else min(end, stop)
                 if piece_start < piece_stop:
                     found.append(Piece(prefix, self.by_group[group], piece_start, piece_stop))
         return found
+
+    def _groups_between(self, first: bytes, stop: bytes | None) -> Sequence[bytes]:
+        """Owned groups that a range may have, ascending."""
+        group = first[:2]
+        if stop is not None and len(group) == 2 and stop[:2] == group:
+            return [group] if group in self.by_group else []
+        return sorted(each for each in self.by_group if each >= group and (stop is None or each <= stop))
 
 
 def state_bounds(group: int, state_id: int) -> tuple[bytes, bytes]:

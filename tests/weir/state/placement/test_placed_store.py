@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from task_manager.state.state_client import REQUEST_BYTES_MAX
@@ -9,6 +11,7 @@ from tests.weir.state.placement.worlds import GROUP, HERE, OTHER_STATE, STATE, c
 from tests.weir.state.state_peer import MESSAGE_BYTES_MAX
 from weir.errors import ConnectionLostError, StateError
 from weir.state.layout import encode_key, state_prefix
+from weir.state.placement.group_places import GroupPlaces, state_bounds
 from weir.state.placement.placed_store import PlacedStore
 
 # --- the predecessor's faults ----------------------------------------------------------------------------------------
@@ -204,3 +207,27 @@ def test_a_dropped_scan_is_cancelled_at_the_peer(world):
     # The peer has 16 threads: it serves more scans than that only if dropped ones end.
     for _ in range(40):
         assert next(world.state.scan())[0] == key("0000")
+
+
+def test_pieces_of_a_range_are_its_part_of_each_owned_group_and_state():
+    random = Random(3)
+    places = GroupPlaces([2, 5, 0xFFFF], {group.to_bytes(2, "big"): None for group in (0, 1, 3, 9)})
+    bounds = [(group, state) for group in (0, 1, 3, 9) for state in (2, 5, 0xFFFF)]
+
+    def end():
+        number = random.randrange(11 << 16).to_bytes(4, "big")
+        near = random.choice(bounds)
+        return random.choice(
+            [None, number, number[:2], number[:3], state_bounds(*near)[0], state_bounds(*near)[1]]
+        )
+
+    for _ in range(2_000):
+        start, stop = end(), end()
+        expected = []
+        for group, state in bounds:
+            first, last = state_bounds(group, state)
+            first, last = max(first, start or b""), last if stop is None else min(last, stop)
+            # Whole keys have four bytes at least.
+            is_before = start is not None and group.to_bytes(2, "big") < start[:2]
+            expected += [(first, last)] if first < last and not is_before else []
+        assert [(piece.start, piece.stop) for piece in places.pieces(start, stop)] == expected
