@@ -35,11 +35,10 @@ def analysis(
 
 
 CASES = {
-    "one event": [analysis("a", [1.0])],
+    "one event, formula and long label": [analysis(r"$\frac{ " + "x" * 200, [1.0])],
     "zero and negative": [analysis("a", [0.0, -3.0, 5.0, 9_000.0])],
     "all zero": [analysis("a", [0.0, 0.0])],
     "gap and marks": [analysis("a", [2.0] * 9, gap=True, marks_ms=(1_700_000_003_000.0, 0.0, 9e15))],
-    "formula and long label": [analysis(r"$\frac{ " + "x" * 200, [1.0, 2.0])],
     "many files": [analysis(f"run {i}", [1.0 + i, 500.0, 2.0]) for i in range(30)],
 }
 

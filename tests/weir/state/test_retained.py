@@ -513,8 +513,8 @@ def test_versions_of_many_rows_share_scans(backend: StateBackend, monkeypatch):
                 # Some of them say that there is none.
                 state.put(None if number % 7 == 3 else number, at)
     step.tables.flush()
-    rows = [names[number] for number in random.integers(3, size=400)] + ["none"]
-    times = random.integers(3_000, 9_500, size=401).tolist()
+    rows = [names[number] for number in random.integers(3, size=150)] + ["none"]
+    times = random.integers(3_000, 9_500, size=151).tolist()
     expected = []
     for name, at in zip(rows, times, strict=True):
         with step.at(name):
