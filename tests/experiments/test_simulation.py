@@ -94,5 +94,5 @@ def test_a_broken_fence_that_is_not_found_is_told():
 
 
 def test_counts_add_up():
-    counts = Seeds().run(range(3), "", lambda line: None)
-    assert counts == sum((outcome(seed) for seed in range(3)), Counter())
+    counts = Seeds().run(range(2), "", lambda line: None)
+    assert counts == sum((outcome(seed) for seed in range(2)), Counter())

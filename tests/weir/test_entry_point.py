@@ -14,7 +14,7 @@ from weir.process.entry_point import keep_freed_memory
 if {keeps}:
     keep_freed_memory()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(50):
+for _ in range(16):
     # Without it every block is a mapping of its own beyond 128 KiB, and later one that the end of the heap gives back.
     blocks = [bytearray(8 << 20) + b"x" for _ in range(4)]
     del blocks
