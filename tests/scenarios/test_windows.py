@@ -103,4 +103,9 @@ def check(output, expected, keys=KEYS):
 
 def assert_same(found, expected, keys=KEYS):
     columns = [*keys, "n", "total", "last"]
-    assert found.select(columns).sort(keys).equals(expected.select(columns).sort(keys))
+    found, expected = (rows.select(columns).sort(columns) for rows in (found, expected))
+    missing, others = (
+        some.join(rest, on=columns, how="anti") for some, rest in ((expected, found), (found, expected))
+    )
+    # Which ones says where to look: those of one moment, or of the end, or of key groups that moved.
+    assert found.equals(expected), f"missing: {missing.rows()[:40]}, not expected: {others.rows()[:40]}"
