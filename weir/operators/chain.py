@@ -5,6 +5,7 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
@@ -211,6 +212,9 @@ class OperatorChain(Generic[OutputT]):
         if cuts & TimeCuts.EACH_LATE and len(late_rows) and (keys := operator.late_keys(batch)) is not None:
             befores = row_watermarks.rows_before(keys)[late_rows]
         minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
+        # It is given these parts one after the other in any case: what one makes due comes before the next.
+        parted = cuts & TimeCuts.DUE and operator.knows_rows_by_time
+        borders = deque(row_watermarks.alike_borders(batch) if parted else ())
         first = 0
         while first < rows:
             if start == 0:
@@ -232,6 +236,9 @@ class OperatorChain(Generic[OutputT]):
             elif cuts & TimeCuts.EACH_LATE:
                 repeated = (late_rows > first) & (befores >= first)
                 stop = min(stop, int(late_rows[repeated.argmax()])) if repeated.any() else stop
+            while borders and borders[0] <= first:
+                borders.popleft()
+            stop = min(stop, borders[0]) if borders else stop
             self._process(batch.slice(first, stop - first), start, input_index)
             self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
             first = stop

@@ -12,7 +12,7 @@ Batches have the column where the job needs it (:class:`RowWatermarks`). See doc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum, IntFlag
 from typing import Any
 
@@ -168,25 +168,33 @@ def alike(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
 
     So :func:`carried` finds which of the rows that a step made of a part are late.
     """
+    starts = [0, *alike_borders(batch)]
+    if len(starts) == 1:
+        return [batch]
+    stops = [*starts[1:], batch.num_rows]
+    return [batch.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True)]
+
+
+def alike_borders(batch: pa.RecordBatch) -> list[int]:
+    """Where the parts of :func:`alike` begin, but the first one; ascending."""
     column = column_of(batch)
     if column is None:
-        return [batch]
+        return []
     times_ms = int64_column(batch, EVENT_TIME_COLUMN)
     late = column > times_ms
     if not late.any():
-        return [batch]
+        return []
     told_ms = np.where(late, column, WATERMARK_MIN_MS)
     rows = np.flatnonzero(np.isin(times_ms, times_ms[late]))
     known: dict[int, int] = {}
-    starts = [0]
+    borders = []
     for row, time_ms, at_ms in zip(
         rows.tolist(), times_ms[rows].tolist(), told_ms[rows].tolist(), strict=True
     ):
         if known.setdefault(time_ms, at_ms) != at_ms:
-            starts.append(row)
+            borders.append(row)
             known = {time_ms: at_ms}
-    stops = [*starts[1:], batch.num_rows]
-    return [batch.slice(start, stop - start) for start, stop in zip(starts, stops, strict=True)]
+    return borders
 
 
 def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
@@ -201,7 +209,7 @@ def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
 
     These are late, or not, together: see :func:`alike`.
 
-    A row with another time is as of the last row, and not late.
+    A row with another time is as of the first row, and not late: what was made of rows before the last one may follow.
     """
     column = column_of(given)
     if column is None or column_of(made) is not None or not made.num_rows:
@@ -214,7 +222,22 @@ def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     found = order[at]
     _, own_ms = as_of(given, column)
     same = before[found] == after
-    return with_column(made, np.where(same, column[found], np.minimum(own_ms[-1], after)))
+    return with_column(made, np.where(same, column[found], np.minimum(own_ms[0], after)))
+
+
+def made_of(given: pa.RecordBatch, rows: np.ndarray, made: pa.RecordBatch) -> pa.RecordBatch:
+    """What a step made of rows that have the column, each of the row of that number, with it.
+
+    It is late where the row was, unless it has a time that is not.
+    """
+    column = column_of(given)
+    if column is None:
+        return made
+    times_ms = int64_column(made, EVENT_TIME_COLUMN)
+    late, own_ms = as_of(given, column)
+    split_ms = column[rows]
+    late = late[rows] & (of_splits(split_ms) > times_ms)
+    return with_column(made, np.where(late, split_ms, np.minimum(own_ms[rows], times_ms)))
 
 
 def rows_before(keys: np.ndarray) -> np.ndarray:
@@ -303,6 +326,34 @@ def fired_in_order(outputs: Iterable[Any], until_ms: int) -> Iterator[Any]:
             yield from _ordered(waiting, turns_ms)
             waiting, turns_ms, size_bytes = [], [], 0
     yield from _ordered(waiting, turns_ms)
+
+
+def woven(
+    outputs: Iterable[pa.RecordBatch],
+    given_ms: int,
+    fire: Callable[[], Iterable[pa.RecordBatch]],
+    until_ms: int,
+) -> Iterator[pa.RecordBatch]:
+    """What a step made of rows, which has the column, and what leaves because of the watermark as of the last of them.
+
+    Each result of the latter comes before those of the former as of which it was due. Where there are so many bytes
+    that they cannot wait (``_ORDERED_BYTES``), time stands still until all have left.
+
+    Args:
+        outputs: of rows.
+        given_ms: the watermark that the step was told of.
+        fire: tells it of the other one; called when all outputs were made.
+        until_ms: that other one.
+    """
+    waiting, size_bytes = list[pa.RecordBatch](), 0
+    for made in outputs:
+        waiting.append(made)
+        size_bytes += made.nbytes
+        if size_bytes >= _ORDERED_BYTES:
+            yield from (standing_still(batch, given_ms) for batch in waiting)
+            waiting, size_bytes = [], 0
+    waiting += [fired(made, until_ms) for made in fire() if made.num_rows]
+    yield from _ordered(waiting, [column for batch in waiting if (column := column_of(batch)) is not None])
 
 
 def told_in_order(outputs: Iterable[Any]) -> Iterator[Any]:

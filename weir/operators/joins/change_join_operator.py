@@ -14,6 +14,7 @@ from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import ALL_SIDES
 from weir.operators.joins.new_rows import NewRows
+from weir.rows import row_watermarks
 from weir.rows.change_codes import CHANGE_VALUES, change_codes
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
@@ -173,7 +174,8 @@ class ChangeJoinOperator(JoinOperator):
             columns = zip(self._joined.columns[other], kept.columns(starts), strict=True)
             found |= {output: array for (_, output), array in columns}
         found[CHANGE_COLUMN] = CHANGE_VALUES.take(pa.array(change))
-        return self._joined.batch(found, times_ms, batch.column(INGEST_TIME_COLUMN).take(pa.array(rows)))
+        made = self._joined.batch(found, times_ms, batch.column(INGEST_TIME_COLUMN).take(pa.array(rows)))
+        return row_watermarks.made_of(batch, rows, made)
 
     def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         """Rows without a key, which are told alone."""

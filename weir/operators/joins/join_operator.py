@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ from weir.rows.records import (
     as_authors_see,
     int64_column,
 )
-from weir.rows.row_watermarks import TimeCuts
+from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs import JoinSpec
 from weir.specs.joins import RECENT_STATE, WINDOW_COLUMNS
@@ -139,7 +140,9 @@ class JoinOperator(InTimeOperator):
             StateError: the store cannot be read or written.
         """
         # Key groups that have just come may have rows that were complete here before.
-        yield from self._fire(self._watermark_ms)
+        for out in self._fire(self._watermark_ms):
+            yield self._told_before(batch, out)
+        given = batch
         if self._can_be_late(input_index):
             in_time = self._in_time(batch)
             if not in_time.all():
@@ -148,8 +151,26 @@ class JoinOperator(InTimeOperator):
                 shown = row_watermarks.carried(late, as_authors_see(late))
                 yield SideRows(self._spec.late_outputs[input_index], shown)
                 batch = batch.filter(pa.array(in_time))
-        for out in self._in_time_joined(input_index, batch):
-            yield row_watermarks.carried(batch, out)
+        made = self._in_time_joined(input_index, batch)
+        tells_later = self._told and self._kept.timers is not None
+        column = row_watermarks.column_of(given) if tells_later else None
+        if column is None:
+            yield from made
+        elif self._context.row_watermarks is RowWatermarks.ALL:
+            # Rows without a partner leave before pairs as of which none can come any more.
+            until_ms = max(int(row_watermarks.as_of(given, column)[1][-1]), self._watermark_ms)
+            fire = partial(self.on_watermark, until_ms)
+            yield from row_watermarks.woven(made, self._watermark_ms, fire, until_ms)
+        else:
+            # They leave with the next watermark, which no pair tells of before.
+            yield from (self._told_before(batch, out) for out in made)
+
+    def _told_before(self, batch: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
+        """What is in time and as of the watermark that was told, with the column if the batch has it."""
+        if row_watermarks.column_of(batch) is None:
+            return made
+        times_ms = int64_column(made, EVENT_TIME_COLUMN)
+        return row_watermarks.with_column(made, np.minimum(times_ms, self._watermark_ms))
 
     def _in_time_joined(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         has_key = _has_key(batch, self._spec.keys_of_input(input_index))
@@ -321,7 +342,8 @@ class JoinOperator(InTimeOperator):
         more: dict[str, pa.Array],
     ) -> pa.RecordBatch:
         new = batch.take(pa.array(new_rows))
-        return self._joined.pairs(side, new, partners.columns(kept_rows), times_ms, more)
+        made = self._joined.pairs(side, new, partners.columns(kept_rows), times_ms, more)
+        return row_watermarks.made_of(batch, new_rows, made)
 
     def _keep(
         self, batch: pa.RecordBatch, new: NewRows, block: Block, matched: np.ndarray
@@ -360,7 +382,8 @@ class JoinOperator(InTimeOperator):
 
     def _alone(self, side: int, batch: pa.RecordBatch, times_ms: np.ndarray) -> Iterator[pa.RecordBatch]:
         if batch.num_rows:
-            yield self._joined.alone(side, batch, times_ms)
+            made = self._joined.alone(side, batch, times_ms)
+            yield row_watermarks.made_of(batch, np.arange(batch.num_rows), made)
 
     def on_input_watermark(self, input_index: int, time_ms: int) -> None:
         """See :class:`Operator`: rows of the other side that could match only earlier ones need not be kept."""

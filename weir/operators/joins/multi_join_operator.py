@@ -13,6 +13,7 @@ from weir.operators.joins.join_operator import JoinOperator
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.kept_rows import ALL_SIDES
 from weir.operators.joins.new_rows import NewRows
+from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.specs.multi_joins import MultiJoinSpec
 
@@ -105,7 +106,9 @@ class MultiJoinOperator(JoinOperator):
             kept = {
                 other: self._partners(block, other).columns(starts[taken]) for other, starts in found.items()
             }
-            yield self._joined.combinations(side, batch.take(pa.array(rows[taken])), kept, latest[taken])
+            new = batch.take(pa.array(rows[taken]))
+            made = self._joined.combinations(side, new, kept, latest[taken])
+            yield row_watermarks.made_of(batch, rows[taken], made)
 
     def _due_ms(self, watermark_ms: int) -> int | None:
         # A row that is due is told with those of its window, wherever they lie.

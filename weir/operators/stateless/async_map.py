@@ -146,6 +146,8 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         #: With order: those under way, in the order of their rows.
         self._in_order: deque[Request] = deque()
         self._outstanding = 0
+        #: What is under way came after it.
+        self._told_ms = WATERMARK_MIN_MS
 
     def open(self, context: OperatorContext) -> None:
         """Start the event loop."""
@@ -185,7 +187,8 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
 
     def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
         """Rows from before the watermark leave before it."""
-        return self.drain()
+        yield from self.drain()
+        self._told_ms = time_ms
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """The last answers."""
@@ -277,7 +280,9 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         if all(at is None for at in known):
             return made
         column = np.array([WATERMARK_MIN_MS if at is None else at for at in known], dtype=np.int64)
-        return row_watermarks.with_column(made, column)
+        made = row_watermarks.with_column(made, column)
+        # Without order one may still come that time has not gone on for.
+        return made if self._spec.ordered else row_watermarks.standing_still(made, self._told_ms)
 
     def _check(self, request: Request) -> None:
         """Raise what a call raised; the error has the row."""
