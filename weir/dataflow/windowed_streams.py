@@ -28,7 +28,7 @@ from weir.plan.graph import Exchange
 from weir.plan.step_names import renamed_step
 from weir.rows.changes import CHANGE_COLUMN, is_changelog
 from weir.rows.schemas import to_schema
-from weir.specs.aggregate_functions import compares_texts
+from weir.specs.aggregate_functions import compares_texts, has_coded_texts
 from weir.specs.expression_checks import expression_columns
 from weir.specs.window_kinds import Window
 from weir.specs.window_parts import WindowPartSpec, part_conflict
@@ -97,8 +97,13 @@ class WindowedStream(InWindows, Generic[KeyedT, ResultsT]):
         others = () if early is None or early.where is None else (early.where,)
         listed, read_schema = read_by_aggregates(name, stream, stream.key_columns, aggregates, others)
         is_changed = is_changelog(stream.schema)
-        if is_changed or any(compares_texts(each.function, each.column, stream.schema) for each in listed):
+        texts = [each for each in listed if compares_texts(each.function, each.column, stream.schema)]
+        if is_changed or not all(has_coded_texts((each,), stream.schema) for each in texts):
             return self._of_all_rows(name, listed, read_schema, pre_aggregate, parallelism)
+        if texts:
+            check_given_once(
+                name, self._window, self._updates, of_texts=True, pre_aggregate=bool(pre_aggregate)
+            )
         spec = WindowAggregateSpec(
             stream.key_columns,
             self._window,
@@ -106,6 +111,7 @@ class WindowedStream(InWindows, Generic[KeyedT, ResultsT]):
             read_schema,
             self._updates,
             adds_up=pre_aggregate is not False,
+            of_rows=RowAggregates if texts else None,
         )
         if pre_aggregate and stream.input.exchange is Exchange.HASH:
             stream = added_up_before(name, stream, spec)

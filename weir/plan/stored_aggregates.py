@@ -12,6 +12,7 @@ from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph, Node
 from weir.protocol.checkpoints.aggregate_layout import (
     DROPPED,
+    KEPT_ROWS,
     OWN_CELLS,
     FittedLayout,
     Layout,
@@ -29,6 +30,7 @@ from weir.specs.aggregate_functions import (
 from weir.specs.canonical import canonical_expression
 from weir.specs.keyed import Aggregate, KeyedAggregateSpec
 from weir.specs.window_parts import WindowPartSpec
+from weir.specs.window_process import KeptTextsSpec, WindowProcessSpec, with_kept_rows
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 
 #: Of an aggregate that was dropped.
@@ -38,13 +40,16 @@ _NOTHING: Final = "dropped"
 def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
     """By step: the aggregates of its state, in their order there."""
     by_name = {node.name: node for node in graph.nodes}
-    found = {}
+    found: dict[str, Layout] = {}
     for node in graph.nodes:
         spec = node.spec
         if isinstance(spec, KeyedAggregateSpec):
             schema = by_name[node.inputs[0].producer].schema_of(node.inputs[0].output)
         elif type(spec) is WindowAggregateSpec:
             schema = spec.input_schema
+        elif isinstance(spec, KeptTextsSpec):
+            found[node.name] = (KEPT_ROWS,)
+            continue
         else:
             continue
         layout = [_stored(each, schema) for each in spec.aggregates]
@@ -77,6 +82,12 @@ def fitted_layouts(
     found = {}
     for step, now in layouts_of(graph).items():
         stored = manifest.layouts.get(step)
+        if stored == (KEPT_ROWS,) or _kept_rows(manifest, step):
+            spec = graph.node(step).spec
+            if isinstance(spec, WindowAggregateSpec) and spec.of_rows is not None:
+                found[step] = FittedLayout((KEPT_ROWS,))
+            # Else the step finds out, and says so.
+            continue
         if stored is None:
             # Of before names were kept; what does not fit the step finds out, and says so.
             codecs = _codecs(manifest, step)
@@ -125,6 +136,12 @@ def _has_own_cells(spec: object) -> bool:
     return spec.window.kind in ("session", "global") or spec.updates.keeps_told
 
 
+def _kept_rows(manifest: Manifest, step: str) -> bool:
+    """Whether the step's state has rows of windows."""
+    kept = [part.operators.get(step) for part in manifest.parts]
+    return any(isinstance(value, dict) and value.get("kind") == WindowProcessSpec.kind for value in kept)
+
+
 def _codecs(manifest: Manifest, step: str) -> list[list[list[str | None]]]:
     kept = [part.operators.get(step) for part in manifest.parts]
     codecs = [value.get("codec") for value in kept if isinstance(value, dict)]
@@ -161,6 +178,9 @@ def with_layouts(graph: LogicalGraph, layouts: Mapping[str, Layout]) -> LogicalG
 def _laid_out(node: Node, layout: Layout) -> Node:
     spec = node.spec
     assert isinstance(spec, KeyedAggregateSpec | WindowAggregateSpec)
+    if layout == (KEPT_ROWS,):
+        assert isinstance(spec, WindowAggregateSpec)
+        return replace(node, spec=with_kept_rows(node.name, spec))
     shown = tuple(each.output for each in spec.results)
     if isinstance(spec, KeyedAggregateSpec):
         running = {each.output: each for each in spec.aggregates}

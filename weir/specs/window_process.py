@@ -80,6 +80,32 @@ class WindowProcessSpec(WindowAggregateSpec):
 
 
 @dataclass(frozen=True)
+class KeptTextsSpec(WindowProcessSpec):
+    """Aggregates of texts that go on with state of before, which has rows; ``factory`` computes them."""
+
+    def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
+        """What the aggregates read; see :class:`OperatorSpec`."""
+        return frozenset(self.input_schema.names)
+
+
+def with_kept_rows(step: str, spec: WindowAggregateSpec) -> KeptTextsSpec:
+    """The same aggregates as they were computed before: of all rows of a window."""
+    assert spec.of_rows is not None, "it has aggregates of texts"
+    schema = window_schema(step, spec.key_columns, spec.aggregates, spec.input_schema, takes_texts=True)
+    columns = pa.schema([schema.field(each.output) for each in spec.aggregates])
+    return KeptTextsSpec(
+        spec.key_columns,
+        spec.window,
+        (WindowAggregate("rows", "count"),),
+        spec.input_schema,
+        spec.updates,
+        factory=spec.of_rows(spec.aggregates, columns),
+        schema=columns,
+        form="rows",
+    )
+
+
+@dataclass(frozen=True)
 class ChangelogWindowSpec(WindowProcessSpec):
     """Aggregates of the rows of a changelog that are there when a window is complete; ``factory`` computes them."""
 

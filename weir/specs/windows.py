@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
@@ -19,6 +20,7 @@ from weir.specs.aggregate_functions import (
     aggregate_parts,
     aggregate_type,
     aggregated_columns,
+    has_coded_texts,
     in_order,
 )
 from weir.specs.base import OperatorSpec, SideOutput
@@ -31,6 +33,8 @@ from weir.specs.window_updates import WindowUpdates
 WINDOW_PART = "window_part"
 #: State of late rows that wait for the watermark of their split to become that of all.
 LATE_STATE = "_late"
+#: State of the texts whose codes aggregates have.
+TEXTS_STATE = "texts"
 #: Columns that every result of a window has, after the key columns: int64, ms since 1970, never null.
 WINDOW_BOUNDS = (WINDOW_START, WINDOW_END) = ("window_start", "window_end")
 
@@ -80,6 +84,9 @@ class WindowAggregateSpec(KeyedSpec):
         is_timed = early.interval_ms is not None and early.time == "event"
         return RowWatermarks.ALL if by_rows or is_timed else RowWatermarks.LATE
 
+    #: Of aggregates of texts: makes of them, and their columns, what computes them of rows that state of before has.
+    of_rows: Callable[..., Any] | None = field(default=None, metadata={"derived": True})
+
     #: Of windows over all keys: the rows as they come to the step before, and so those that are late.
     late_schema: pa.Schema | None = field(default=None, metadata={"derived": True})
 
@@ -102,7 +109,8 @@ class WindowAggregateSpec(KeyedSpec):
     @property
     def state_names(self) -> tuple[str, ...]:
         """See :class:`KeyedSpec`."""
-        return ("", *(part.name for part in aggregate_parts(self.aggregates)), *self.late_states)
+        texts = (TEXTS_STATE,) if has_coded_texts(self.aggregates, self.input_schema) else ()
+        return ("", *(part.name for part in aggregate_parts(self.aggregates)), *texts, *self.late_states)
 
     @property
     def asked_names(self) -> tuple[str, ...]:
@@ -132,7 +140,7 @@ class WindowAggregateSpec(KeyedSpec):
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
-        schema = window_schema(step, self.shown_keys, self.results, inputs[0])
+        schema = window_schema(step, self.shown_keys, self.results, inputs[0], takes_texts=True)
         early = self.updates.early
         if early is not None and early.where is not None:
             check_predicate(f"{step}: where of early", early.where, inputs[0])

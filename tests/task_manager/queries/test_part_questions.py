@@ -8,6 +8,7 @@ import pytest
 import weir
 from tests.task_manager.queries.test_window_questions import (
     KEYS,
+    TEXT_SOURCE,
     WINDOWS,
     Job,
     expected_of,
@@ -26,15 +27,23 @@ AGGREGATES = {
     "half": weir.quantile("v", 0.5),
     "most": weir.quantile("v", 0.99),
 }
+TEXTS = {
+    "first": weir.first("t"),
+    "last": weir.last("t"),
+    "some": weir.last("t").where(pl.col("v") > 50),
+    "number": weir.last("v"),
+}
+TYPES = {"half": pa.float64(), "most": pa.float64(), **dict.fromkeys(("first", "last", "some"), pa.string())}
 
 
+@pytest.mark.parametrize("aggregates", [AGGREGATES, TEXTS], ids=["parts", "texts"])
 @pytest.mark.parametrize("cache_bytes", [1 << 12, 1 << 20])
 @pytest.mark.parametrize("kind", WINDOWS)
-def test_values_of_open_windows_are_told_as_they_will_be_emitted(kind, cache_bytes, monkeypatch):
+def test_values_of_open_windows_are_told_as_they_will_be_emitted(kind, cache_bytes, aggregates, monkeypatch):
     # Keys that begin alike lie among the values of the shorter ones.
     assert any(key != other and other.startswith(key) for key in KEYS for other in KEYS)
     random = np.random.default_rng(5)
-    job = Job(WINDOWS[kind], AGGREGATES, cache_bytes=cache_bytes)
+    job = Job(WINDOWS[kind], aggregates, cache_bytes=cache_bytes, source=TEXT_SOURCE)
     for round_number in range(4):
         job.take_random(random, 60, 1_000 + 40 * round_number)
         if round_number % 2:
@@ -46,20 +55,20 @@ def test_values_of_open_windows_are_told_as_they_will_be_emitted(kind, cache_byt
             {key: job.one(job.live_range(), state, key) for key in KEYS},
             {row["key"]: row["value"] for row in job.page(job.live_range(), state).rows},
         )
-        for state in AGGREGATES
+        for state in aggregates
     }
     # Where a block has too many values it is read in parts.
     monkeypatch.setattr(pane_parts, "PART_ENTRIES_MAX", 40)
-    in_parts = {state: job.page(job.live_range(), state).rows for state in AGGREGATES}
+    in_parts = {state: job.page(job.live_range(), state).rows for state in aggregates}
     monkeypatch.undo()
     job.tables.flush()
-    in_store = {state: {key: job.one(job.stored(), state, key) for key in KEYS} for state in AGGREGATES}
-    pages = {state: job.pages(job.stored(), state, 5) for state in AGGREGATES}
-    backwards = {state: job.page(job.stored(), state, reverse=True).rows for state in AGGREGATES}
-    as_arrow = {state: table_of(job.page(job.stored(), state, arrow=True)) for state in AGGREGATES}
+    in_store = {state: {key: job.one(job.stored(), state, key) for key in KEYS} for state in aggregates}
+    pages = {state: job.pages(job.stored(), state, 5) for state in aggregates}
+    backwards = {state: job.page(job.stored(), state, reverse=True).rows for state in aggregates}
+    as_arrow = {state: table_of(job.page(job.stored(), state, arrow=True)) for state in aggregates}
     results = job.results_at_the_end()
     assert len(results) > 15
-    for state in AGGREGATES:
+    for state in aggregates:
         expected = rounded(expected_of(results, state))
         whole = {key: expected.get(key, ABSENT) for key in KEYS}
         rows = [{"key": key, "value": expected[key]} for key in sorted(expected)]
@@ -70,8 +79,7 @@ def test_values_of_open_windows_are_told_as_they_will_be_emitted(kind, cache_byt
         assert rounded(pages[state]) == rows, state
         assert rounded(backwards[state]) == rows[::-1], state
         assert rounded(as_arrow[state].to_pylist()) == rows, state
-        is_float = state in ("half", "most")
-        value = pa.float64() if is_float else pa.int64()
+        value = TYPES.get(state, pa.int64())
         assert as_arrow[state].schema.field("value").type.value_type.field("value").type == value
 
 

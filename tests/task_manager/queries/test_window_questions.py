@@ -30,6 +30,8 @@ from weir.types import SubtaskId
 
 GROUPS, STATE = 4, 9
 SOURCE = weir.JsonLines("none", schema={"k": str, "v": int})
+#: Its rows have a text of their number, too.
+TEXT_SOURCE = weir.JsonLines("none", schema={"k": str, "v": int, "t": str})
 KEYS = [f"key-{number:02}"[: 3 + number % 4] + str(number) for number in range(12)]
 WINDOWS = {
     "tumbling": weir.tumbling("10ms", offset="3ms"),
@@ -80,6 +82,7 @@ class Job:
         self, window, aggregates=AGGREGATES, cache_bytes=1 << 20, make=None, source=SOURCE, **updates
     ):
         flow = weir.Dataflow("asked", max_parallelism=GROUPS)
+        self.has_texts = source is TEXT_SOURCE
         rows = flow.source("rows", source)
         windowed = rows.key_by("k").window(window, **updates)
         made = windowed.aggregate("step", **aggregates) if make is None else make(windowed)
@@ -106,7 +109,10 @@ class Job:
         self.emitted, self.states = [], {}
 
     def take(self, keys, times, values):
-        batch = pa.RecordBatch.from_pydict({"k": keys, "v": pa.array(values, pa.int64())})
+        columns = {"k": keys, "v": pa.array(values, pa.int64())}
+        if self.has_texts:
+            columns["t"] = pa.array([f"text {value}" for value in values], pa.string())
+        batch = pa.RecordBatch.from_pydict(columns)
         self.take_batch(with_times(batch, pa.array(times, pa.int64()), pa.array([0] * len(keys))))
 
     def take_batch(self, batch):

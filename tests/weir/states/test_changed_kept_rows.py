@@ -34,7 +34,7 @@ def job(build):
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_aggregate_of_another_column_is_null_over_rows_that_were_kept(kind, tmp_path):
     def windowed(**more):
-        texts = {"n": weir.count(), "word": weir.last("word")}
+        texts = {"n": weir.count(), "word": weir.min("word")}
         return lambda rows: rows.key_by("k").window(KINDS[kind]).aggregate("w", **texts, **more)
 
     more = {"most": weir.max("x"), "bad": weir.count().where(pl.col("code") >= 3)}
@@ -92,4 +92,17 @@ def test_the_first_text_of_windows_that_kept_numbers_is_refused_with_the_reason(
 
     n = weir.count()
     with pytest.raises(WeirError, match=r"step 'w'.*keep rows, others keep numbers"):
-        told(windowed(n=n), windowed(n=n, word=weir.last("word")), tmp_path)
+        told(windowed(n=n), windowed(n=n, word=weir.min("word")), tmp_path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_last_text_of_windows_that_had_numbers_begins_at_its_first_value(kind, tmp_path):
+    def windowed(**aggregates):
+        return lambda rows: rows.key_by("k").window(KINDS[kind]).aggregate("w", **aggregates)
+
+    n, last = weir.count(), weir.last("word")
+    for row in told(windowed(n=n), windowed(word=last, n=n), tmp_path):
+        within = range(row["window_start"], row["window_end"])
+        words = [each["word"] for each in AFTER if each["at"] in within and each["word"] is not None]
+        assert row["n"] == len([each for each in [*BEFORE, *AFTER] if each["at"] in within])
+        assert row["word"] == (words[-1] if words else None)

@@ -29,10 +29,10 @@ from weir.plan.graph import Node
 from weir.protocol.queries import QueryError
 from weir.questions.json_values import plain
 from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec
-from weir.specs.aggregate_functions import aggregate_parts
+from weir.specs.aggregate_functions import aggregate_parts, has_coded_texts
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.window_process import WindowProcessSpec
-from weir.specs.windows import WindowAggregate, WindowAggregateSpec
+from weir.specs.windows import TEXTS_STATE, WindowAggregate, WindowAggregateSpec
 from weir.state.tables.cells.accumulators import (
     FORMAT_VERSION,
     decode_one,
@@ -118,6 +118,8 @@ def _window_format(node: Node, spec: WindowAggregateSpec, index: int) -> PaneFor
     # A window of a single pane has the number of different values in its cells.
     is_whole = spec.window.kind in ("tumbling", "global") and part is not None and part.function != "quantile"
     part_state = None if part is None or is_whole else node.states[part.name]
+    if has_coded_texts((spec.aggregates[index],), spec.input_schema):
+        part_state = node.states[TEXTS_STATE]
     return (SessionFormat if spec.window.kind == "session" else WindowFormat)(spec, index, part_state)
 
 

@@ -6,7 +6,9 @@ of the keys of a block are read pane by pane, and put together as the operator d
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -16,7 +18,9 @@ from weir.operators.aggregation.part_kernels import LENGTH_BYTES
 from weir.operators.aggregation.parts import Part
 from weir.operators.queries.pane_runs import Place
 from weir.operators.queries.reading import RangeReading, begun_together
+from weir.operators.windows.panes.known_texts import KnownTexts
 from weir.operators.windows.panes.window_parts import LoadedPart
+from weir.operators.windows.panes.window_texts import texts_of_entries
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.tables.cells.accumulators import decode_values
@@ -33,21 +37,23 @@ class TooManyEntriesError(Exception):
     """More than ``PART_ENTRIES_MAX``: ask for fewer keys at a time."""
 
 
-class AskedPart:
-    """The part of one aggregate of a step."""
+Loaded = TypeVar("Loaded")
 
-    def __init__(self, part: Part, state: str) -> None:
-        """``state``: the name under which the job has the number of its state."""
+
+class AskedEntries(ABC, Generic[Loaded]):
+    """Entries that one aggregate of a step has beside its cells."""
+
+    def __init__(self, state: str) -> None:
+        """``state``: the name under which the job has the number of their state."""
         self.state = state
-        self._part = part
 
     def of(
         self, reading: RangeReading, ends_ms: np.ndarray, keys: Sequence[bytes], places: Sequence[Place]
-    ) -> LoadedPart:
-        """What the part has of entries of windows; for each of them the end of its pane, its key and its place.
+    ) -> Loaded:
+        """What there is of entries of windows; for each of them the end of its pane, its key and its place.
 
         Raises:
-            TooManyEntriesError: it has too much.
+            TooManyEntriesError: there is too much.
         """
         state_id = reading.number_of(self.state)
         panes: dict[tuple[int, int], dict[bytes, int]] = {}
@@ -79,6 +85,21 @@ class AskedPart:
                         raise TooManyEntriesError
         return self._loaded(found, owners, ends_ms)
 
+    @abstractmethod
+    def _loaded(
+        self, found: Sequence[tuple[bytes, bytes]], owners: Sequence[int], ends_ms: np.ndarray
+    ) -> Loaded:
+        """What entries say: their keys and values, and which of the windows' entries each belongs to."""
+
+
+class AskedPart(AskedEntries[LoadedPart]):
+    """The part of one aggregate of a step."""
+
+    def __init__(self, part: Part, state: str) -> None:
+        """Take the part, and the name as for :class:`AskedEntries`."""
+        super().__init__(state)
+        self._part = part
+
     def _loaded(
         self, found: Sequence[tuple[bytes, bytes]], owners: Sequence[int], ends_ms: np.ndarray
     ) -> LoadedPart:
@@ -90,3 +111,18 @@ class AskedPart:
         if len(found):
             _, _, values = weir_keys.distinct_keys(weir_keys.hash_keys(column), column)
         return LoadedPart(self._part, entries, whose, values)
+
+
+class AskedTexts(AskedEntries[KnownTexts]):
+    """The texts whose codes the cells of an aggregate have."""
+
+    def _loaded(
+        self, found: Sequence[tuple[bytes, bytes]], owners: Sequence[int], ends_ms: np.ndarray
+    ) -> KnownTexts:
+        known = KnownTexts()
+        if found:
+            column = weir_keys.KeyColumn.from_list([entry for entry, _ in found])
+            cells, _ = decode_values([data for _, data in found], 1)
+            entries = PartEntries(column, cells, ends_ms[np.array(owners, dtype=np.int64)])
+            known.put_read(cells[:, 0], texts_of_entries(entries), int(ends_ms.max()))
+        return known

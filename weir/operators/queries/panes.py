@@ -14,7 +14,7 @@ from weir.operators.aggregation.rows import Cells
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
 from weir.operators.queries.pane_heads import PaneHead
-from weir.operators.queries.pane_parts import PART_ENTRIES_MAX, AskedPart, TooManyEntriesError
+from weir.operators.queries.pane_parts import PART_ENTRIES_MAX, AskedPart, AskedTexts, TooManyEntriesError
 from weir.operators.queries.pane_runs import PaneEntry, Place, pane_run, panes_there, whole_run
 from weir.operators.queries.reading import PaneBounds, RangeReading, StateReading
 from weir.operators.queries.state_format import (
@@ -25,7 +25,9 @@ from weir.operators.queries.state_format import (
     times_of,
 )
 from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.known_texts import KnownTexts
 from weir.operators.windows.panes.told import ToldCells
+from weir.operators.windows.panes.value_folds import TextByTimeFold
 from weir.operators.windows.panes.window_parts import LoadedPart
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
@@ -53,11 +55,11 @@ class Taken(NamedTuple):
     #: Of sessions: may be over because of its last time; bool.
     by_time: np.ndarray
     #: What the aggregate keeps of them beside cells; None: nothing.
-    part: LoadedPart | None
+    part: LoadedPart | KnownTexts | None
 
     def fill(self, index: np.ndarray, into: Cells) -> None:
         """Write what results say that consist of entries beside cells; ``index``: see :meth:`WindowParts.fill`."""
-        if self.part is not None:
+        if isinstance(self.part, LoadedPart):
             self.part.fill(index, into)
 
 
@@ -110,10 +112,13 @@ class PaneFormat(StateFormat):
         self._lateness_ms = spec.updates.lateness_ms
         self._discards = spec.updates.results == "discarding"
         self._type = self._value_type()
-        self._part: AskedPart | None = None
+        self._part: AskedPart | AskedTexts | None = None
         if part_state is not None:
-            part = next(part for part in self._folds.parts if index in part.members)
-            self._part = AskedPart(part, part_state)
+            if isinstance(self._folds.folds[index], TextByTimeFold):
+                self._part = AskedTexts(part_state)
+            else:
+                part = next(part for part in self._folds.parts if index in part.members)
+                self._part = AskedPart(part, part_state)
             self.others, self.is_copied = (part_state,), True
 
     @abstractmethod
@@ -140,8 +145,11 @@ class PaneFormat(StateFormat):
         )
         return folds.folds[self._index].results(cells).type
 
-    def _values(self, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
-        return self._folds.folds[self._index].results(Cells(cells, presence))
+    def _values(self, taken: Taken, cells: np.ndarray, presence: np.ndarray) -> pa.Array:
+        fold = self._folds.folds[self._index]
+        if isinstance(fold, TextByTimeFold) and isinstance(taken.part, KnownTexts):
+            return fold.results_of(Cells(cells, presence), taken.part)
+        return fold.results(Cells(cells, presence))
 
     def _has_more(self, cells: np.ndarray) -> np.ndarray:
         """Which windows would have a result now; bool."""
@@ -281,7 +289,7 @@ class PaneFormat(StateFormat):
 
     def _part_of(
         self, reading: RangeReading, ends_ms: np.ndarray, keys: Sequence[bytes], places: Sequence[Place]
-    ) -> LoadedPart | None:
+    ) -> LoadedPart | KnownTexts | None:
         return None if self._part is None else self._part.of(reading, ends_ms, keys, places)
 
     def plain_values(self, values: Sequence[Any]) -> list[Any]:

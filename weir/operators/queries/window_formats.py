@@ -78,7 +78,9 @@ class WindowFormat(PaneFormat):
         rows = np.flatnonzero(within & self._has_more(cells))
         rows = rows[np.lexsort((ends_ms[rows], numbers[rows]))]
         _check_count(numbers[rows], wanted)
-        return Found(numbers[rows], starts_ms[rows], ends_ms[rows], self._values(cells[rows], presence[rows]))
+        return Found(
+            numbers[rows], starts_ms[rows], ends_ms[rows], self._values(taken, cells[rows], presence[rows])
+        )
 
     def _single(self, taken: Taken, closed_ms: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
         """Each entry is the whole of a window."""
@@ -170,7 +172,7 @@ class SessionFormat(PaneFormat):
         rows = np.flatnonzero(within)
         rows = rows[np.lexsort((block.firsts_ms[rows], numbers[rows]))]
         _check_count(numbers[rows], wanted)
-        values = self._values(block.cells[rows], block.presence[rows])
+        values = self._values(taken, block.cells[rows], block.presence[rows])
         return Found(numbers[rows], block.firsts_ms[rows], ends_ms[rows], values)
 
 

@@ -54,6 +54,9 @@ class StoredAggregate:
 #: Stands where the cells lie that a step has besides its aggregates, if some of these come after.
 OWN_CELLS = StoredAggregate(DROPPED, "own cells", None, None, "", 0)
 
+#: All that stands where the state of windows has rows, of a program that kept these for first and last texts.
+KEPT_ROWS = StoredAggregate(DROPPED, "kept rows", None, None, "", 0)
+
 Layout = tuple[StoredAggregate, ...]
 
 

@@ -14,7 +14,9 @@ from tests.weir.operators.windows.window_machine import (
     GROUP_OF,
     GROUPS,
     PLAIN,
+    PLAIN_TEXTS,
     TIMES,
+    WITH_TEXTS,
     WindowMachine,
 )
 from weir.operators.windows.sessions import closing_sessions, early_sessions, session_entries
@@ -33,7 +35,7 @@ class SessionMachine(WindowMachine):
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
         # Those with entries of their own are put together all at once.
-        aggregates=st.sampled_from([AGGREGATES, PLAIN, PLAIN]),
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, PLAIN, WITH_TEXTS, PLAIN_TEXTS]),
     )
     def begin(self, gap, cache_bytes, kind, large_slots, aggregates):
         # Of large tables the next pane is listed ahead.
@@ -174,7 +176,7 @@ class LateSessionMachine(EarlySessionMachine):
         results=st.sampled_from(["accumulating", "discarding", "changelog"]),
         lateness=st.sampled_from([0, 1, 10, 35, 100]),
         is_early=st.booleans(),
-        aggregates=st.sampled_from([AGGREGATES, PLAIN]),
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, WITH_TEXTS, PLAIN_TEXTS]),
     )
     def begin(self, gap, cache_bytes, kind, large_slots, results, lateness, is_early, aggregates):
         self.results, self.lateness = results, lateness

@@ -10,9 +10,11 @@ from tests.weir.operators.windows.window_machine import (
     AGGREGATES,
     GROUP_OF,
     PLAIN,
+    PLAIN_TEXTS,
     ROWS,
     SUMS,
     WINDOWS,
+    WITH_TEXTS,
     WindowMachine,
     windows_of,
 )
@@ -27,7 +29,7 @@ class LongWindowMachine(WindowMachine):
         window=st.sampled_from(
             [weir.sliding(40, 10), weir.sliding(60, 5, offset=2), weir.cumulative(80, 10)]
         ),
-        aggregates=st.sampled_from([PLAIN, SUMS]),
+        aggregates=st.sampled_from([PLAIN, SUMS, PLAIN_TEXTS]),
         cache_bytes=st.sampled_from([400, 20_000, 1 << 20]),
         referring_max=st.sampled_from([1, 64]),
     )
@@ -64,7 +66,7 @@ class LatenessMachine(WindowMachine):
 
     @initialize(
         window=st.sampled_from(WINDOWS),
-        aggregates=st.sampled_from([AGGREGATES, SUMS]),
+        aggregates=st.sampled_from([AGGREGATES, SUMS, WITH_TEXTS]),
         lateness=st.sampled_from([1, 10, 35]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),

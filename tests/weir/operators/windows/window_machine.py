@@ -30,7 +30,15 @@ from weir.state.tables.opened import StateTables
 GROUPS = 4
 STATE_ID = 7
 KEYS = ["", "a", "b", "long-key-17", "c", "d", "e", "\u00fc"]
-SCHEMA = pa.schema([("k", pa.string()), ("v", pa.int64()), ("x", pa.float64())])
+SCHEMA = pa.schema(
+    [
+        ("k", pa.string()),
+        ("v", pa.int64()),
+        ("x", pa.float64()),
+        ("t", pa.string()),
+        ("raw", pa.large_binary()),
+    ]
+)
 AGGREGATES = (
     WindowAggregate("n", "count"),
     WindowAggregate("s", "sum", "v"),
@@ -49,10 +57,18 @@ AGGREGATES = (
     WindowAggregate("median", "quantile", "v", parameters=(0.5, 0.0005)),
     WindowAggregate("most", "quantile", "v", parameters=(0.9, 0.0005)),
 )
+TEXTS = (
+    WindowAggregate("first_t", "first", "t"),
+    WindowAggregate("last_t", "last", "t"),
+    WindowAggregate("last_raw", "last", "raw", pl.col("v") > 0),
+)
 #: What running totals of sliding windows take away again.
 SUMS = (AGGREGATES[0], AGGREGATES[1], AGGREGATES[5])
 #: Those that have no entries of their own.
 PLAIN = AGGREGATES[:10]
+#: Codes of texts beside parts, beside plain cells, and alone.
+WITH_TEXTS = (*AGGREGATES[8:12], *TEXTS)
+PLAIN_TEXTS = (*TEXTS, *AGGREGATES[:3])
 WINDOWS = [
     weir.tumbling(10),
     weir.tumbling(10, offset=3),
@@ -83,7 +99,13 @@ GROUP_OF = {key: group_of(key) for key in KEYS}
 
 def batch_of(rows):
     keys, times, values, others = zip(*rows, strict=True)
-    columns = [pa.array(keys, pa.string()), pa.array(values, pa.int64()), pa.array(others, pa.float64())]
+    columns = [
+        pa.array(keys, pa.string()),
+        pa.array(values, pa.int64()),
+        pa.array(others, pa.float64()),
+        pa.array(map(text_of, values), pa.string()),
+        pa.array([None if other is None else f"{other}".encode() for other in others], pa.large_binary()),
+    ]
     return with_times(pa.record_batch(columns, schema=SCHEMA), np.array(times, np.int64), 0)
 
 
@@ -114,6 +136,11 @@ class Subtask:
         self.table = self.all_tables[0]
 
 
+def text_of(value):
+    """Of a number a text, some of them empty and some long."""
+    return None if value is None else "" if value == 0 else "\u00fc" * (40 if value == 3 else 1) + str(value)
+
+
 def windows_of(window, time_ms):
     """Bounds of all windows that a row belongs to."""
     step, size, offset = window.step_ms, window.size_ms, window.offset_ms
@@ -129,7 +156,12 @@ def result_of(aggregates, key, bounds, rows):
     others = [other for _, _, _, other in rows if other is not None]
     taken = [pair for pair in enumerate(rows) if taken_last(pair[1])]
     latest = max(taken, key=lambda pair: (pair[1][1], pair[0]), default=None)
+    timed = [row for row in rows if row[2] is not None]
+    last_t = max(enumerate(timed), key=lambda pair: (pair[1][1], pair[0]), default=(0, None))[1]
     found = {
+        "first_t": text_of(min(timed, key=lambda row: row[1])[2]) if timed else None,
+        "last_t": text_of(last_t[2]) if last_t else None,
+        "last_raw": f"{latest[1][3]}".encode() if latest else None,
         "n": len(rows),
         "s": sum(values) if values else None,
         "low": min(values, default=None),
@@ -180,7 +212,7 @@ class WindowMachine(RuleBasedStateMachine):
 
     @initialize(
         window=st.sampled_from(WINDOWS),
-        aggregates=st.sampled_from([AGGREGATES, PLAIN, SUMS]),
+        aggregates=st.sampled_from([AGGREGATES, PLAIN, SUMS, WITH_TEXTS, PLAIN_TEXTS]),
         cache_bytes=st.sampled_from([400, 1 << 20]),
         kind=st.sampled_from(["memory", "rocksdb"]),
     )

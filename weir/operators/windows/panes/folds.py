@@ -19,7 +19,8 @@ from weir.operators.windows.panes import fold_kernels as kernels
 from weir.operators.windows.panes.decimal_folds import DECIMAL_FOLDS
 from weir.operators.windows.panes.fold import Fold
 from weir.operators.windows.panes.part_folds import DistinctFold, QuantileFold, RegistersFold
-from weir.operators.windows.panes.value_folds import ByTimeFold, LargestFold, MomentsFold
+from weir.operators.windows.panes.value_folds import ByTimeFold, LargestFold, MomentsFold, TextByTimeFold
+from weir.specs.aggregate_functions import is_coded_text
 from weir.specs.windows import WindowAggregate
 
 
@@ -180,6 +181,8 @@ _CLASSES: dict[str, type[Fold]] = {
 
 
 def _class_of(aggregate: WindowAggregate, dtype: pa.DataType | None) -> type[Fold]:
+    if is_coded_text(aggregate.function, dtype):
+        return TextByTimeFold
     is_decimal = dtype is not None and pa.types.is_decimal(dtype)
     return (is_decimal and DECIMAL_FOLDS.get(aggregate.function)) or _CLASSES[aggregate.function]
 

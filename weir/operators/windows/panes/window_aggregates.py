@@ -109,7 +109,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         self._schema = spec.output_schema(self._step, (spec.input_schema,))
         tables = declared_tables(context)
         self._table = tables.windows(self._folds.cell_count)
-        self._parts = WindowParts(self._folds.parts, tables)
+        self._parts = WindowParts(self._folds, tables)
         if LATE_STATE in tables.state_ids:
             self._waiting = WaitingRows(tables, LATE_STATE)
         if not (self._panes.is_single or spec.window.kind == "session" or self._parts):
@@ -152,8 +152,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     @property
     def totals_bytes(self) -> int:
-        """Memory for the windows that fire next, beside that of the table: 0 unless windows share panes."""
-        return 0 if self._rolling is None else self._rolling.memory_bytes
+        """Memory for windows that share panes, and for texts, beside that of the table."""
+        return self._parts.texts.memory_bytes + (0 if self._rolling is None else self._rolling.memory_bytes)
 
     # --- rows come in ---
 
@@ -197,7 +197,11 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             parts = [mask[start:stop] for mask in masks]
             self._before_taken(start, stop, slots)
-            folds.take(slots, Cells(table.cells, table.presence), piece, parts)
+            cells = Cells(table.cells, table.presence)
+            try:
+                folds.take(slots, cells, piece, parts)
+            finally:
+                self._parts.texts.take(piece, slots, cells, (ends_ms, hashes, keys), start)
             self._note_changed(start, stop, slots)
             yield from self._taken(start, stop, slots)
 
@@ -472,6 +476,9 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """Results as they leave the step, in batches of the usual size."""
         if not len(windows.ends_ms):
             return
+        after_ms, until_ms = int(windows.starts_ms.min()) - 1, int(windows.ends_ms.max())
+        cells = Cells(windows.cells, windows.presence)
+        self._parts.texts.prepare(cells, after_ms, until_ms + self._panes.pane_ms)
         found = self._folds.results(windows.cells, windows.presence)
         values = [found[place] for place in self._shown]
         keys = () if self._spec.is_keyless else windows.keys

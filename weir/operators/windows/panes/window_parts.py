@@ -12,6 +12,8 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.part_entries import PartEntries, part_keys
 from weir.operators.aggregation.parts import BucketsPart, Part, Pieces
 from weir.operators.aggregation.rows import Cells
+from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.window_texts import WindowTexts
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.panes.window_entries import WindowEntries, entry_keys
 from weir.state.tables.panes.window_table import WindowTable
@@ -36,8 +38,11 @@ class LoadedPart(NamedTuple):
 class WindowParts:
     """The parts of one step's aggregates."""
 
-    def __init__(self, parts: Sequence[Part], tables: OperatorTables) -> None:
+    def __init__(self, folds: Folds, tables: OperatorTables) -> None:
+        parts = folds.parts
         self._parts = [(part, tables.windows(part.cell_count, part.name)) for part in parts]
+        #: Cells have codes of these; they are no parts: accumulators that have codes can be combined.
+        self.texts = WindowTexts(folds, tables)
         #: Whether windows of a single pane have all in their cells.
         self.single_is_whole = not any(isinstance(part, BucketsPart) for part in parts)
 
@@ -111,11 +116,13 @@ class WindowParts:
         """See :class:`WindowTable`."""
         for _, table in self._parts:
             table.drop(until_ms)
+        self.texts.drop(until_ms)
 
     def advance(self, until_ms: int) -> None:
         """See :class:`WindowTable`."""
         for _, table in self._parts:
             table.advance(until_ms)
+        self.texts.advance(until_ms)
 
 
 def _loaded(

@@ -17,6 +17,7 @@ import numpy as np
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.window_texts import WindowTexts
 from weir.operators.windows.rows.listed_entries import ListedEntries, ListedRows
 from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.panes.window_table import WindowTable
@@ -108,8 +109,8 @@ class _Pane:
 class ClosingSessions:
     """The sessions of one operator."""
 
-    def __init__(self, table: WindowTable, folds: Folds, gap_ms: int) -> None:
-        self._table, self._folds, self._gap_ms = table, folds, gap_ms
+    def __init__(self, table: WindowTable, folds: Folds, texts: WindowTexts, gap_ms: int) -> None:
+        self._table, self._folds, self._texts, self._gap_ms = table, folds, texts, gap_ms
         self._first, self._last = folds.time_cells
         self._ownership = -1
         #: By end: the pane in which sessions close, and the next one when it is listed ahead.
@@ -231,7 +232,9 @@ class ClosingSessions:
             index = np.tile(np.arange(len(moved), dtype=np.int64), 2)
             whole = folds.merged(index, integers, presence, len(moved))
             ends_ms = np.full(len(moved), end_ms + self._gap_ms)
-            table.put(ends_ms, weir_keys.select_keys(keys, moved), *whole, hashes[moved])
+            moved_keys = weir_keys.select_keys(keys, moved)
+            self._texts.move((ends_ms, hashes[moved], moved_keys), whole)
+            table.put(ends_ms, moved_keys, *whole, hashes[moved])
             if end_ms + self._gap_ms in self._panes:
                 self._panes[end_ms + self._gap_ms].note_changed(hashes[moved])
         if len(complete):

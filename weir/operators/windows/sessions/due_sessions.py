@@ -12,6 +12,7 @@ import numpy as np
 
 from weir.keys import hashing as weir_keys
 from weir.operators.windows.panes.folds import Folds
+from weir.operators.windows.panes.window_texts import WindowTexts
 from weir.operators.windows.sessions.closing_sessions import ClosingSessions
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries
 from weir.state.tables.panes.window_table import WindowTable
@@ -20,9 +21,11 @@ from weir.state.tables.panes.window_table import WindowTable
 class DueSessions(ClosingSessions):
     """Which entries to look at; some of them may have been taken before, when key groups have come."""
 
-    def __init__(self, table: WindowTable, folds: Folds, gap_ms: int, ahead_ms: int) -> None:
+    def __init__(
+        self, table: WindowTable, folds: Folds, texts: WindowTexts, gap_ms: int, ahead_ms: int
+    ) -> None:
         """``ahead_ms``: its watermark is so far ahead of the one that the table goes by."""
-        super().__init__(table, folds, gap_ms)
+        super().__init__(table, folds, texts, gap_ms)
         self._ahead_ms = ahead_ms
 
     def take(self, until_ms: int) -> Iterator[WindowEntries] | None:

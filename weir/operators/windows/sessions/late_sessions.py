@@ -56,7 +56,7 @@ class LateSessionOperator(EarlySessionOperator):
         self._entries = SessionEntries(self.table, self._folds.time_cells, self._gap_ms)
         #: What may be complete, and what is about to be put together with others.
         self._completing, self._joining = (
-            DueSessions(self.table, self._folds, self._gap_ms, ahead_ms)
+            DueSessions(self.table, self._folds, self._parts.texts, self._gap_ms, ahead_ms)
             for ahead_ms in (self._lateness_ms, 0)
         )
 

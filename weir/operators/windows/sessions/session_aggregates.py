@@ -79,7 +79,7 @@ class SessionAggregateOperator(WindowAggregateOperator):
         super().open(context)
         # An entry whose last row is more than a gap before its group's place is over, so nothing has to say so.
         self.table.mark_places()
-        self._closing = ClosingSessions(self.table, self._folds, self._gap_ms)
+        self._closing = ClosingSessions(self.table, self._folds, self._parts.texts, self._gap_ms)
 
     def made_due_ms(self, batch: pa.RecordBatch) -> np.ndarray | None:
         """See :class:`WindowAggregateOperator`: the end of a session of each row alone."""
@@ -185,6 +185,9 @@ class SessionAggregateOperator(WindowAggregateOperator):
             ends_ms = times_ms[:, 1] + self._gap_ms
             starts_ms = times_ms[:, 0].copy()
             yield from self._made(ToldWindows(columns, starts_ms, ends_ms, *complete.cells, ends_ms))
+        # Results have been told of them.
+        self._parts.drop(until_ms - self._gap_ms)
+        self._parts.advance(until_ms)
 
     def _fire_all(self, until_ms: int) -> Iterator[pa.RecordBatch]:
         """Put all sessions together that begin before a watermark, and fire those that are complete."""
@@ -208,6 +211,9 @@ class SessionAggregateOperator(WindowAggregateOperator):
                 change = block.change(complete, gone_ms, empties=bool(self._parts))
                 self._parts.fill(parts, change.index, Cells(change.cells, change.presence))
                 self._parts.move(parts, change.index, entries.ends_ms[change.targets], change.is_emptied)
+                kept = weir_keys.select_keys(entries.keys, change.targets)
+                moved = entries.ends_ms[change.targets], weir_keys.hash_keys(kept), kept
+                self._parts.texts.move(moved, Cells(change.cells, change.presence))
                 rewritten.append(change.entries(entries))
             yield from self._results(block, np.flatnonzero(complete))
         for ends_ms, keys, cells, presence in rewritten:
