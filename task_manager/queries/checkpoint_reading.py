@@ -162,6 +162,10 @@ class CheckpointReading(StoredReading):
             known |= {each: unpack_clock(data) for each, data in found.items()}
         return retention_cut_ms(known[group], self.watermark_ms, retention_ms, self._first_ms)
 
+    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
+        """Keep the place; see ``RangeReading``."""
+        self._window_places.setdefault(state_id, {})[group] = data
+
     def _stored_place(self, group: int, state_id: int) -> bytes | None:
         """Read the place of a group; see ``StoredReading``."""
         known = self._window_places.setdefault(state_id, {})

@@ -92,6 +92,9 @@ class LiveRange:
             return None
         return PaneBounds(max(first_ms, gone_ms + 1), last_ms, int(state.fired_ms[group]))
 
+    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
+        """Ignore the place: the table knows it; see ``RangeReading``."""
+
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``RangeReading``: of the table, which goes on, or of the copy."""
         state = self._state(group, state_id)

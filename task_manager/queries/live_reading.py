@@ -61,6 +61,9 @@ class LiveReading:
         assert isinstance(self._table, WindowTable)
         return PaneEntries(*self._table.entries_of(group, user_key, ends_ms))
 
+    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
+        """Ignore the place: the table knows it; see ``RangeReading``."""
+
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``StateReading``."""
         assert isinstance(self._table, WindowTable)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 
 from weir.operators.queries.element_runs import Scan, scan_list
-from weir.operators.queries.reading import RangeReading, range_of_panes
+from weir.operators.queries.reading import RangeReading, place_key, range_of_panes
 from weir.state.tables.panes.packed_reading import scan_entries
 from weir.state.tables.panes.packed_rows import range_of_group
 from weir.state.tables.timers.time_first import time_of
@@ -26,9 +26,9 @@ class PaneHead:
         first, last = range_of_group(group, state_id)
         assert last is not None, "a group's prefix has an end"
         self._ends = range_of_panes(group, state_id)
-        self._reading_scan: Scan = reading.scan
-        # In this order, see scan_entries.
-        self._own = reading.scan(*self._ends)
+        self._reading, self._group, self._state_id = reading, group, state_id
+        # In this order, see scan_entries. The place of the group lies before its panes.
+        self._own = reading.scan(place_key(group, state_id), self._ends[1])
         self._packed = reading.scan(first, last)
         self._last: Iterator[tuple[bytes, bytes]] | None = None
         #: Reads entries of the group, from memory if they are few.
@@ -37,6 +37,10 @@ class PaneHead:
     def look(self) -> bool:
         """Take what has been read; returns whether it is all, so that the ends are known without further reading."""
         own = list(islice(self._own, _HEAD_ENTRIES))
+        place = own[0][1] if own and own[0][0] < self._ends[0] else None
+        self._reading.know_place(self._group, self._state_id, place)
+        if place is not None:
+            own = [*own[1:], *islice(self._own, 1)]
         if len(own) == _HEAD_ENTRIES and time_of(own[0][0]) != time_of(own[-1][0]):
             panes = len({time_of(key) for key, _ in own})
             own += islice(self._own, _SMALL_ENTRIES - _HEAD_ENTRIES if panes >= _SMALL_PANES else 0)

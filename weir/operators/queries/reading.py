@@ -62,6 +62,10 @@ class RangeReading(Protocol):
         """
         ...
 
+    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
+        """Take note of the entry that is the place of a group of windows (None: there is none), if it is of use."""
+        ...
+
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """Up to where the windows of a group have fired; ``NOTHING_MS``: none has.
 
@@ -159,6 +163,9 @@ class StoredReading(ABC):
         cells, presence = decode_values([data], cell_count)
         found = int(presence[0, 0])
         return (int(cells[0, 0]), found & MARKED != 0) if found & 1 else (NOTHING_MS, True)
+
+    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:  # noqa: B027
+        """Ignore the place, which is read again; see ``RangeReading``."""
 
     def _stored_place(self, group: int, state_id: int) -> bytes | None:
         """The entry that is the place of a group of windows."""
