@@ -93,6 +93,8 @@ class TakenPart:
     #: Brings what sinks have written to the disk; called before the control plane is told of the part. None: it is
     #: there.
     sync: Callable[[], None] | None = None
+    #: Rows that wait for steps within the stage.
+    waiting: Sequence[InputRows] = ()
 
     def wait(self) -> None:
         """Return when the images are taken.

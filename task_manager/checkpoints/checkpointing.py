@@ -233,6 +233,7 @@ class CheckpointParticipant:
 
     def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish a part and tell the control plane; ``rows`` were under way to the subtask."""
+        rows = [*part.waiting, *rows]
         if part.taking is None:
             self._deliver(part, rows)
         else:

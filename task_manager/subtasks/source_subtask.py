@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
-from weir.author.operator import Json, OperatorContext, SourceReader
+from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
@@ -65,6 +66,9 @@ class SourceSubtask(Subtask):
         self._ended_id = 0
         #: It sleeps until all sources read: a barrier leaves with what they read then, at most 0.2 s later.
         self.waits_for_turn = False
+        #: What is being processed; None: nothing is.
+        self._polled: Poll | None = None
+        self._began_s = 0.0
 
     def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
         """Put a barrier after what was sent; runs in the subtask's thread, between two batches.
@@ -101,11 +105,17 @@ class SourceSubtask(Subtask):
         return {self._step: as_kept(position, self._step)}
 
     def _known_times(self) -> Json:
-        return times_to_json(self._watermark.time_ms, ())
+        watermark = copy.copy(self._watermark)
+        if self._polled is not None:
+            # Those of its rows that are left come before it.
+            self._follow(watermark, self._polled)
+        return times_to_json(watermark.time_ms, ())
+
+    _has_no_inputs = True
 
     def _pause(self, paused: Paused) -> None:
-        # The reader has given rows that are left over here.
-        if paused.rest is None:
+        # Else a barrier leaves between two polls.
+        if (self._clock.monotonic_s() - self._began_s) * 1e3 >= self._timers.alignment_timeout_ms:
             super()._pause(paused)
 
     def _loop(self) -> None:
@@ -118,7 +128,11 @@ class SourceSubtask(Subtask):
             with naming_step(context.operator_name):
                 self._reader.open(context)
             self._step = context.operator_name
-            if self._watermark.raise_to(self._restored_times.shown_ms):
+            rises = self._watermark.raise_to(self._restored_times.shown_ms)
+            self._began_s = self._clock.monotonic_s()
+            if self._waiting_rows:
+                self._chain.resume(self._waiting_rows)
+            if rises:
                 self._chain.on_watermark(self._watermark.time_ms)
                 # Others may wait for it before it reads, as it may wait for them.
                 self.progress.read_watermark_ms = self._watermark.time_ms
@@ -150,19 +164,20 @@ class SourceSubtask(Subtask):
             except BaseException as error:
                 name_step(error, self._step)
                 raise
+            self._began_s = self._clock.monotonic_s()
             if polled.batch is not None or polled.ahead is not None:
+                self._polled = polled
                 if polled.ahead is not None:
                     self._process_ahead(polled.ahead, polled.size_bytes)
                 elif polled.late is not None:
                     self._process_late(polled.batch, polled.late, polled.size_bytes)
                 else:
                     self._process(polled.batch, polled.size_bytes)
+                self._polled = None
                 self._last_data_s = self._clock.monotonic_s()
                 self._idle = self.progress.is_idle = False
             # Rises without rows too, when a split that held it back has ended.
-            self._watermark.follow(polled.event_time_ms_max)
-            if polled.watermark_ms is not None:
-                self._watermark.raise_to(polled.watermark_ms)
+            self._follow(self._watermark, polled)
             self.progress.read_watermark_ms = self._watermark.time_ms
             if polled.finished:
                 return
@@ -191,6 +206,12 @@ class SourceSubtask(Subtask):
                 self.waits_for_turn = False
             elif self._chain.output.is_held:
                 self._chain.output.let_go()
+
+    @staticmethod
+    def _follow(watermark: SourceWatermark, polled: Poll) -> None:
+        """The watermark after these rows."""
+        watermark.follow(polled.event_time_ms_max)
+        watermark.raise_to(polled.watermark_ms)
 
     def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
         """Rows are due that the first operators have seen before."""

@@ -25,7 +25,7 @@ from weir.operators.pauses import Paused
 from weir.operators.step_errors import StepError
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
-from weir.rows.records import Barrier, EndOfStream, batch_bytes
+from weir.rows.records import Barrier, EndOfStream, InputRows, batch_bytes
 from weir.state import waits
 from weir.state.placement.placed_store import PlacedStore
 
@@ -53,6 +53,7 @@ class Subtask(ABC):
         self._input_wait = InputWait(
             parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
         )
+        self._waiting_rows = parts.waiting_rows
         self._times_key, self._restored_times = parts.times_key, parts.restored_times
         self._job_start_us: int | None = None
         self._ends_stream_when_cancelled = False
@@ -150,7 +151,7 @@ class Subtask(ABC):
 
     def _snapshot(self, checkpoint_id: int) -> TakenPart | None:
         """The barrier is here: pass it on, and note the state; None if that fails, which fails the checkpoint only."""
-        self._chain.drain()
+        waiting = self._parked()
         self._chain.output.broadcast(Barrier(checkpoint_id))
         self.progress.passed_id = checkpoint_id
         began_s = self._clock.monotonic_s()
@@ -166,13 +167,28 @@ class Subtask(ABC):
                 self.progress.passed_id,
             )
             part.counts = self._counts()
-            part.sync = self._chain.sync
+            part.sync, part.waiting = self._chain.sync, waiting
             return part
         except WeirError as error:
             self._checkpoints.fail(self.subtask, checkpoint_id, str(error))
             return None
         finally:
             self._upkeep.wrote_all(began_s)
+
+    def _parked(self) -> list[InputRows]:
+        """Rows that wait for steps within the stage, as a checkpoint has them."""
+        now_s, timeout_s = self._clock.monotonic_s(), self._timers.alignment_timeout_ms / 1e3
+        self._chain.drain(now_s if self._chain.is_paused else now_s + timeout_s)
+        index = self.subtask.subtask_index
+        return [
+            InputRows(
+                0, rows.batch, in_time=True, step=rows.step, known_ms=rows.known_ms, subtask_index=index
+            )
+            for rows in self._chain.park(with_first=self._has_no_inputs)
+        ]
+
+    #: Rows that its first operator was given came from no input.
+    _has_no_inputs = False
 
     def _deliver_last_part(self) -> None:
         """What there is at the end counts for every later checkpoint."""

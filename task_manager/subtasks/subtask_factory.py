@@ -29,10 +29,12 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
 from weir.operators.chain import OperatorChain
+from weir.operators.step_flow import WaitingRows
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Node, PhysicalGraph, Stage
 from weir.protocol.rescale.rescale_owner import OwnerMachine
 from weir.protocol.watermarks.input_times import restored_times, times_key
+from weir.rows.records import InputRows
 from weir.specs import SourceSpec
 from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore
@@ -129,6 +131,7 @@ class SubtaskFactory:
         operators = [(self._steps.operator(node), context(node, 0)) for node in nodes]
         isolation = self._steps.isolation(subtask, stage, lambda: progress.passed_id)
         chain = OperatorChain(operators, output, mailbox.check_cancelled, tables, isolation)
+        rows = self._state.rows_for(subtask, topology)
         parts = SubtaskParts(
             subtask,
             topology.graph.name_of(subtask),
@@ -142,9 +145,11 @@ class SubtaskFactory:
             self._errors,
             key := times_key(stage.nodes[0].name),
             restored_times(self._state.restored(subtask, key), subtask.subtask_index, stage.subtask_indices),
+            [WaitingRows(item.step, item.batch, item.known_ms) for item in rows if item.step],
         )
         if not stage.is_source:
-            task = self._task(parts, stage, topology, ports, group_state)
+            inputs = [item for item in rows if not item.step]
+            task = self._task(parts, stage, topology, ports, group_state, inputs)
             store = None if group_state is None else backend
             return RunningSubtask(task, chain, dead_letters, group_state, isolation, store=store)
         node = stage.nodes[0]
@@ -166,11 +171,11 @@ class SubtaskFactory:
         topology: Topology,
         ports: SubtaskPorts,
         group_state: SubtaskGroupState | None,
+        rows: Sequence[InputRows],
     ) -> TaskSubtask:
         """A subtask with inputs; it owns key groups where rows come by HASH."""
         subtask = parts.subtask
         inputs = topology.input_channels(subtask)
-        rows = self._state.rows_for(subtask, topology)
         task = TaskSubtask(parts, inputs, ports.ended_checkpoint_id, rows)
         if group_state is not None:
             group_state.bind(parts.chain.tables)

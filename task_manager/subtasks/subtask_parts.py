@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from task_manager.checkpoints.checkpoint_parts import Checkpoints
@@ -12,6 +12,7 @@ from task_manager.progress import SubtaskProgress
 from task_manager.subtasks.mailbox import Mailbox
 from weir.clock import Clock
 from weir.operators.chain import OperatorChain
+from weir.operators.step_flow import WaitingRows
 from weir.operators.user_errors import UserErrors
 from weir.protocol.watermarks.input_times import InputTimes
 from weir.types import SubtaskId
@@ -56,3 +57,5 @@ class SubtaskParts:
     #: Under what name it tells checkpoints of its watermarks, and where it goes on.
     times_key: str = ""
     restored_times: InputTimes = field(default_factory=InputTimes)
+    #: Rows that its operators take before anything else.
+    waiting_rows: Sequence[WaitingRows] = ()

@@ -78,6 +78,8 @@ class TaskSubtask(Subtask):
         self._barriers = CheckpointInputs(
             BarrierAligner(inputs, ended_checkpoint_id), parts.clock, lambda *rows: self._in_time(*rows)[0]
         )
+        #: While rows of a checkpoint that waited for steps are processed: what was shown before it.
+        self._resumed_ms = WATERMARK_MIN_MS
         for rows in restored_rows:
             # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
             channel, batch = ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch
@@ -200,7 +202,8 @@ class TaskSubtask(Subtask):
 
     def _known_times(self) -> Json:
         known = [(c, at) for c, at, _ in self._watermarks.known() if isinstance(c, ChannelId)]
-        paused, shown_ms, combined_ms = self._paused, self._shown_ms, self._watermarks.combined_ms
+        paused, combined_ms = self._paused, self._watermarks.combined_ms
+        shown_ms = max(self._shown_ms, self._resumed_ms)
         if paused is not None and paused.rest is not None:
             # Inputs are as far as after the rows that are left, which will say themselves how far.
             known = [(channel, min(at, paused.known_ms)) for channel, at in known]
@@ -234,6 +237,9 @@ class TaskSubtask(Subtask):
         restored = self._restored_times
         channels = [channel for channels in self._channels.values() for channel in channels]
         self._watermarks.restore(restored.combined_ms, restored.of_all(channels))
+        self._resumed_ms = restored.shown_ms
+        self._chain.resume(self._waiting_rows)
+        self._resumed_ms = WATERMARK_MIN_MS
         self._show_watermark(restored.shown_ms)
 
     def _loop(self) -> None:

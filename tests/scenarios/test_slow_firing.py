@@ -63,3 +63,22 @@ def test_a_kill_between_timers_of_one_watermark_throws_none_away(make_cluster, t
         cluster.wait_ended()
         found = Counter((row["k"], row["at"], row["n"]) for row in delivered(directory / "out"))
         assert found == Counter({(key, time_ms + 1_000, 1): 1 for key, time_ms in set(rows)})
+
+
+@pytest.mark.parametrize("kind", ["function", "behind", "async"])
+def test_a_kill_between_windows_of_one_watermark_throws_none_away(make_cluster, tmp_path, kind):
+    """A function of windows, a slow step behind windows, and one that waits for others."""
+    rows = [(key, 10_000) for key in range(KEYS)] + [(KEYS, 60_000)]
+    cluster = make_cluster(SETTINGS, task_managers=1)
+    parameters = {"input": write(tmp_path / "rows.jsonl", rows), "output": tmp_path / "out"}
+    cluster.start_control_plane("flow_slow_windows", parameters | {"kind": kind, "s_per_call": 0.25})
+    cluster.start_task_manager("first")
+    cluster.wait_for(lambda _: complete(cluster) >= 1, "a first checkpoint", 40)
+    before = complete(cluster)
+    cluster.wait_for(lambda _: complete(cluster) >= before + 2, "checkpoints between windows", 20)
+    assert cluster.status()["totals"]["events_out"] < KEYS, "all have been told"
+    cluster.processes["first"].popen.kill()
+    cluster.start_task_manager("second")
+    cluster.wait_ended()
+    found = Counter((row["k"], row["window_start"], row["n"]) for row in delivered(tmp_path / "out"))
+    assert found == Counter({(key, time_ms // 20_000 * 20_000, 1): 1 for key, time_ms in rows})

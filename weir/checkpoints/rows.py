@@ -14,13 +14,15 @@ import pyarrow as pa
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError
 from weir.protocol.checkpoints.manifest import FileRef
-from weir.rows.records import InputRows
+from weir.rows.records import WATERMARK_MIN_MS, InputRows
 
 #: Metadata of a file's schema: position of the rows' input among those of the stage, in decimal digits. Files of older
 #: versions have none; a stage could only merge its inputs then.
 _INPUT_KEY = b"weir.input_index"
 #: Metadata, 1: see ``InputRows.in_time``. Files of older versions have none.
 _IN_TIME_KEY = b"weir.in_time"
+#: Metadata of rows that wait for a step within the stage, see ``InputRows.step``; others have none.
+_STEP_KEY, _KNOWN_KEY, _SUBTASK_KEY = b"weir.step", b"weir.known_ms", b"weir.subtask"
 
 
 def save_rows(
@@ -35,10 +37,7 @@ def save_rows(
     for number, part in enumerate(_parts(rows)):
         with tempfile.TemporaryDirectory(prefix="weir-rows-") as directory:
             path = Path(directory) / "rows.arrow"
-            schema = part[0].batch.schema
-            note = {_INPUT_KEY: str(part[0].input_index).encode()}
-            if part[0].in_time:
-                note[_IN_TIME_KEY] = b"1"
+            schema, note = part[0].batch.schema, _note_of(part[0])
             noted = schema.with_metadata({**(schema.metadata or {}), **note})
             with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, noted) as writer:
                 for item in part:
@@ -47,12 +46,22 @@ def save_rows(
     return tuple(files)
 
 
+def _note_of(item: InputRows) -> dict[bytes, bytes]:
+    note = {_INPUT_KEY: str(item.input_index).encode()}
+    if item.in_time:
+        note[_IN_TIME_KEY] = b"1"
+    if item.step:
+        note[_STEP_KEY] = item.step.encode()
+        note[_KNOWN_KEY], note[_SUBTASK_KEY] = str(item.known_ms).encode(), str(item.subtask_index).encode()
+    return note
+
+
 def _parts(rows: Sequence[InputRows]) -> list[list[InputRows]]:
-    """Rows of one input and one schema; a new part begins where the schema of an input changes."""
+    """Rows of one input, or for one step, and one schema; a new part begins where the schema changes."""
     parts: list[list[InputRows]] = []
-    latest: dict[tuple[int, bool], list[InputRows]] = {}
+    latest: dict[object, list[InputRows]] = {}
     for item in rows:
-        kind = item.input_index, item.in_time
+        kind = item.input_index, item.in_time, item.step, item.known_ms, item.subtask_index
         part = latest.get(kind)
         if part is None or not part[0].batch.schema.equals(item.batch.schema, check_metadata=True):
             part = latest[kind] = []
@@ -84,5 +93,10 @@ def _read(reader: pa.RecordBatchFileReader) -> list[InputRows]:
     metadata = dict(reader.schema.metadata or {})
     index = int(metadata.pop(_INPUT_KEY, b"0"))
     in_time = metadata.pop(_IN_TIME_KEY, b"") == b"1"
+    step = metadata.pop(_STEP_KEY, b"").decode()
+    known_ms, subtask = int(metadata.pop(_KNOWN_KEY, WATERMARK_MIN_MS)), int(metadata.pop(_SUBTASK_KEY, b"0"))
     batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-    return [InputRows(index, batch.replace_schema_metadata(metadata or None), in_time) for batch in batches]
+    return [
+        InputRows(index, batch.replace_schema_metadata(metadata or None), in_time, step, known_ms, subtask)
+        for batch in batches
+    ]

@@ -19,6 +19,7 @@ from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.late_rows import late_rows_of
+from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.job.rejects import FirstReject, Rejects
@@ -30,6 +31,9 @@ from weir.specs import CollectSpec
 from weir.state.api import StateBackend
 from weir.state.tables.opened import StateTables
 from weir.types import ChannelId, SubtaskId
+
+#: Of a stage, a subtask's index and who owns key groups: rows that were under way to it at a checkpoint.
+RowsOf = Callable[[Stage, int, RoutingTable | None], list[InputRows]]
 
 
 @dataclass(frozen=True)
@@ -116,14 +120,28 @@ class Deployment:
         self._timed = [subtask for subtask in self.subtasks if subtask.chain.is_timed]
         self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
 
-    def open(self) -> None:
-        """Open all operators, those of consumers first, then the sources."""
+    def open(self, rows_of: RowsOf | None = None) -> None:
+        """Open all operators, those of consumers first, then the sources.
+
+        ``rows_of``: what a checkpoint holds of rows that were under way to a subtask; None: there is no checkpoint.
+        """
         for subtask in reversed(self.subtasks):
             subtask.open()
+        under_way: dict[SubtaskId, list[InputRows]] = {}
         for subtask in reversed(self.subtasks):
+            if rows_of is not None:
+                stage = self._parts.graph.stage(subtask.subtask.stage_index)
+                index, table = subtask.subtask.subtask_index, self._routing.get(stage.index)
+                under_way[subtask.subtask] = rows_of(stage, index, table)
+            waiting = [item for item in under_way.get(subtask.subtask, ()) if item.step]
+            subtask.chain.resume([WaitingRows(item.step, item.batch, item.known_ms) for item in waiting])
             subtask.go_on_in_time(self._restored_times(subtask.subtask))
         for source in self.sources:
             source.begin()
+        for subtask in self.subtasks:
+            for rows in under_way.get(subtask.subtask, ()):
+                if not rows.step:
+                    subtask.chain.process(rows.batch, input_index=rows.input_index)
 
     @property
     def late_rows(self) -> dict[str, int]:
@@ -140,14 +158,6 @@ class Deployment:
         told = self._restored(self._times_key(subtask))
         indices = self._parts.graph.stage(subtask.stage_index).subtask_indices
         return restored_times(told, subtask.subtask_index, indices)
-
-    def take_rows(self, rows_of: Callable[[Stage, int, RoutingTable | None], list[InputRows]]) -> None:
-        """Process what a checkpoint holds of rows that were under way; before the first round."""
-        for subtask in self.subtasks:
-            stage = self._parts.graph.stage(subtask.subtask.stage_index)
-            table = self._routing.get(stage.index)
-            for rows in rows_of(stage, subtask.subtask.subtask_index, table):
-                subtask.chain.process(rows.batch, input_index=rows.input_index)
 
     @property
     def running_sources(self) -> list[LocalSource]:

@@ -121,8 +121,7 @@ class Generations:
             keeps_positions=True,
         )
         with self.failing():
-            self._deployment.open()
-            self._deployment.take_rows(state.rows_under_way)
+            self._deployment.open(state.rows_under_way)
 
     @contextmanager
     def failing(self) -> Iterator[None]:

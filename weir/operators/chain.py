@@ -5,6 +5,7 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -26,10 +27,12 @@ from weir.author.operator import (
     TimeAssigner,
     TimedOperator,
 )
-from weir.errors import UserFunctionError
+from weir.clock import SystemClock
+from weir.errors import CheckpointError, UserFunctionError
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
 from weir.operators.pauses import Pause, Paused
 from weir.operators.step_errors import as_kept, name_step, naming_step
+from weir.operators.step_flow import StepFlow, WaitingRows, step_keys
 from weir.rows import row_watermarks
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
@@ -45,6 +48,8 @@ _END: Any = object()
 _OUTPUTS = (pa.RecordBatch, SideRows, Pause)
 #: Rows between which an operator is told of watermarks are looked at so many at a time.
 _ROWS_IN_TIME = 2_048
+#: The subtask looks around between two parts of rows, seconds after it did so last.
+_LOOK_S = 0.1
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -63,7 +68,12 @@ class OperatorChain(Generic[OutputT]):
 
         ``isolation``: puts rows aside that make steps raise.
         """
-        self._operators = list(operators)
+        self._operators = [
+            (each, context)
+            for operator, context in operators
+            for each in (operator, operator.second)
+            if each is not None
+        ]
         self._opened: list[Operator] = []
         #: What the operators keep by key.
         self.tables = tables
@@ -112,13 +122,19 @@ class OperatorChain(Generic[OutputT]):
         self._picking = output if isinstance(output, PickingOutput) else None
         #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds.
         self.on_pause: Callable[[Paused], None] | None = None
-        #: The batch that the first operator is given, if it is, and the row up to which it has been.
-        self._given: pa.RecordBatch | None = None
-        self._given_to = 0
-        #: How many calls have rows under way between operators.
-        self._under_way = 0
-        #: The operator at whose pause the subtask is; -1: none.
-        self._paused_at = -1
+        #: Rows on their way into each operator.
+        self._flows = [StepFlow(context.batch_size) for _, context in self._operators]
+        #: What is under way is named by these in checkpoints.
+        self._keys = step_keys([context.operator_name for _, context in self._operators])
+        #: The last operator that may be about to yield more, at a pause; None: there is no pause.
+        self._paused_at: int | None = None
+        #: No pause: a barrier is being passed on, or key groups move.
+        self._is_draining = False
+        self._drains_until_s: float | None = None
+        #: Monotonic second at which the subtask last looked around at a pause.
+        self._looked_s = float("-inf")
+        clock = self._operators[0][1].clock if self._operators else SystemClock()
+        self._now_s = clock.monotonic_s
 
     @property
     def steps(self) -> list[tuple[Operator, OperatorContext]]:
@@ -176,11 +192,8 @@ class OperatorChain(Generic[OutputT]):
         if start == len(self._operators):
             self.output.emit(batch)
             return
-        # A small batch pays for each call.
-        if start:
-            self._under_way += 1
-        else:
-            self._given, self._given_to = batch, 0
+        flow = self._flows[start]
+        flow.given, flow.taken = batch, batch.num_rows
         # Rows that are held back are as of a time that has not come here.
         is_told = self._cuts[start] and not (start == 0 and self.holds_time)
         if is_told and (column := row_watermarks.column_of(batch)) is not None:
@@ -190,10 +203,7 @@ class OperatorChain(Generic[OutputT]):
                 self._process_in_time(part, column[first:stop], start, input_index, first)
         else:
             self._process(batch, start, input_index)
-        if start:
-            self._under_way -= 1
-        else:
-            self._given = None
+        flow.given = None
 
     def _process_in_time(
         self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int, offset: int
@@ -215,10 +225,9 @@ class OperatorChain(Generic[OutputT]):
         # It is given these parts one after the other in any case: what one makes due comes before the next.
         parted = cuts & TimeCuts.DUE and operator.knows_rows_by_time
         borders = deque(row_watermarks.alike_borders(batch) if parted else ())
-        first = 0
+        first, flow = 0, self._flows[start]
         while first < rows:
-            if start == 0:
-                self._given_to = offset + first
+            flow.taken = offset + first
             if late[first] or (cuts & TimeCuts.DUE and as_of_ms[first] >= operator.due_ms()):
                 self._tell_one(start, int(as_of_ms[first]))
             after = minded[np.searchsorted(minded, first, side="right") :]
@@ -239,8 +248,10 @@ class OperatorChain(Generic[OutputT]):
             while borders and borders[0] <= first:
                 borders.popleft()
             stop = min(stop, borders[0]) if borders else stop
+            flow.taken, flow.all_taken_ms = offset + stop, int(as_of_ms[stop - 1])
             self._process(batch.slice(first, stop - first), start, input_index)
             self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
+            flow.all_taken_ms = WATERMARK_MIN_MS
             first = stop
 
     def _is_isolated(self, index: int) -> bool:
@@ -274,13 +285,15 @@ class OperatorChain(Generic[OutputT]):
         if self._has_row_watermarks and operator.knows_rows_by_time:
             parts = row_watermarks.alike(batch)
             if len(parts) > 1:
-                self._under_way += 1
+                flow = self._flows[start]
+                flow.taken -= batch.num_rows
                 for part in parts:
+                    flow.taken += part.num_rows
                     self._process(part, start, input_index)
-                self._under_way -= 1
                 return
         self.rows_into[start] += batch.num_rows
-        isolation = self.isolation
+        # What a step has put together is not what rows came to it.
+        isolation = None if operator.is_second else self.isolation
         if operator is self._last_filter and isolation is None and self._send_picked(batch):
             return
         if isolation is not None and isolation.concerns(operator, context.operator_name):
@@ -393,12 +406,69 @@ class OperatorChain(Generic[OutputT]):
         with self._naming(context):
             operator.on_input_watermark(input_index, time_ms)
 
-    def drain(self) -> None:
-        """A barrier is about to be passed on, or key groups may move: let operators emit what is under way."""
+    def drain(self, until_s: float | None = None) -> None:
+        """Key groups may move, or a barrier is about to be passed on: let operators emit what is under way.
+
+        ``until_s``: what takes longer, by the monotonic clock, stays where :meth:`park` finds it; None: nothing does.
+        """
+        self._is_draining, self._drains_until_s = True, until_s
+        paused_at = -1 if self._paused_at is None else self._paused_at
         for index, (operator, _) in enumerate(self._operators):
-            # At a pause nothing is under way before it.
-            if index > self._paused_at and type(operator).drain is not Operator.drain:
+            # What is under way before a pause is parked.
+            if index > paused_at and type(operator).drain is not Operator.drain:
                 self._send_on(index, None, operator.drain)
+        self._is_draining, self._drains_until_s = False, None
+
+    def park(self, *, with_first: bool) -> list[WaitingRows]:
+        """Rows that are on their way between operators, or within one, in the order in which they are to be resumed.
+
+        Called where a barrier is passed on. Operators tell what they have begun to tell, up to the next pause, so that
+        their state is that after it. ``with_first``: also those that the first one was given and has not taken.
+        """
+        if self._paused_at is not None:
+            for index in range(self._paused_at + 1):
+                self._draw(index)
+        found = []
+        for index in reversed(range(len(self._operators))):
+            operator, flow = self._operators[index][0], self._flows[index]
+            rows = list(operator.under_way())
+            if (index or with_first) and (rest := flow.rest) is not None:
+                rows.append(rest)
+            rows += flow.waiting
+            known_ms = self._known_ms(index)
+            found += [WaitingRows(self._keys[index], batch, known_ms) for batch in rows if batch.num_rows]
+        return found
+
+    def _known_ms(self, index: int) -> int:
+        """The watermark as of the rows that an operator has taken."""
+        return max(self._told_ms[index], self._reached_ms[index], self._flows[index].reached_ms)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether operators may be about to yield more."""
+        return self._paused_at is not None
+
+    def resume(self, rows: Sequence[WaitingRows]) -> None:
+        """Let operators take what :meth:`park` returned before a restart; called before anything else.
+
+        Raises:
+            CheckpointError: a step that they wait for is not here any more.
+        """
+        for item in rows:
+            if item.step not in self._keys:
+                raise CheckpointError(
+                    f"the checkpoint has rows under way to step {item.step.split('#')[0]!r}, which is not behind the "
+                    "same steps any more; let the job as it was go on until they have passed, and start this one from "
+                    "a later savepoint"
+                )
+            index = self._keys.index(item.step)
+            self._flows[index].waiting.append(item.batch)
+            self._reached_ms[index] = min(each.known_ms for each in rows if each.step == item.step)
+        # What has come furthest goes first.
+        for index in reversed(range(len(self._operators))):
+            if self._flows[index].waiting:
+                self._tell_one(index, self._reached_ms[index])
+                self._take_waiting(index)
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""
@@ -415,10 +485,7 @@ class OperatorChain(Generic[OutputT]):
         """Let operators do what is due by the clock, in order."""
         self._isolate_timers()
         for index, operator in self._timed:
-            # Operators before it may have rows under way.
-            self._under_way += index > 0
             self._send_on(index, None, operator.on_time)
-            self._under_way -= index > 0
 
     def _isolate_timers(self) -> None:
         if self.isolation is not None:
@@ -436,7 +503,7 @@ class OperatorChain(Generic[OutputT]):
 
         ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that.
         """
-        outputs: Iterator[Any] | None = None
+        flow, outputs = self._flows[index], None
         while True:
             # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
             try:
@@ -445,35 +512,103 @@ class OperatorChain(Generic[OutputT]):
                     if type(made) is tuple and not made:
                         return
                     outputs = self._iterate(index, made)
-                out = next(outputs, _END)
-                if out is not _END and not isinstance(out, _OUTPUTS):
-                    step, kind = self._operators[index][1].operator_name, type(out).__name__
-                    raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
+                    flow.begin(outputs, batch)
+                out = self._checked(index, next(outputs, _END))
             except BaseException as error:
                 context = self._operators[index][1]
                 name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)
                 raise
+            flow.at_pause = None
             if out is _END:
+                flow.outputs = None
                 return
             self._check_cancelled()
             if isinstance(out, Pause):
-                self._pause(index, out)
-                continue
-            if self._has_row_watermarks:
-                out = self._in_time(index, batch, out)
-            if isinstance(out, SideRows):
-                self._emit_side(self._operators[index][1], out)
-            elif out.num_rows:
-                self.process(out, index + 1)
+                if self._is_over():
+                    flow.outputs = None
+                    return
+                flow.at_pause = out.rows
+                self._pause(index, self._now_s())
+            elif (rows := self._told(index, batch, out)) is not None:
+                self._hand_on(rows, index + 1)
 
-    def _pause(self, index: int, pause: Pause) -> None:
-        """An operator could be taken up again from here: let the subtask look around, unless rows are under way."""
-        if self.on_pause is None or self._under_way or self._paused_at >= 0:
+    def _checked(self, index: int, out: Any) -> Any:
+        if out is not _END and not isinstance(out, _OUTPUTS):
+            step, kind = self._operators[index][1].operator_name, type(out).__name__
+            raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
+        return out
+
+    def _told(
+        self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows
+    ) -> pa.RecordBatch | None:
+        """Rows that an operator has yielded, as they go to the next one; side rows leave here."""
+        if self._has_row_watermarks:
+            out = self._in_time(index, batch, out)
+        if isinstance(out, SideRows):
+            self._emit_side(self._operators[index][1], out)
+            return None
+        return out if out.num_rows else None
+
+    def _hand_on(self, rows: pa.RecordBatch, index: int) -> None:
+        """Rows go into an operator: all at once, or where somebody minds in parts that do not take long."""
+        if self.on_pause is None or index == len(self._operators):
+            self.process(rows, index)
+        else:
+            self._flows[index].waiting.append(rows)
+            self._take_waiting(index)
+
+    def _take_waiting(self, index: int) -> None:
+        flow = self._flows[index]
+        while flow.waiting:
+            part = flow.next_part()
+            began_s = self._now_s()
+            self.process(part, index)
+            now_s = self._now_s()
+            flow.parts.took(part.num_rows, now_s - began_s)
+            if now_s - self._looked_s >= _LOOK_S:
+                self._pause(index - 1, now_s)
+
+    def _draw(self, index: int) -> None:
+        """Take what an operator is about to yield, up to the next pause; the operator after it gets it later."""
+        flow, (operator, context) = self._flows[index], self._operators[index]
+        if flow.outputs is None or flow.at_pause is not None:
             return
-        rest = None if self._given is None else self._given.slice(self._given_to + pause.rows)
-        self._paused_at = index
-        self.on_pause(Paused(rest, max(self._told_ms[0], self._reached_ms[0])))
-        self._paused_at = -1
+        outputs = flow.outputs
+        if type(operator).drain is not Operator.drain and not operator.keeps_rows:
+            outputs = itertools.chain(outputs, operator.drain())
+        while True:
+            try:
+                out = self._checked(index, next(outputs, _END))
+            except BaseException as error:
+                name_step(error, context.operator_name, is_sink=context.is_sink, batch=flow.batch)
+                raise
+            if out is _END:
+                flow.outputs = None
+                return
+            if isinstance(out, Pause):
+                flow.at_pause = out.rows
+                return
+            if (rows := self._told(index, flow.batch, out)) is None:
+                continue
+            if index + 1 < len(self._operators):
+                self._flows[index + 1].waiting.append(rows)
+            else:
+                self.output.emit(rows)
+
+    def _is_over(self) -> bool:
+        """Whether what is drained has taken too long."""
+        until_s = self._drains_until_s
+        return until_s is not None and self._now_s() >= until_s
+
+    def _pause(self, index: int, now_s: float) -> None:
+        """No operator after this one has anything to do: let the subtask look around, unless it has just done so."""
+        if self.on_pause is None or self._is_draining or self._paused_at is not None:
+            return
+        if now_s - self._looked_s < _LOOK_S:
+            return
+        self._paused_at, self._looked_s = index, now_s
+        self.on_pause(Paused(self._flows[0].rest, self._known_ms(0)))
+        self._paused_at = None
 
     def _in_time(
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows

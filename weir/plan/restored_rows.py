@@ -8,10 +8,11 @@ from dataclasses import replace
 import pyarrow as pa
 
 from weir.errors import CheckpointError
-from weir.keys.hashing import key_groups
+from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Stage
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
+from weir.specs.keyed import KeyedSpec
 
 
 def rows_of_subtask(
@@ -28,7 +29,9 @@ def rows_of_subtask(
     Raises:
         CheckpointError: rows lack a column that the stage reads now.
     """
-    known = [item if item.input_index < len(stage.inputs) else replace(item, input_index=0) for item in rows]
+    waiting = [item for item in rows if item.step]
+    known = [item for item in rows if not item.step]
+    known = [item if item.input_index < len(stage.inputs) else replace(item, input_index=0) for item in known]
     known = [_as_sent(item, stage) for item in known]
     is_lowest = subtask_index == min(stage.subtask_indices)
     mine = []
@@ -41,7 +44,24 @@ def rows_of_subtask(
         owned = item.batch.filter(pa.array(owners[groups] == subtask_index))
         if owned.num_rows:
             mine.append(replace(item, batch=owned))
-    return mine
+    return mine + [own for item in waiting for own in _waiting_of(item, stage, table, subtask_index)]
+
+
+def _waiting_of(
+    item: InputRows, stage: Stage, table: RoutingTable | None, subtask_index: int
+) -> list[InputRows]:
+    """Returns those of a subtask of rows that wait for a step within the stage: by their keys, where they have them."""
+    names = [node.name for node in stage.nodes]
+    step = item.step.split("#")[0]
+    keyed = [node for node in stage.nodes[names.index(step) if step in names else 0 :] if node.is_keyed]
+    columns = keyed[0].spec.key_columns if keyed and isinstance(keyed[0].spec, KeyedSpec) else ()
+    if table is None or not columns or not set(columns) <= set(item.batch.schema.names):
+        indices = stage.subtask_indices
+        owner = item.subtask_index if item.subtask_index in indices else min(indices)
+        return [item] if owner == subtask_index else []
+    groups = key_groups(hash_keys(key_bytes(item.batch, columns)), len(table.groups))
+    owned = item.batch.filter(pa.array(table.group_to_subtask[groups] == subtask_index))
+    return [replace(item, batch=owned)] if owned.num_rows else []
 
 
 def _as_sent(item: InputRows, stage: Stage) -> InputRows:

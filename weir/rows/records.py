@@ -74,6 +74,10 @@ class InputRows:
     batch: pa.RecordBatch
     #: The watermarks as of the rows are of all inputs of the subtask, and not of the one that they came from.
     in_time: bool = False
+    #: Of rows that wait for a step within the stage: its name, the watermark that it knew, and the subtask.
+    step: str = ""
+    known_ms: int = WATERMARK_MIN_MS
+    subtask_index: int = 0
 
 
 ControlElement = Watermark | Idle | RouteMarker | Barrier | EndOfStream

@@ -24,6 +24,7 @@ from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from weir.author.operator import OperatorContext
 from weir.operators.chain import OperatorChain
+from weir.operators.step_flow import WaitingRows
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Exchange
 from weir.protocol.watermarks.input_times import restored_times
@@ -49,19 +50,21 @@ class Kept:
     rows: list[InputRows]
     #: Elements of the channel before its barrier, and rows that had left before it was passed on.
     taken: int
-    told: int
+    told: list
 
 
 @dataclass
 class Job:
     """Elements of the one channel, barriers among them by their ids, and what came of them."""
 
-    #: Returns the operator, given what is called with the virtual milliseconds that something takes.
+    #: Returns the operator, or several as (name, operator, numbers of states), given what is called with the virtual
+    #: milliseconds that something takes.
     make: object
     states: dict[str, int]
     elements: list
     #: Milliseconds between two elements.
     apart_ms: int = 20
+    row_watermarks: RowWatermarks = RowWatermarks.ALL
     told: list = field(default_factory=list)
     checkpoints: dict[int, Kept] = field(default_factory=dict)
     #: Virtual seconds from the barrier to the part of each.
@@ -70,7 +73,7 @@ class Job:
     def run(self, start: Kept | None = None) -> list:
         """Rows that left, from nothing or a checkpoint on, whatever leaves before that included."""
         first = 0 if start is None else start.taken
-        self.told = [] if start is None else self.told[: start.told]
+        self.told = [] if start is None else list(start.told)
         self._run(first, start)
         return self.told
 
@@ -88,26 +91,33 @@ class Job:
         edge = OutputEdge(Edge(1, 2, Exchange.ROUND_ROBIN, (), 0), {0: channel}, BatchPolicy(1000, 0.0))
         tables = StateTables(self.backend, 1 << 20, GROUPS)
         restored = {} if start is None else start.operators
-        context = OperatorContext(
-            "job",
-            "slow",
-            1,
-            0,
-            1,
-            GROUPS,
-            clock=self.clock,
-            tables=tables.of("slow", self.states),
-            row_watermarks=RowWatermarks.ALL,
-            restored={0: restored["slow"]} if "slow" in restored else {},
-            fires_in_parts=True,
-        )
+
+        def context(name, states):
+            return OperatorContext(
+                "job",
+                name,
+                1,
+                0,
+                1,
+                GROUPS,
+                clock=self.clock,
+                tables=tables.of(name, states),
+                row_watermarks=self.row_watermarks,
+                restored={0: restored[name]} if name in restored else {},
+                fires_in_parts=True,
+                sides_read=frozenset(),
+            )
+
+        made = self.make(self.passes)
+        steps = made if isinstance(made, list) else [("slow", made, self.states)]
         chain = OperatorChain(
-            [(self.make(self.passes), context)],
+            [(operator, context(name, states)) for name, operator, states in steps],
             Output([edge], lambda timeout_s: self._hear(), self.clock),
             mailbox.check_cancelled,
             tables,
         )
         times = {0: restored["slow#times"]} if restored else {}
+        restored_rows = [] if start is None else start.rows
         self.down = down
         self.subtask = TaskSubtask(
             SubtaskParts(
@@ -123,9 +133,10 @@ class Job:
                 UserErrors(),
                 "slow#times",
                 restored_times(times, 0, [0]),
+                [WaitingRows(rows.step, rows.batch, rows.known_ms) for rows in restored_rows if rows.step],
             ),
             [CHANNEL],
-            restored_rows=() if start is None else start.rows,
+            restored_rows=[rows for rows in restored_rows if not rows.step],
         )
         poll = self.inbox.poll
 
@@ -172,12 +183,12 @@ class Job:
             capture.write()
         self._hear()
         at = self.elements.index(Barrier(checkpoint_id)) + 1 if checkpoint_id else 0
-        self._kept = Kept(dict(operators), dict(self.backend.scan()), [], at, len(self.told))
+        self._kept = Kept(dict(operators), dict(self.backend.scan()), [], at, list(self.told))
         return TakenPart(subtask, checkpoint_id, operators, passed_id)
 
     def deliver(self, part, rows=()):
         if part.checkpoint_id:
-            self.checkpoints[part.checkpoint_id] = replace(self._kept, rows=list(rows))
+            self.checkpoints[part.checkpoint_id] = replace(self._kept, rows=[*part.waiting, *rows])
             self.durations_s.append(self.clock.monotonic_s() - self._came_s[part.checkpoint_id])
 
     def fail(self, subtask, checkpoint_id, cause):

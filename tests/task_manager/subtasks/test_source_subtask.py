@@ -88,7 +88,9 @@ def source(request):
     chain = SimpleNamespace(
         operators=[None],
         tables=SimpleNamespace(sweeps=Sweeps()),
-        drain=lambda: None,
+        drain=lambda until_s: None,
+        is_paused=False,
+        park=lambda with_first: [],
         open=lambda: None,
         close=lambda: None,
         output=output,

@@ -162,3 +162,33 @@ def test_rows_of_a_checkpoint_have_the_columns_that_are_read_now(union):
         CheckpointError, match=r"rows under way to step 'all' without column 'b', which nothing"
     ):
         rows_of_subtask([fewer], stage, None, 0)
+
+
+def test_rows_that_wait_for_a_step_go_where_their_keys_are_or_stay_together(store):
+    flow = weir.Dataflow("job", max_parallelism=8)
+    source = flow.source(
+        "in", weir.JsonLines("in", schema={"id": int, "t": int}, event_time="t"), parallelism=1
+    )
+    counted = source.key_by("id").count("n", parallelism=2)
+    counted.map("behind", dict, {"n": int}).sink("out", weir.JsonLinesSink("out"))
+    stage = physical_graph(flow.build()).stages[1]
+    assert [node.name for node in stage.nodes][1] == "behind"
+    table = initial_table(stage.index, 2, 8)
+    by_key = InputRows(
+        0, batch(range(30), hashed=False), step=stage.nodes[0].name, known_ms=70, subtask_index=1
+    )
+    without = InputRows(0, batch([1, 2]), step="behind", known_ms=-(2**63), subtask_index=1)
+    rows = load_rows(store, save_rows(store, 3, "rows", [by_key, without, InputRows(0, batch([8]))]))
+    assert [(item.step, item.known_ms, item.subtask_index) for item in rows[:2]] == [
+        (stage.nodes[0].name, 70, 1),
+        ("behind", -(2**63), 1),
+    ]
+    assert not rows[2].step
+    parts = [rows_of_subtask(rows[:2], stage, table, index) for index in range(2)]
+    assert [[item.step for item in part] for part in parts] == [
+        [stage.nodes[0].name],
+        [stage.nodes[0].name, "behind"],
+    ]
+    found = [part[0].batch.column("id").to_pylist() for part in parts]
+    assert all(found)
+    assert sorted(found[0] + found[1]) == list(range(30))

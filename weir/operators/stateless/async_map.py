@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 from weir import threads
 from weir.author.operator import NEVER_US, OperatorContext, SetAside, TimedOperator
 from weir.errors import UserFunctionError
+from weir.operators.pauses import Pause
 from weir.operators.stateless.functions import RowFunctionOperator
 from weir.rows import row_watermarks
 from weir.rows.python_values import row_dicts
@@ -135,8 +137,9 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
     """Rows leave when the function has answered, with the times of their records.
 
     No more than ``in_flight_max`` rows are here at a time: a row that has its answer and waits for those before it
-    counts. At a barrier, at a watermark and at the end everything is waited for, so that nothing is under way that a
-    checkpoint would have to hold, and no row comes after a watermark that it was before.
+    counts. At a watermark and at the end everything is waited for, so that no row comes after a watermark that it was
+    before. At a barrier, too, so that nothing is under way that a checkpoint would have to hold; what takes long is
+    part of the checkpoint, as the row that it was.
     """
 
     def __init__(self, spec: MapAsyncSpec) -> None:
@@ -145,9 +148,16 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         self._loop: RequestLoop | None = None
         #: With order: those under way, in the order of their rows.
         self._in_order: deque[Request] = deque()
-        self._outstanding = 0
         #: What is under way came after it.
         self._told_ms = WATERMARK_MIN_MS
+        #: All that have not left, in the order of their rows.
+        self._begun: dict[Request, None] = {}
+
+    keeps_rows = True
+
+    @property
+    def _outstanding(self) -> int:
+        return len(self._begun)
 
     def open(self, context: OperatorContext) -> None:
         """Start the event loop."""
@@ -155,7 +165,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         name = f"requests of {context.operator_name} {context.subtask_index}"
         self._loop = RequestLoop(self._spec.function, self._spec.timeout_ms / 1000, name)
 
-    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Pause]:
         """Begin with the rows; what has its answer by then leaves, of this batch and of earlier ones."""
         requests = _requests(batch, enumerate(row_dicts(batch.select(user_columns(batch.schema)))))
         start = 0
@@ -167,6 +177,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
             else:
                 self._wait(_LOOK_S)
                 yield from self._answered()
+                yield Pause(start)
         yield from self._answered()
 
     def due_us(self) -> int:
@@ -179,18 +190,25 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
             self._wait(_WAIT_S)
             yield from self._answered()
 
-    def drain(self) -> Iterator[pa.RecordBatch]:
+    def drain(self) -> Iterator[pa.RecordBatch | Pause]:
         """Wait for everything."""
         while self._outstanding:
             self._wait(_LOOK_S)
             yield from self._answered()
+            yield Pause()
 
-    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch]:
+    def under_way(self) -> Iterator[pa.RecordBatch]:
+        """Rows that have no answer yet, or one that has not left."""
+        for _, requests in itertools.groupby(self._begun, lambda request: id(request.batch)):
+            listed = list(requests)
+            yield listed[0].batch.take(pa.array([request.index for request in listed]))
+
+    def on_watermark(self, time_ms: int) -> Iterator[pa.RecordBatch | Pause]:
         """Rows from before the watermark leave before it."""
         yield from self.drain()
         self._told_ms = time_ms
 
-    def finish(self) -> Iterator[pa.RecordBatch]:
+    def finish(self) -> Iterator[pa.RecordBatch | Pause]:
         """The last answers."""
         return self.drain()
 
@@ -227,7 +245,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
 
     def _begin(self, requests: list[Request]) -> None:
         assert self._loop is not None
-        self._outstanding += len(requests)
+        self._begun.update(dict.fromkeys(requests))
         if self._spec.ordered:
             self._in_order.extend(requests)
         self._loop.start(requests)
@@ -244,7 +262,7 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         assert self._loop is not None
         self._loop.ended.clear()
         self._in_order.clear()
-        self._outstanding = 0
+        self._begun.clear()
 
     def _answered(self) -> Iterator[pa.RecordBatch]:
         """Rows that may leave, in batches.
@@ -260,7 +278,8 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
             found = []
             while self._in_order and self._in_order[0].is_done:
                 found.append(self._in_order.popleft())
-        self._outstanding -= len(found)
+        for request in found:
+            del self._begun[request]
         size_bytes = start = 0
         for position, request in enumerate(found, 1):
             self._check(request)

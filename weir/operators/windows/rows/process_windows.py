@@ -14,23 +14,31 @@ import pyarrow as pa
 
 from weir.author.aggregator import WindowBounds
 from weir.author.keyed_rows import declared_tables, row_hashes
-from weir.author.operator import OperatorContext
+from weir.author.operator import Operator, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
+from weir.operators.pauses import Pause
 from weir.operators.windows.panes.kept_values import KeptValues
 from weir.operators.windows.panes.pane_times import session_pane_ends, window_pane_ends
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.panes.updated_windows import UpdatedWindowOperator
 from weir.operators.windows.panes.user_windows import UserWindows, make_user_windows
 from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
+from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.operators.windows.sessions.late_sessions import LateSessionOperator
 from weir.operators.windows.sessions.session_aggregates import SessionAggregateOperator
+from weir.protocol.part_rows import PART_S
 from weir.rows import row_watermarks
 from weir.rows.python_values import row_dicts
-from weir.rows.records import WATERMARK_MAX_MS, with_times
+from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, int64_column, with_times
 from weir.rows.side_outputs import SideRows
 from weir.specs.window_process import WindowProcessSpec
-from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, entry_keys
+from weir.specs.windows import WINDOW_BOUNDS
+from weir.state.tables.panes.window_entries import NEVER_MS, NOTHING_MS, WindowEntries, entry_keys
+
+#: Of windows that are due: the number of their rows, or that nothing of their panes is needed any more.
+_ROWS_COLUMN, _GONE = "_window_rows", -1
+_LAST_MS = 1 << 61
 
 
 class ProcessWindowOperator(WindowAggregateOperator):
@@ -40,6 +48,10 @@ class ProcessWindowOperator(WindowAggregateOperator):
         super().__init__(spec)
         self._process_spec = spec
         self._user: UserWindows | None = None
+        is_ours = isinstance(spec.factory, RowAggregates) and not spec.is_keyless
+        if not is_ours and not spec.takes_changes:
+            # An author's code may take long: it gets windows that are due one after the other.
+            self.second = WindowCalls(self)
 
     def open(self, context: OperatorContext) -> None:
         """See :class:`WindowAggregateOperator`."""
@@ -49,6 +61,9 @@ class ProcessWindowOperator(WindowAggregateOperator):
         self._kept = KeptValues(declared_tables(context), spec.form)
         self._user = make_user_windows(spec, self._step, self._kept)
         self._schema = spec.output_schema(self._step, (spec.input_schema,))
+        fields = [spec.input_schema.field(name) for name in spec.key_columns]
+        bounds = [pa.field(name, pa.int64()) for name in (*WINDOW_BOUNDS, _ROWS_COLUMN)]
+        self._due_schema = pa.schema([*fields, *bounds])
 
     # --- rows come in ---
 
@@ -104,22 +119,52 @@ class ProcessWindowOperator(WindowAggregateOperator):
     # --- windows fire ---
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
-        """What the author's code makes of windows, in batches of about the usual size."""
-        if self._users.aggregates is not None:
+        """Windows for :class:`WindowCalls`; or results of our own aggregates."""
+        if self.second is None:
             yield from self._aggregated(windows)
-            return
+        elif len(windows.ends_ms):
+            yield self._due(windows, windows.cells[:, 0], windows.times_ms)
+
+    def _due(
+        self, windows: ToldWindows, rows: np.ndarray | int, times_ms: np.ndarray | int
+    ) -> pa.RecordBatch:
+        """Windows with so many rows each, :data:`_GONE`: none is needed any more."""
+        count = len(windows.ends_ms)
+        counts, times = (
+            np.broadcast_to(np.asarray(each, dtype=np.int64), count) for each in (rows, times_ms)
+        )
+        bounds = [pa.array(each) for each in (windows.starts_ms, windows.ends_ms, counts)]
+        batch = pa.RecordBatch.from_arrays([*windows.keys, *bounds], schema=self._due_schema)
+        return with_times(batch, np.array(times), self._clock.now_us())
+
+    def call(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Pause]:
+        """What the author's code makes of windows that are due, in batches of about the usual size."""
         found, rows = list[pa.RecordBatch](), 0
-        for (key, bounds, owners), time_ms in zip(
-            self._with_owners(windows), windows.times_ms.tolist(), strict=True
-        ):
-            result = self._users.result(row_dicts(key)[0], bounds, list(owners.values()))
-            self._forget([owners], np.array([bounds.end_ms]))
+        starts_ms, ends_ms = (int64_column(batch, name) for name in WINDOW_BOUNDS)
+        keys = [batch.column(name) for name in self._spec.key_columns]
+        nothing = np.empty((batch.num_rows, 0))
+        windows = ToldWindows(keys, starts_ms, ends_ms, nothing, nothing)
+        times_ms, counts = (int64_column(batch, name).tolist() for name in (EVENT_TIME_COLUMN, _ROWS_COLUMN))
+        if max(counts) == _GONE:
+            self._kept.clear([owner for owners in self._owners(windows) for owner in owners.values()])
+            return
+        ends_s = self._clock.monotonic_s() + PART_S
+        for number, (key, bound, owners) in enumerate(self._with_owners(windows)):
+            if counts[number] == _GONE:
+                self._kept.clear(list(owners.values()))
+                continue
+            result = self._users.result(row_dicts(key)[0], bound, list(owners.values()))
+            self._forget([owners], np.array([bound.end_ms]))
             if result is not None and result.num_rows:
-                found.append(self._leaving(key, bounds, time_ms, result))
+                found.append(self._leaving(key, bound, times_ms[number], result))
                 rows += result.num_rows
-            if rows >= self._batch_size:
+            is_over = self._clock.monotonic_s() >= ends_s
+            if rows >= self._batch_size or is_over:
                 yield from self._batches(found)
                 found, rows = [], 0
+            if is_over:
+                yield Pause(number + 1)
+                ends_s = self._clock.monotonic_s() + PART_S
         yield from self._batches(found)
 
     def _aggregated(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
@@ -208,6 +253,27 @@ class ProcessWindowOperator(WindowAggregateOperator):
         return self._panes.last_end(pane_ms) <= end_ms
 
 
+class WindowCalls(Operator):
+    """Calls the author's code with windows that are due; they are not in the table any more, what is kept of them is.
+
+    Input: key columns, bounds of the window and the number of its rows, ascending by the time of the result.
+    """
+
+    knows_rows_by_time = True
+    is_second = True
+
+    def __init__(self, windows: ProcessWindowOperator) -> None:
+        self._windows = windows
+
+    def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | Pause]:
+        """Returns what the author's code makes of windows.
+
+        Raises:
+            UserFunctionError: the author's code raised.
+        """
+        return self._windows.call(batch)
+
+
 class SessionProcessOperator(SessionAggregateOperator, ProcessWindowOperator):
     """Sessions. All panes from the first to the last row of one are its own."""
 
@@ -229,7 +295,10 @@ class LateSessionProcessOperator(LateSessionOperator, SessionProcessOperator):
 
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
         """See :class:`LateSessionOperator`."""
-        if self._is_silent:
+        if self._is_silent and len(windows.ends_ms):
+            if self.second is not None:
+                yield self._due(windows, _GONE, windows.times_ms)
+                return
             for _, _, owners in self._with_owners(windows):
                 self._kept.clear(list(owners.values()))
         yield from super()._made(windows)
@@ -249,26 +318,30 @@ class LateProcessOperator(UpdatedWindowOperator, ProcessWindowOperator):
         return False
 
     def _fire(self, until_ms: int) -> Iterator[pa.RecordBatch]:
-        dead = self._dying(until_ms)
+        dead = list(self._dying(until_ms))
         yield from super()._fire(until_ms)
-        self._kept.clear(dead)
+        for entries in dead:
+            if self.second is None:
+                groups, keys = entries.groups.tolist(), entries.keys.to_list()
+                self._kept.clear(self._kept.owners(groups, entries.ends_ms.tolist(), keys))
+                continue
+            keys = weir_keys.decode_keys(entries.keys, self._key_types)
+            panes = ToldWindows(
+                keys, entries.ends_ms - self._panes.pane_ms, entries.ends_ms, entries.cells, entries.presence
+            )
+            # After all windows that have them.
+            yield self._due(panes, _GONE, min(until_ms - 1, _LAST_MS))
 
-    def _dying(self, until_ms: int) -> list[bytes]:
-        """Owners of the panes that are needed no more when windows have fired up to a time, and were before."""
+    def _dying(self, until_ms: int) -> Iterator[WindowEntries]:
+        """The panes that are needed no more when windows have fired up to a time, and were before."""
         table = self.table
         table.look()
         fired_ms = table.fired_ms()
         if fired_ms == NEVER_MS:
             # No key group is owned.
-            return []
+            return
         stop_ms = NEVER_MS if until_ms == WATERMARK_MAX_MS else self._dead_until(until_ms)
-        return [
-            owner
-            for entries in table.entries(self._dead_until(fired_ms), stop_ms)
-            for owner in self._kept.owners(
-                entries.groups.tolist(), entries.ends_ms.tolist(), entries.keys.to_list()
-            )
-        ]
+        yield from table.entries(self._dead_until(fired_ms), stop_ms)
 
 
 def make_process_operator(spec: WindowProcessSpec) -> ProcessWindowOperator:
