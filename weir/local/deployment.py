@@ -372,6 +372,8 @@ class Deployment:
             schema=node.schema,
             sides_read=self._parts.graph.sides_read(node.name),
             row_watermarks=self._parts.graph.row_watermarks,
+            # As on task managers, though no barrier can pass.
+            fires_in_parts=True,
         )
 
     def _idle_timeout_ms(self, node: Node) -> int:

@@ -6,6 +6,7 @@ import pytest
 import weir
 from tests.weir.local.broadcast_jobs import EVENTS, RESULT, RULES, Spaced, event, job, opened, rule, told
 from weir import testing
+from weir.operators.keyed.firing import TimerCalls
 
 
 class Plain(weir.BroadcastProcess):
@@ -149,3 +150,31 @@ def test_the_form_of_snapshots_and_the_one_before_steps_had_state_by_key():
         weir.WeirError, match="the checkpoint's state is by other, the job now keeps it by user"
     ):
         opened(Spaced, {0: kept}, hold_until="first")
+
+
+class Rung(Plain):
+    n = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, row, rules, context):
+        self.n.value += 1
+        for later_ms in (1, 2, 3):
+            context.timers.register(context.event_time_ms + later_ms)
+        return ()
+
+    def on_timer(self, key, time_ms, context):
+        yield {"user": key[0], "n": time_ms, "told": str(self.n.value)}
+
+
+@pytest.mark.parametrize("pauses", [False, True])
+def test_timers_of_rows_that_waited_fire_also_in_parts(pauses, monkeypatch):
+    monkeypatch.setattr(TimerCalls, "_is_over", lambda calls: pauses)
+    with testing.start(
+        job(Rung, hold_until="first"), watermarks="follow_rows", out_of_order_grace_period_ms=0
+    ) as running:
+        running.push("events", [event("a", 1, at) for at in (1_000, 2_000, 90_000)])
+        running.push("rules", [rule(1) | {"_event_time_ms": 10**12}])
+        rows = running.finish()["sums"].to_dicts()
+    expected = [
+        (at + later_ms, str(n)) for n, at in enumerate((1_000, 2_000, 90_000), 1) for later_ms in (1, 2, 3)
+    ]
+    assert [(row["n"], row["told"]) for row in rows] == expected

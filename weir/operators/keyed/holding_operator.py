@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
@@ -12,6 +12,7 @@ from weir.author.keyed_rows import declared_tables
 from weir.author.operator import HoldsRows, OperatorContext
 from weir.operators.keyed.held_rows import HeldRows
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.operators.pauses import Pause
 from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.side_outputs import SideRows
@@ -95,19 +96,20 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
             yield from self._let_go(row_watermarks.standing_still(batch, watermark_ms))
         told_ms, self._told_ms = self._told_ms, WATERMARK_MIN_MS
         if told_ms != WATERMARK_MIN_MS:
-            for made in super().on_watermark(told_ms):
+            for made in _without_pauses(super().on_watermark(told_ms)):
                 yield row_watermarks.fired_out(made, told_ms - 1) if self._minds_rows else made
 
     def _let_go(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
         """As of the rows, whatever comes with them; one by one where rows that make the author's code raise go."""
         if self.set_aside is None:
-            for made in self.process(batch):
+            for made in _without_pauses(self.process(batch)):
                 yield row_watermarks.carried_out(batch, made)
             return
         for index in range(batch.num_rows):
             row = batch.slice(index, 1)
             try:
-                left = [row_watermarks.carried_out(row, made) for made in self.process(row)]
+                made_of_row = _without_pauses(self.process(row))
+                left = [row_watermarks.carried_out(row, made) for made in made_of_row]
             except Exception as error:
                 if not self.set_aside(row, error):
                     raise
@@ -127,3 +129,10 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         if self.may_release:
             yield from self.release(WATERMARK_MAX_MS)
         yield from super().finish()
+
+
+def _without_pauses(
+    outputs: Iterable[pa.RecordBatch | SideRows | Pause],
+) -> Iterator[pa.RecordBatch | SideRows]:
+    """Rows that waited are in no state any more until all of them have left: no barrier may pass meanwhile."""
+    return (made for made in outputs if not isinstance(made, Pause))
