@@ -40,6 +40,8 @@ def test_windows_of_all_groups_are_read_together(kind, small, monkeypatch):
         reading = StoredInRounds(job.backend, job.numbers)
         told[state] = {row["key"]: row["value"] for row in job.page(reading, state).rows}
         rounds[state] = reading.rounds
+        if small and state == "n":
+            assert len(reading.bounds) == 2
         reading = StoredInRounds(job.backend, job.numbers)
         assert job.page(reading, state, counts=True).count == len(told[state])
     results = job.results_at_the_end()

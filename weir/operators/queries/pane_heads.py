@@ -7,10 +7,12 @@ from functools import partial
 from itertools import islice
 
 from weir.operators.queries.element_runs import Scan, scan_list
-from weir.operators.queries.reading import RangeReading, place_key, range_of_panes
+from weir.operators.queries.reading import RangeReading, range_of_panes
+from weir.state import layout
 from weir.state.tables.panes.packed_reading import scan_entries
 from weir.state.tables.panes.packed_rows import range_of_group
-from weir.state.tables.timers.time_first import time_of
+from weir.state.tables.panes.window_entries import NOTHING_MS
+from weir.state.tables.timers.time_first import time_bytes, time_of
 
 #: Entries of a group that are read first, and in all if its panes have few each: one more pane costs as much as 30.
 _HEAD_ENTRIES, _SMALL_ENTRIES = 16, 336
@@ -27,8 +29,9 @@ class PaneHead:
         assert last is not None, "a group's prefix has an end"
         self._ends = range_of_panes(group, state_id)
         self._reading, self._group, self._state_id = reading, group, state_id
-        # In this order, see scan_entries. The place of the group lies before its panes.
-        self._own = reading.scan(place_key(group, state_id), self._ends[1])
+        # In this order, see scan_entries. The place of the group lies before its panes. The start must not name the
+        # group again, as the key of the place does: requests are shared by groups with the same bounds.
+        self._own = reading.scan(layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS), self._ends[1])
         self._packed = reading.scan(first, last)
         self._last: Iterator[tuple[bytes, bytes]] | None = None
         #: Reads entries of the group, from memory if they are few.

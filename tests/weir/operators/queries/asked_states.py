@@ -52,6 +52,7 @@ class InRounds:
     """Scans are read when the first one is needed, all that have begun by then: as of a database."""
 
     rounds = 0
+    bounds: frozenset = frozenset()
 
     def get_many(self, keys):
         self.rounds += 1
@@ -64,6 +65,8 @@ class InRounds:
     def _entries(self, which, found):
         if which in self._waiting:
             self.rounds += 1
+            # Of a key group and state; groups share requests where the rest is the same.
+            self.bounds |= {(start[4:], stop[4:], reverse) for start, stop, reverse in self._waiting}
             self._waiting = []
         yield from found
 
