@@ -128,12 +128,6 @@ class Operator(ABC):
     #: What it makes of rows has their event times, and only these say of which rows it was made: of the rows of one
     #: time it gets late ones and others in batches of their own.
     knows_rows_by_time: bool = False
-    #: What takes what this one yields, under the name of the same step; None: the next step does.
-    second: Operator | None = None
-    #: It is one.
-    is_second: ClassVar[bool] = False
-    #: :meth:`under_way` has all that :meth:`drain` would wait for.
-    keeps_rows: ClassVar[bool] = False
 
     def open(self, context: OperatorContext) -> None:
         """Called once before the first batch; may block and read files."""
@@ -192,13 +186,6 @@ class Operator(ABC):
         """Called before a barrier is passed on: yields what is under way, of which no snapshot tells."""
         return ()
 
-    def under_way(self) -> Iterable[pa.RecordBatch]:
-        """Rows that it has taken and of which nothing has left.
-
-        Where a barrier does not wait for them, it is given them again after a restart.
-        """
-        return ()
-
     def finish(self) -> Iterable[pa.RecordBatch]:
         """Called once after the last batch of all inputs."""
         return ()
@@ -244,6 +231,28 @@ class ChecksRestored(Protocol):
             StateMismatchError: it cannot, with what is stored and what the job needs.
         """
         ...
+
+
+class SecondOperator(Operator):
+    """An operator that takes what the one before it yields, under the name of the same step."""
+
+
+class DividedOperator(Operator):
+    """An operator that may leave a part of its step's work to another one."""
+
+    #: The other one; None: this one does all.
+    second: SecondOperator | None = None
+
+
+class WaitingOperator(Operator):
+    """An operator whose :meth:`drain` may take long: a barrier passes the rows that it waits for."""
+
+    @abstractmethod
+    def under_way(self) -> Iterable[pa.RecordBatch]:
+        """Rows that it has taken and of which nothing has left: all that :meth:`drain` would wait for.
+
+        Where a barrier does not wait for them, it is given them again after a restart.
+        """
 
 
 class InTimeOperator(Operator):

@@ -17,6 +17,7 @@ import pyarrow as pa
 from weir.author.operator import (
     NEVER_US,
     AheadFilter,
+    DividedOperator,
     HoldsRows,
     InTimeOperator,
     Json,
@@ -24,8 +25,10 @@ from weir.author.operator import (
     LateSync,
     Operator,
     OperatorContext,
+    SecondOperator,
     TimeAssigner,
     TimedOperator,
+    WaitingOperator,
 )
 from weir.clock import SystemClock
 from weir.errors import CheckpointError, UserFunctionError
@@ -71,7 +74,7 @@ class OperatorChain(Generic[OutputT]):
         self._operators = [
             (each, context)
             for operator, context in operators
-            for each in (operator, operator.second)
+            for each in (operator, operator.second if isinstance(operator, DividedOperator) else None)
             if each is not None
         ]
         self._opened: list[Operator] = []
@@ -293,7 +296,7 @@ class OperatorChain(Generic[OutputT]):
                 return
         self.rows_into[start] += batch.num_rows
         # What a step has put together is not what rows came to it.
-        isolation = None if operator.is_second else self.isolation
+        isolation = None if isinstance(operator, SecondOperator) else self.isolation
         if operator is self._last_filter and isolation is None and self._send_picked(batch):
             return
         if isolation is not None and isolation.concerns(operator, context.operator_name):
@@ -431,7 +434,7 @@ class OperatorChain(Generic[OutputT]):
         found = []
         for index in reversed(range(len(self._operators))):
             operator, flow = self._operators[index][0], self._flows[index]
-            rows = list(operator.under_way())
+            rows = list(operator.under_way()) if isinstance(operator, WaitingOperator) else []
             if (index or with_first) and (rest := flow.rest) is not None:
                 rows.append(rest)
             rows += flow.waiting
@@ -574,7 +577,7 @@ class OperatorChain(Generic[OutputT]):
         if flow.outputs is None or flow.at_pause is not None:
             return
         outputs = flow.outputs
-        if type(operator).drain is not Operator.drain and not operator.keeps_rows:
+        if type(operator).drain is not Operator.drain and not isinstance(operator, WaitingOperator):
             outputs = itertools.chain(outputs, operator.drain())
         while True:
             try:

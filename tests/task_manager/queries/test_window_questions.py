@@ -1,5 +1,6 @@
 """Windows that have not fired are told as they would leave the step now, whoever is asked and however."""
 
+import itertools
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
-from weir.author.operator import OperatorContext
+from weir.author.operator import DividedOperator, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.queries import pane_runs
 from weir.operators.queries import panes as pane_questions
@@ -126,6 +127,10 @@ class Job:
         self._note(self.operator.on_watermark(time_ms))
 
     def _note(self, given):
+        second = self.operator.second if isinstance(self.operator, DividedOperator) else None
+        if second is not None:
+            due = [item for item in given if isinstance(item, pa.RecordBatch)]
+            given = itertools.chain.from_iterable(map(second.process, due))
         for item in given:
             if isinstance(item, pa.RecordBatch):
                 self.emitted += item.select(user_columns(item.schema)).to_pylist()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir import threads
-from weir.author.operator import NEVER_US, OperatorContext, SetAside, TimedOperator
+from weir.author.operator import NEVER_US, OperatorContext, SetAside, TimedOperator, WaitingOperator
 from weir.errors import UserFunctionError
 from weir.operators.pauses import Pause
 from weir.operators.stateless.functions import RowFunctionOperator
@@ -133,7 +133,7 @@ class LateError(Exception):
     """The time-out of a request; not one of the machine's, which would count as an outage."""
 
 
-class AsyncMapOperator(RowFunctionOperator, TimedOperator):
+class AsyncMapOperator(RowFunctionOperator, TimedOperator, WaitingOperator):
     """Rows leave when the function has answered, with the times of their records.
 
     No more than ``in_flight_max`` rows are here at a time: a row that has its answer and waits for those before it
@@ -152,8 +152,6 @@ class AsyncMapOperator(RowFunctionOperator, TimedOperator):
         self._told_ms = WATERMARK_MIN_MS
         #: All that have not left, in the order of their rows.
         self._begun: dict[Request, None] = {}
-
-    keeps_rows = True
 
     @property
     def _outstanding(self) -> int:

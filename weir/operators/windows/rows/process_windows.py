@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from weir.author.aggregator import WindowBounds
 from weir.author.keyed_rows import declared_tables, row_hashes
-from weir.author.operator import Operator, OperatorContext
+from weir.author.operator import DividedOperator, OperatorContext, SecondOperator
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.pauses import Pause
@@ -41,7 +41,7 @@ _ROWS_COLUMN, _GONE = "_window_rows", -1
 _LAST_MS = 1 << 61
 
 
-class ProcessWindowOperator(WindowAggregateOperator):
+class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
     """Windows made of panes. Output: key columns, bounds of the window, and what the author's code gives."""
 
     def __init__(self, spec: WindowProcessSpec) -> None:
@@ -253,14 +253,13 @@ class ProcessWindowOperator(WindowAggregateOperator):
         return self._panes.last_end(pane_ms) <= end_ms
 
 
-class WindowCalls(Operator):
+class WindowCalls(SecondOperator):
     """Calls the author's code with windows that are due; they are not in the table any more, what is kept of them is.
 
     Input: key columns, bounds of the window and the number of its rows, ascending by the time of the result.
     """
 
     knows_rows_by_time = True
-    is_second = True
 
     def __init__(self, windows: ProcessWindowOperator) -> None:
         self._windows = windows
