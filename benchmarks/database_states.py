@@ -13,9 +13,7 @@ _KEYS = 1_000
 _FIRST_MS = 1_700_000_000_000
 
 
-def rows_per_second(
-    rows: int, settings: Mapping[str, object], directory: Path, job: str = JOB
-) -> dict[str, float]:
+def rows_per_second(rows: int, settings: Mapping[str, object], directory: Path) -> dict[str, float]:
     """Run a job over a backlog, from nothing.
 
     Raises:
@@ -28,6 +26,6 @@ def rows_per_second(
             # A row of each key a second.
             row = {"k": f"key-{number % _KEYS:04d}", "t": _FIRST_MS + number, "v": number}
             lines.write(json.dumps(row) + "\n")
-    setup = EngineSetup(job, {"input": source}, task_managers=1, settings=settings, timeout_s=900)
+    setup = EngineSetup(JOB, {"input": source}, task_managers=1, settings=settings, timeout_s=900)
     run = run_engine(setup, directory / "cluster")
     return {"state_rows": run.events_out, "state_rows_per_second": run.events_out / run.sustained_s}

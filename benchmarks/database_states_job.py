@@ -1,7 +1,4 @@
-"""Versions, windows and sessions, with 16 operations a row; with ``release`` states of all kinds, for questions.
-
-State lies in a database. It is run at older commits, too: it needs nothing of this folder.
-"""
+"""Versions, windows and sessions in a database, with 16 operations a row."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from typing import Any
 import polars as pl
 
 import weir
-from experiments.held_source import held
 
 COLUMNS = {"k": str, "t": int, "found": int}
 #: Of event time; a row of each key comes every 1,000 ms.
@@ -47,36 +43,10 @@ class Reads(weir.KeyedProcess):
         yield {"k": key[0], "t": at, "found": len(found)}
 
 
-class EveryKind(Reads):
-    """The same, and states of the other kinds."""
-
-    value = weir.ValueState(pl.Int64, default=0)
-    values = weir.ListState(pl.Int64)
-    names = weir.MapState(pl.Int64, pl.Int64)
-
-    def process(self, key: tuple[Any, ...], row: dict[str, Any], context: Any) -> Iterator[dict[str, Any]]:
-        """See ``weir.KeyedProcess``."""
-        self.value.value += 1
-        self.values.append(row["v"])
-        self.names[row["t"] % 10] = row["v"]
-        yield from super().process(key, row, context)
-
-
-def build(input: str, release: str = "", max_parallelism: int = 128) -> weir.Dataflow:
-    """The dataflow; ``input``: JSON lines with a key, a time in ms and a number; ``release``: see ``held``."""
+def build(input: str, max_parallelism: int = 128) -> weir.Dataflow:
+    """The dataflow; ``input``: JSON lines with a key, a time in ms and a number."""
     flow = weir.Dataflow("states", max_parallelism=max_parallelism)
     lines = weir.JsonLines(input, schema={"k": str, "t": int, "v": int}, event_time="t")
-    by_key = flow.source("events", held(lines, release)).key_by("k")
-    states = EveryKind if release else Reads
-    by_key.process("states", states, COLUMNS, parallelism=2).sink("states_out", weir.Blackhole())
-    if release:
-        by_key.count("seen").sink("seen_out", weir.Blackhole())
-        minutes = by_key.window(weir.tumbling("1h"))
-        minutes.aggregate("hours", n=weir.count(), total=weir.sum("v")).sink("hours_out", weir.Blackhole())
-        hops = by_key.window(weir.sliding("1m", "10s"))
-        hops.aggregate("hops", n=weir.count(), kinds=weir.count_distinct("v")).sink(
-            "hops_out", weir.Blackhole()
-        )
-        sessions = by_key.window(weir.session("5m"))
-        sessions.aggregate("visits", n=weir.count()).sink("visits_out", weir.Blackhole())
+    by_key = flow.source("events", lines).key_by("k")
+    by_key.process("states", Reads, COLUMNS, parallelism=2).sink("states_out", weir.Blackhole())
     return flow

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 import weir
+from tests.effort import IS_LONG
+from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences, flow_of, said_in_one_process, write_input
 from weir import testing
 from weir.local import running
@@ -49,7 +51,10 @@ def with_batches(monkeypatch):
     return set_size
 
 
-@pytest.mark.parametrize("names", [TIMED, UNTIMED], ids=["timed", "untimed"])
+CHOSEN = {"timed": TIMED, "untimed": UNTIMED} | ({"all": list(JOBS)} if IS_LONG else {})
+
+
+@pytest.mark.parametrize("names", CHOSEN.values(), ids=CHOSEN)
 def test_jobs_say_the_same_in_one_process(directory, with_batches, names):
     def run(size, parallelism, call):
         with_batches(size)
