@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
 from weir.operators.queries.reading import StoredReading, place_key
@@ -154,8 +156,8 @@ class CheckpointReading(StoredReading):
         gone = self._tombstones[group]
         return [None if key in gone else value for key, value in zip(keys, found, strict=True)]
 
+    @override
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
-        """See ``StateReading``."""
         known = self._clocks.setdefault(state_id, {})
         if group not in known:
             found = self._of_groups(clock_key, state_id, self._read_with(group, known))
@@ -194,8 +196,8 @@ class CheckpointReading(StoredReading):
             found |= zip(own, wait(), strict=True)
         return found
 
+    @override
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
-        """See ``StateReading``."""
         group = int.from_bytes(start[:2], "big")
         if self._items is not None:
             entries = dict_entries(self._items, int.from_bytes(start[2:4], "big"))

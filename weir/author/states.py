@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
+from typing_extensions import override
+
 from weir.errors import GraphError, StateError
 from weir.protocol.checkpoints.horizons import Horizon
 from weir.state.ttl import Ttl, checked_ttl
@@ -128,8 +130,8 @@ class SingleState(State):
                 raise GraphError(f"the default of a state: {error}") from error
 
     @property
+    @override
     def form(self) -> Form:
-        """See :class:`State`."""
         return self.type.form
 
 
@@ -258,8 +260,8 @@ class ListState(State):
         self.type = value_type(dtype)
 
     @property
+    @override
     def form(self) -> Form:
-        """See :class:`State`."""
         return {"list": self.type.form}
 
     if TYPE_CHECKING:
@@ -291,8 +293,8 @@ class MapState(State):
         self.type = value_type(value)
 
     @property
+    @override
     def form(self) -> Form:
-        """See :class:`State`."""
         return {"map": [["key", self.key_type.form], ["value", self.type.form]]}
 
     if TYPE_CHECKING:

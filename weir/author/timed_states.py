@@ -19,6 +19,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any, overload
 
+from typing_extensions import override
+
 from weir.author.states import State
 from weir.errors import GraphError
 from weir.state.handles.declarations import NOT_PUT, OPEN
@@ -53,8 +55,8 @@ class RetainedState(State):
         self.type = value_type(dtype)
 
     @property
+    @override
     def form(self) -> Form:
-        """See :class:`State`."""
         return {self.kind: self.type.form}
 
 
@@ -116,8 +118,8 @@ class WindowState(RetainedState):
             )
 
     @property
+    @override
     def form(self) -> Form:
-        """See :class:`State`."""
         return {"window_duplicates" if self.duplicates else "window": self.type.form}
 
     if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Json, SourceReader
 from weir.author.source import Source
@@ -33,12 +34,12 @@ class NexmarkSource(Source):
         epochs = -(-spec.events // EVENTS_PER_EPOCH)
         self._blocks = -(-epochs // self._block_epochs)
 
+    @override
     def splits(self) -> Sequence[Json]:
-        """See :class:`Source`."""
         return list(range(min(self._spec.splits, self._blocks)))
 
+    @override
     def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json]]:
-        """See :class:`Source`."""
         spec, epochs = self._spec, self._block_epochs
         columns = spec.schema_read.names
         for block in range(split if position is None else position, self._blocks, spec.splits):

@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from weir.author.operator import Operator, OperatorContext
 from weir.errors import GraphError
@@ -32,8 +33,8 @@ class OutputChecker(MapBatchesOperator):
         self._key_columns = key_columns
         self._sides = {side.name: OutputChecker(side.schema) for side in sides}
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         super().open(context)
         for side in self._sides.values():
             side.open(context)

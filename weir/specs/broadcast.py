@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from typing_extensions import override
+
 from weir.author.broadcast_process import HoldUntil
 from weir.specs.keyed import KeyedProcessSpec
 
@@ -46,6 +48,6 @@ class BroadcastProcessSpec(KeyedProcessSpec):
         """Not of rules; see :class:`OperatorSpec`."""
         return index == 0
 
+    @override
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return () if index else self.key_columns

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.protocol.checkpoints.horizons import Horizon
@@ -40,8 +41,8 @@ class DeduplicateSpec(KeyedSpec):
         return ("seen",)
 
     @property
+    @override
     def time_words(self) -> str | None:
-        """See :class:`OperatorSpec`."""
         return None if self.within_ms is None else f"within {duration_words(self.within_ms)}"
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.watermarks import WatermarkStrategy
 from weir.specs.base import OperatorSpec
@@ -27,8 +28,8 @@ class AssignEventTimeSpec(OperatorSpec):
     watermark: WatermarkStrategy | None = None
 
     @property
+    @override
     def event_time_words(self) -> str | None:
-        """See :class:`OperatorSpec`."""
         return watermark_words(str(self.event_time), self.watermark)
 
     @property

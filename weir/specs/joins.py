@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, get_args
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
@@ -137,8 +138,8 @@ class JoinSpec(KeyedSpec):
             return ("rows",)
         return ("rows", "_expiry", RECENT_STATE) if self.how == "inner" else ("rows", "_expiry")
 
+    @override
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return self.right_key_columns if index else self.key_columns
 
     def columns_of_input(self, index: int) -> tuple[tuple[str, str], ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.states import DeclaredState, State
 from weir.errors import GraphError
@@ -101,8 +102,8 @@ class KeyedAggregateSpec(KeyedSpec):
         return in_order(self.aggregates, self.shown)
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return ("", *(part.name for part in aggregate_parts(self.aggregates)))
 
     @property

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN
@@ -67,16 +68,16 @@ class MultiJoinSpec(JoinSpec):
         """The rows that are kept, and when they can match no more."""
         return ("rows", "_expiry") if self.is_bounded else ("rows",)
 
+    @override
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return (self.key_columns, self.right_key_columns, *self.more_key_columns)[index]
 
     def columns_of_input(self, index: int) -> tuple[tuple[str, str], ...]:
         """Columns that are not keys: name in the input, name in the result."""
         return (self.left_columns, self.right_columns, *self.more_columns)[index]
 
+    @override
     def check(self, step: str, inputs: tuple[pa.Schema, ...]) -> None:
-        """See :class:`JoinSpec`."""
         if len(inputs) != self.inputs_count:
             raise GraphError(f"step {step!r}: this join has {self.inputs_count} inputs, not {len(inputs)}")
         if self.how not in self.hows:
@@ -94,8 +95,8 @@ class MultiJoinSpec(JoinSpec):
         keys = [self.keys_of_input(index) for index in range(len(inputs))]
         check_keys(step, numbers, keys, inputs)
 
+    @override
     def joined_fields(self, inputs: tuple[pa.Schema, ...]) -> list[pa.Field]:
-        """See :class:`JoinSpec`."""
         is_left = self.how == "left"
         fields = []
         for name in self.key_columns:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.specs.base import OperatorSpec, is_number
@@ -156,8 +157,8 @@ class JsonLinesSinkSpec(FileSinkSpec):
     runtime: ClassVar[str] = "weir.operators.sinks.file_sinks:create_file_sink"
     compression: TextCompression | None = field(default=None, metadata=_LATER, kw_only=True)
 
+    @override
     def check(self, schema: pa.Schema) -> None:
-        """See the base class."""
         super().check(schema)
         _check_choice("compression", self.compression, (None, "gzip", "zstd"))
 
@@ -178,8 +179,8 @@ class CsvSinkSpec(FileSinkSpec):
     separator: str = field(default=",", metadata=_LATER, kw_only=True)
     compression: TextCompression | None = field(default=None, metadata=_LATER, kw_only=True)
 
+    @override
     def check(self, schema: pa.Schema) -> None:
-        """See the base class."""
         super().check(schema)
         _check_choice("compression", self.compression, (None, "gzip", "zstd"))
         if (
@@ -213,8 +214,8 @@ class ParquetSinkSpec(FileSinkSpec):
     row_group_rows: int = field(default=512 << 10, metadata=_LATER, kw_only=True)
     row_group_bytes: int = field(default=64 << 20, metadata=_LATER, kw_only=True)
 
+    @override
     def check(self, schema: pa.Schema) -> None:
-        """See the base class."""
         super().check(schema)
         _check_choice("compression", self.compression, ("none", "snappy", "gzip", "brotli", "lz4", "zstd"))
         for name in ("row_group_rows", "row_group_bytes"):
@@ -248,8 +249,8 @@ class DeltaSinkSpec(ParquetSinkSpec):
     runtime: ClassVar[str] = "weir.operators.sinks.delta_sink:DeltaSink"
     roll_ms: float | None = field(default=0, metadata=_LATER, kw_only=True)
 
+    @override
     def check(self, schema: pa.Schema) -> None:
-        """See the base class."""
         super().check(schema)
         for column in schema:
             kind = column.type

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.watermarks import WatermarkStrategy
 from weir.rows.nested_paths import Path
@@ -37,8 +38,8 @@ class SourceSpec(OperatorSpec):
     watermark: WatermarkStrategy | None = field(default=None, metadata={"came_later": True})
 
     @property
+    @override
     def event_time_words(self) -> str | None:
-        """See :class:`OperatorSpec`."""
         expression = self.event_time_expression
         time = self.event_time_column if expression is None else str(expression)
         return watermark_words(time or "the time of reading", self.watermark)

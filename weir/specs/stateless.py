@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, check_keeps_changes
@@ -74,8 +75,8 @@ class WithColumnsSpec(OperatorSpec):
         """
         return wanted.intersection(schema.names) | expression_columns(self.expressions, schema)
 
+    @override
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
-        """See :class:`OperatorSpec`."""
         return written_columns(step, self.expressions, schema)
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:

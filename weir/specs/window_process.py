@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN
@@ -42,8 +43,8 @@ class WindowProcessSpec(WindowAggregateSpec):
     form: ProcessForm = "rows"
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return ("", self.form, *self.late_states)
 
     @property

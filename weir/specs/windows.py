@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.states import DeclaredState
 from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
@@ -107,8 +108,8 @@ class WindowAggregateSpec(KeyedSpec):
         return () if self.is_keyless else self.key_columns
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         texts = (TEXTS_STATE,) if has_coded_texts(self.aggregates, self.input_schema) else ()
         return ("", *(part.name for part in aggregate_parts(self.aggregates)), *texts, *self.late_states)
 
@@ -229,8 +230,8 @@ class WindowTopSpec(KeyedSpec):
         return pa.schema([self.schema.field(name) for name in WINDOW_BOUNDS])
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """See :class:`KeyedSpec`."""
         return tuple(state.name for state in self.states)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
+from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation import part_kernels as kernels
@@ -86,8 +87,8 @@ class DistinctPart(Part):
         self._value_bits = 1 << (len(self.members) - 1).bit_length()
         self._shift = (64 // self._value_bits).bit_length() - 1
 
+    @override
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
-        """See :class:`Part`."""
         bits = np.zeros(len(column), dtype=np.uint64)
         for bit, member in enumerate(self.members):
             valid = rows_that_count(column, masks[member])
@@ -114,12 +115,12 @@ class DistinctPart(Part):
         places = (integers & ((1 << self._shift) - 1)).astype(np.uint64) * np.uint64(self._value_bits)
         return weir_keys.KeyColumn(None, None, integers >> self._shift), places
 
+    @override
     def combined(self, cells: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """See :class:`Part`."""
         return np.bitwise_or.reduceat(cells, starts, axis=0)
 
+    @override
     def fill(self, index: np.ndarray, entries: PartEntries, cells: np.ndarray, into: Cells) -> None:
-        """See :class:`Part`."""
         # The first bit of every value that may be in an entry.
         firsts = sum(1 << bit for bit in range(0, 64, self._value_bits))
         words = np.ascontiguousarray(cells[:, 0]).view(np.uint64)
@@ -159,13 +160,13 @@ class RegistersPart(Part):
                 changes[rows[start:stop], 1] = ranks[start:stop]
         masks[member] = changes
 
+    @override
     def combined(self, cells: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """See :class:`Part`."""
         registers = np.ascontiguousarray(cells).view(np.uint8)
         return np.maximum.reduceat(registers, starts, axis=0).view(np.int64)
 
+    @override
     def fill(self, index: np.ndarray, entries: PartEntries, cells: np.ndarray, into: Cells) -> None:
-        """See :class:`Part`."""
         (cell,) = self.cells
         into.integers[:, cell : cell + kernels.RANKS // 4] = 0
         registers = np.ascontiguousarray(cells).view(np.uint8)
@@ -183,8 +184,8 @@ class BucketsPart(Part):
         self._growth = (1 + error) / (1 - error)
         self._log_growth = math.log(self._growth)
 
+    @override
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
-        """See :class:`Part`."""
         values, valid = numbers(self.aggregates[0], column, masks[self.members[0]], pa.float64())
         counted = np.isfinite(values)
         rows = np.flatnonzero(counted & (valid != 0) if len(valid) else counted)
@@ -195,12 +196,12 @@ class BucketsPart(Part):
         for start, stop, slots in update(rows, weir_keys.KeyColumn(None, None, buckets >> 3)):
             kernels.add_to_buckets(slots, table.cells, places[start:stop])
 
+    @override
     def combined(self, cells: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """See :class:`Part`."""
         return np.add.reduceat(cells, starts, axis=0)
 
+    @override
     def fill(self, index: np.ndarray, entries: PartEntries, cells: np.ndarray, into: Cells) -> None:
-        """See :class:`Part`."""
         count = len(into.integers)
         blocks = entries.integers
         order = np.lexsort((blocks, index))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.kafka.avro_values import AvroDecoder, in_unit, parsed_schema
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder
@@ -50,8 +51,8 @@ class EvolvedDecoder(SchemaDecoder):
         self._decoder = AvroDecoder(written, read)
         self._column_count = len(columns)
 
+    @override
     def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
-        """See the base class."""
         read = iter(self._decoder.decode(bodies, bad))
         zeros = pa.array(np.zeros(len(bodies), dtype=np.int64))
         return [

@@ -17,6 +17,7 @@ import fastavro
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, at, column_of
 from weir.operators.kafka.registry import RegisteredSchema
@@ -114,8 +115,8 @@ class AvroDecoder(SchemaDecoder):
             self._times[number] = time_of(found, field.type)
         return without_logical_types(schema, {id(kind) for kind in decimals})
 
+    @override
     def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
-        """See the base class."""
         if self._flat is not None and not self._slow_left:
             columns = self._at_once(bodies)
             if columns is not None:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
+from typing_extensions import override
 
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, column_of
 from weir.operators.kafka.protobuf_fields import Read, misfit, reader_at
@@ -156,8 +157,8 @@ class ProtobufDecoder(SchemaDecoder):
         if message is not None:
             self._check(message)
 
+    @override
     def decode(self, bodies: Sequence[bytes], bad: dict[int, str]) -> list[pa.Array]:
-        """See the base class."""
         messages: list[tuple[Message, list[Read]] | None] = []
         for number, body in enumerate(bodies):
             try:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Json, OperatorContext, Poll
 from weir.author.source import Source
@@ -149,8 +150,8 @@ class _KafkaSource(Source):
             self.partitions.ask_for_partitions()
         return [{"topic": topic, "partition": number} for topic, number in self._found]
 
+    @override
     def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json] | None]:
-        """See the base class."""
         partition = _partition(split)
         # Those that were there when the job began have a position: all of a partition that turns up later is read.
         self.partitions.add(partition, BEGINNING if position is None else position)

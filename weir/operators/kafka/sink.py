@@ -33,6 +33,7 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
 from weir.errors import FailureKind, InputError
@@ -100,8 +101,8 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
             with self._explained():
                 record.remove(earlier)
 
+    @override
     def snapshot(self, checkpoint_id: int) -> Json:
-        """See the base class."""
         return {**super().snapshot(checkpoint_id), "group": self._group, "slots": SLOTS}
 
     def begin(self, transaction: TransactionId) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import WeirError
 from weir.operators.aggregation import part_kernels, value_kernels
@@ -32,8 +33,8 @@ from weir.state.tables.cells.cell_table import CellTable
 class CountAccumulator(Accumulator):
     """Number of rows, or of values that are not null."""
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         valid = rows.mask if rows.column is None else rows_that_count(rows.column, rows.mask)
         out = np.empty(len(slots), dtype=np.int64)
         kernels.running_count(slots, state.cells, self.cell, valid, out)
@@ -43,8 +44,8 @@ class CountAccumulator(Accumulator):
 class SumAccumulator(Accumulator):
     """Sum of values: int64, checked, for integers; float64 otherwise."""
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         out_valid = np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
         if self._dtype is not None and pa.types.is_integer(self._dtype):
@@ -68,8 +69,8 @@ class SumAccumulator(Accumulator):
 class ExtremeAccumulator(Accumulator):
     """Minimum or maximum: float64 for floats, int64 for all others, which are numbers or what a number stands for."""
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         assert self._dtype is not None, "the graph checks that there is a column"
         is_float = pa.types.is_floating(self._dtype)
         values, valid = words(self.aggregate, rows.column, rows.mask)
@@ -88,12 +89,12 @@ class MeanAccumulator(Accumulator):
     """Mean as float64: a float64 sum and the number of values."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 2
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = self._values(rows, pa.float64())
         out = np.empty(len(slots), dtype=np.float64)
         out_valid = np.empty(len(slots), dtype=np.uint8)
@@ -106,12 +107,12 @@ class MomentsAccumulator(Accumulator):
     """Variance and standard deviation: number of values, mean, sum of squared differences from it."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 3
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = self._values(rows, pa.float64())
         out, out_valid = np.empty(len(slots), dtype=np.float64), np.empty(len(slots), dtype=np.uint8)
         form = (int(self.aggregate.parameters[0]), self.aggregate.function == "stddev")
@@ -128,12 +129,12 @@ class ByTimeAccumulator(Accumulator):
     needs_times = True
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 2
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = words(self.aggregate, rows.column, rows.mask)
         out, out_valid = np.empty(len(slots), dtype=np.int64), np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
@@ -149,12 +150,12 @@ class LargestAccumulator(Accumulator):
     """The largest values, descending, after their number."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 1 + int(self.aggregate.parameters[0])
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         integers = self._dtype is not None and pa.types.is_integer(self._dtype)
         values, valid = self._values(rows, pa.int64() if integers else pa.float64())
         cells = state.cells if integers else state.cells.view(np.float64)
@@ -167,8 +168,8 @@ class LargestAccumulator(Accumulator):
 class DistinctAccumulator(Accumulator):
     """Number of different values; the mask says which are new."""
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         out = np.empty(len(slots), dtype=np.int64)
         kernels.running_count(slots, state.cells, self.cell, rows.mask, out)
         return pa.array(out)
@@ -178,12 +179,12 @@ class RegistersAccumulator(Accumulator):
     """Numbers of HyperLogLog registers by their rank, uint16; the mask has ranks before and after each row."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return part_kernels.RANKS // 4
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         out = np.empty(len(slots), dtype=np.int64)
         before, after = (np.ascontiguousarray(rows.mask[:, number]) for number in (0, 1))
         precision = hyperloglog_precision(self.aggregate.parameters[0])
@@ -196,12 +197,12 @@ class DroppedAccumulator(Accumulator):
     """The cells of an aggregate that the job has no more."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return int(self.aggregate.parameters[0])
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         return pa.nulls(len(slots))
 
 

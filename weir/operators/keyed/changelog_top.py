@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import OperatorContext
@@ -33,8 +34,8 @@ class ChangelogTopOperator(TopOperator):
         super().__init__(spec)
         self._owed: ValueTable | None = None
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`TopOperator`."""
         super().open(context)
         self._owed = declared_tables(context).values("owed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation import decimal_kernels as kernels
 from weir.operators.aggregation.decimals import decimal_cells, decimals_of, means_of, too_long
@@ -17,12 +18,12 @@ class DecimalSumAccumulator(Accumulator):
     """Sum of decimals, checked."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 2
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         out, out_valid = np.empty((len(slots), 2), dtype=np.int64), np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
@@ -35,12 +36,12 @@ class DecimalExtremeAccumulator(Accumulator):
     """Minimum or maximum of decimals."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 2
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         out, out_valid = np.empty((len(slots), 2), dtype=np.int64), np.empty(len(slots), dtype=np.uint8)
         place = (self.cell, state.presence, self._byte, self._bit)
@@ -53,12 +54,12 @@ class DecimalMeanAccumulator(Accumulator):
     """Mean of decimals: their sum, and the number of values."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Accumulator`."""
         return 3
 
+    @override
     def update(self, state: CellTable, slots: np.ndarray, rows: FoldRows) -> pa.Array:
-        """See :class:`Accumulator`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         sums, counts = np.empty((len(slots), 2), dtype=np.int64), np.empty(len(slots), dtype=np.int64)
         if kernels.add_counted(slots, state.cells, self.cell, values, valid, sums, counts) >= 0:

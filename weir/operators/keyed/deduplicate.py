@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import InTimeOperator, Json, OperatorContext
@@ -93,8 +94,8 @@ class DeduplicateOperator(InTimeOperator):
         """See the base class: a late row does not find what others find."""
         return TimeCuts.NONE if self._spec.within_ms is None else TimeCuts.LATE | TimeCuts.EACH_LATE
 
+    @override
     def late_keys(self, batch: pa.RecordBatch) -> np.ndarray:
-        """See the base class."""
         return row_hashes(batch, weir_keys.key_bytes(batch, self._spec.key_columns))
 
     def due_ms(self) -> int:

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_rows import declared_tables
 from weir.author.operator import HoldsRows, OperatorContext
@@ -80,13 +81,13 @@ class HoldingOperator(KeyedProcessOperator, HoldsRows):
         return self._held is not None and (self._is_holding or bool(self._held))
 
     @property
+    @override
     def is_full(self) -> bool:
-        """See the base class."""
         return self._held is not None and self._held.size_bytes >= HELD_BYTES_MAX
 
     @property
+    @override
     def may_release(self) -> bool:
-        """See the base class."""
         return bool(self._held) and not self._is_holding
 
     def release(self, watermark_ms: int) -> Iterator[pa.RecordBatch | SideRows]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.key_context import KeyContext
 from weir.author.operator import OperatorContext
@@ -50,8 +51,8 @@ class Records(FlatMapOperator):
         #: Rows of the last batch that were processed.
         self.taken = 0
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         super().open(context)
         self._sides.open(context)
 

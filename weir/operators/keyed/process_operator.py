@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.key_context import KeyContext
 from weir.author.keyed_process import KeyedHooks, KeyedProcess, process_form
@@ -165,8 +166,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         """See the base class: timers that are there when a batch comes fire between its rows."""
         return TimeCuts.NONE if self._firer is None else TimeCuts.DUE
 
+    @override
     def due_ms(self) -> int:
-        """See the base class."""
         return WATERMARK_MAX_MS if self._firer is None else self._firer.next_ms
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:

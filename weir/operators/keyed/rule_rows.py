@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import OperatorContext
 from weir.errors import UserFunctionError, WeirError
@@ -24,8 +25,8 @@ class RuleRows(FlatMapOperator):
         super().__init__(FlatMapSpec(lambda row: (), schema))
         self._sides = SideDicts(sides)
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         super().open(context)
         self._sides.open(context)
 

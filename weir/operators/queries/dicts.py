@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import Entries
@@ -25,11 +26,11 @@ class DictFormat(EntryFormat):
     def __init__(self) -> None:
         super().__init__(orjson.loads)
 
+    @override
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
-        """See :class:`StateFormat`."""
         if keys.group == self.only_group:
             yield from super().runs(reading, keys)
 
+    @override
     def plain_values(self, values: Any) -> list[Any]:
-        """See :class:`StateFormat`."""
         return [orjson.loads(data) for data in values]

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, Protocol
 
+from typing_extensions import override
+
 from weir.author.states import ListState, MapState, State
 from weir.author.timed_states import RetainedState, SessionState, VersionedState, WindowState
 from weir.operators.queries.element_runs import LENGTH_BYTES, element_runs
@@ -91,10 +93,10 @@ class ElementFormat(StateFormat):
         self.has_times = isinstance(state, RetainedState)
         self.has_versions = isinstance(state, VersionedState)
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         self.check_range(question)
         prefix = layout.key_prefix(group, state_id) + len(user_key).to_bytes(LENGTH_BYTES, "big") + user_key
         cut_ms = self._cut_ms(reading, group, state_id)
@@ -127,10 +129,10 @@ class ElementFormat(StateFormat):
         for run in element_runs(reading, keys):
             yield None if run is None else ((key, (cut_ms, found)) for key, found in run)
 
+    @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
-        """See :class:`StateFormat`."""
         of_key = below_key(question)
         for key, (cut_ms, entries) in block:
             value = self._of(reading, _Listed(entries), cut_ms, of_key)

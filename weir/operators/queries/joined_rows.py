@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.joins import join_kernels as kernels
 from weir.operators.joins.held_blocks import decoded_blocks, side_of_block
@@ -72,10 +73,10 @@ class JoinFormat(StateFormat):
 
     # --- one key ---
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         if question.is_bounded or question.as_of_ms is not None:
             raise QueryError(
                 400, "rows of a join are answered whole, up to limit: from, to, prefix are for others"
@@ -90,8 +91,8 @@ class JoinFormat(StateFormat):
             rows += self._recent_rows(reading, group, bounds, self._blocks(reading, group)).get(user_key, [])
         return self._told(rows, question)
 
+    @override
     def shown(self, found: Any, question: Question) -> Any:
-        """See :class:`StateFormat`."""
         if isinstance(found, Cut):
             return Cut(self.shown(found.value, question))
         if found is ABSENT:
@@ -112,10 +113,10 @@ class JoinFormat(StateFormat):
             found = self._recent_rows(reading, keys.group, keys.bounds, blocks)
             yield iter(sorted(found.items(), key=lambda entry: entry[0], reverse=keys.reverse))
 
+    @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
-        """See :class:`StateFormat`."""
         of_key = below_key(question)
         for key, found in groupby(block, key=lambda entry: entry[0]):
             value = self._told([row for _, rows in found for row in rows], of_key)
@@ -123,12 +124,12 @@ class JoinFormat(StateFormat):
                 yield key, value
 
     @property
+    @override
     def has_arrow_type(self) -> bool:
-        """See :class:`StateFormat`."""
         return True
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         sides = []
         for side, columns, types in zip(self._sides, self._joined.columns, self._joined.types, strict=True):
             value = pa.struct([(name, dtype) for (name, _), dtype in zip(columns, types, strict=True)])

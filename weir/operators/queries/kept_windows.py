@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.aggregator import Aggregator
 from weir.operators.queries.key_range import KeyRange
@@ -57,8 +58,8 @@ class KeptFormat(StateFormat, ABC):
         self.moves_entries = windows.moves_entries
 
     @property
+    @override
     def block_rows(self) -> int:
-        """See :class:`StateFormat`."""
         return _BLOCK_ROWS
 
     @abstractmethod
@@ -71,31 +72,31 @@ class KeptFormat(StateFormat, ABC):
 
     # --- one key ---
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         found = self._windows.one(reading, group, state_id, user_key, question)
         if isinstance(found, Cut):
             return Cut(self._told(reading, group, user_key, found.value))
         return ABSENT if found is ABSENT else self._told(reading, group, user_key, found)
 
+    @override
     def shown(self, found: Any, question: Question) -> Any:
-        """See :class:`StateFormat`."""
         if isinstance(found, Cut):
             return Cut(plain(found.value))
         return ABSENT if found is ABSENT else plain(found)
 
     # --- ranges of keys ---
 
+    @override
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:
-        """See :class:`StateFormat`."""
         return self._windows.runs(reading, keys)
 
+    @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
-        """See :class:`StateFormat`."""
         groups = {key: entries[0][1].group for key, entries in block}
         for key, windows in self._windows.live(reading, block, question):
             # Whoever counts keys needs no more.
@@ -152,12 +153,12 @@ class KeptRowsFormat(KeptFormat):
         return row_dicts(rows.select(user_columns(rows.schema)))
 
     @property
+    @override
     def has_arrow_type(self) -> bool:
-        """See :class:`StateFormat`."""
         return True
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         window = [("start", pa.int64()), ("end", pa.int64()), ("value", pa.list_(self._type))]
         return pa.array(values, pa.list_(pa.struct(window)))
 
@@ -184,8 +185,8 @@ class AccumulatorsFormat(KeptFormat):
                 raise QueryError(500, f"{name}.merge raised {type(error).__name__}: {error}") from error
         return whole
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         return arrow_column(self.plain_values(values))
 
 

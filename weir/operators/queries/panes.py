@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation.rows import Cells
 from weir.operators.queries.key_range import KeyRange
@@ -158,16 +159,16 @@ class PaneFormat(StateFormat):
         return np.ones(len(cells), dtype=np.bool_)
 
     @property
+    @override
     def has_arrow_type(self) -> bool:
-        """See :class:`StateFormat`."""
         return True
 
     # --- one key ---
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         self.check_range(question)
         first_ms, last_ms = times_of(below_key(question))
         cell_count = self._folds.cell_count
@@ -194,8 +195,8 @@ class PaneFormat(StateFormat):
         by_time = np.full(count, ends_by_time, dtype=np.bool_)
         return Taken(*found, np.zeros(count, dtype=np.int64), fired_ms, by_time, part)
 
+    @override
     def shown(self, found: Any, question: Question) -> Any:
-        """See :class:`StateFormat`."""
         if found is None or not len(found.ends_ms):
             return ABSENT
         wanted = Wanted(*times_of(below_key(question)), question.limit, question.cuts, question.reverse)
@@ -236,10 +237,10 @@ class PaneFormat(StateFormat):
         for end_ms in apart:
             yield pane_run(head.scan, keys, end_ms)
 
+    @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
-        """See :class:`StateFormat`."""
         of_key = below_key(question)
         wanted = Wanted(*times_of(of_key), of_key.limit)
         by_key = [
@@ -292,14 +293,14 @@ class PaneFormat(StateFormat):
     ) -> LoadedPart | KnownTexts | None:
         return None if self._part is None else self._part.of(reading, ends_ms, keys, places)
 
+    @override
     def plain_values(self, values: Sequence[Any]) -> list[Any]:
-        """See :class:`StateFormat`."""
         if pa.types.is_integer(self._type):
             return list(values)
         return [[{**window, "value": plain(window["value"])} for window in listed] for listed in values]
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         window = pa.struct([("start", pa.int64()), ("end", pa.int64()), ("value", self._type)])
         return pa.array(values, pa.list_(window))
 

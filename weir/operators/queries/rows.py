@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
@@ -35,10 +36,10 @@ class RankedFormat(EntryFormat):
         super().__init__(lambda data: _ranked(rows_of([data])[0]))
         self._rows_of = rows_of
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         found = super().read(reading, group, state_id, user_key, question)
         return found or ABSENT
 
@@ -49,12 +50,12 @@ class RankedFormat(EntryFormat):
         below = below_key(question)
         return first_of(reversed(found) if below.reverse else found, below)
 
+    @override
     def plain_values(self, values: Sequence[Any]) -> list[Any]:
-        """See :class:`StateFormat`."""
         return [_ranked(rows) for rows in self._rows_of(values)]
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         return arrow_column(
             [
                 [{"rank": rank, "value": row} for rank, row in enumerate(rows, 1)]

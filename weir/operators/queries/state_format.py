@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import BLOCK_ROWS, Entries
@@ -156,10 +157,10 @@ class EntryFormat(StateFormat):
         self._decode, self._stamp_of, self.ttl = decode, stamp_of, ttl
         self._decode_many, self._is_there = decode_many, is_there
 
+    @override
     def read(
         self, reading: StateReading, group: int, state_id: int, user_key: bytes, question: Question
     ) -> Any:
-        """See :class:`StateFormat`."""
         if question.is_bounded or question.as_of_ms is not None:
             raise QueryError(
                 400, "this state has one value of each key: from, to, prefix and as_of are for others"
@@ -174,42 +175,42 @@ class EntryFormat(StateFormat):
             return ABSENT
         return self._decode(data)
 
+    @override
     def runs(self, reading: RangeReading, keys: KeyRange) -> Iterator[Entries]:
-        """See :class:`StateFormat`."""
         prefix, (start, stop) = keys.prefix, keys.bounds
         last = prefix_end(prefix) if stop is None else prefix + stop
         assert last is not None, "it begins with a key group, which is not only 0xFF"
         if prefix + start < last:
             yield reading.scan(prefix + start, last, reverse=keys.reverse)
 
+    @override
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> list[tuple[bytes, Any]]:
-        """See :class:`StateFormat`."""
         if self._stamp_of is not None:
             stamp_of, is_expired = self._stamp_of, reading.is_expired
             block = [entry for entry in block if not is_expired(stamp_of(entry[1]))]
         return block if self._is_there is None else [entry for entry in block if self._is_there(entry[1])]
 
     @property
+    @override
     def has_arrow_type(self) -> bool:
-        """See :class:`StateFormat`."""
         return self._decode_many is not None
 
+    @override
     def size_bytes(self, value: Any) -> int:
-        """See :class:`StateFormat`."""
         return len(value)
 
+    @override
     def plain_values(self, values: Sequence[Any]) -> list[Any]:
-        """See :class:`StateFormat`."""
         if self._decode_many is None:
             return [self._decode(data) for data in values]
         column = self._decode_many(values)
         found: list[Any] = column.to_pylist()
         return found if pa.types.is_integer(column.type) else [plain(value) for value in found]
 
+    @override
     def arrow_values(self, values: Sequence[Any]) -> pa.Array:
-        """See :class:`StateFormat`."""
         if self._decode_many is not None:
             return self._decode_many(values)
         return arrow_column([self._decode(data) for data in values])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
@@ -25,8 +26,8 @@ _PART_ROWS = 1_000
 class WindowFormat(PaneFormat):
     """Tumbling, sliding, cumulative and global windows that have not fired, or still take late rows."""
 
+    @override
     def __init__(self, spec: WindowAggregateSpec, index: int, part_state: str | None = None) -> None:
-        """See :class:`PaneFormat`."""
         self._panes = panes_of(spec.window)
         super().__init__(spec, index, part_state)
 
@@ -36,8 +37,8 @@ class WindowFormat(PaneFormat):
         )
 
     @property
+    @override
     def block_rows(self) -> int:
-        """See :class:`StateFormat`."""
         rows = max(_BLOCK_WINDOWS // (self._panes.size_ms // self._panes.step_ms), 16)
         return rows if self._part is None else min(rows, _PART_ROWS)
 
@@ -133,8 +134,8 @@ class SessionFormat(PaneFormat):
     moves_entries = True
 
     @property
+    @override
     def block_rows(self) -> int:
-        """See :class:`StateFormat`."""
         return super().block_rows if self._part is None else _PART_ROWS
 
     def _made_folds(self) -> Folds:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Json, OperatorContext, TimeAssigner
 from weir.author.watermarks import DEFAULT_STRATEGY
@@ -35,8 +36,8 @@ class AssignEventTimeOperator(TimeAssigner):
         self._generated_ms: int | None = None
         self._idle_s = self._last_rows_s = 0.0
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         self._context = context
         self._clock = context.clock
         self._times = EventTimes(None, self._spec.event_time, self._spec.watermark, context.clock)
@@ -60,13 +61,13 @@ class AssignEventTimeOperator(TimeAssigner):
         return {"version": 1, "watermark_ms": None if time_ms == WATERMARK_MIN_MS else time_ms}
 
     @property
+    @override
     def watermark_ms(self) -> int:
-        """See the base class."""
         return self._watermark.time_ms
 
     @property
+    @override
     def idle_at_s(self) -> float:
-        """See the base class."""
         return self._last_rows_s + self._idle_s
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Operator, OperatorContext, SetAside
 from weir.errors import UserFunctionError
@@ -223,8 +224,8 @@ class RowFunctionOperator(FunctionOperator):
         #: Columns whose values may be long.
         self._long_names = [field.name for field in spec.schema if _may_be_long(field.type)]
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         super().open(context)
         self._rows_max = min(_ROWS_AT_FIRST, self._batch_size)
 

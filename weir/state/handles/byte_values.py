@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from typing_extensions import override
 
 from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, listed, one_value_each
 from weir.state.handles.declarations import ValueDeclaration
@@ -68,8 +69,8 @@ class BytesHandle(ValueHandle):
         self._values[index] = value
         self._changed[index] = data
 
+    @override
     def clear(self) -> None:
-        """See :class:`ValueHandle`."""
         _, index = self._current()
         self._load()
         self._stored[index] = None
@@ -83,8 +84,8 @@ class BytesHandle(ValueHandle):
             self._values = [UNREAD] * len(block)
             self._changed = {}
 
+    @override
     def prepare(self) -> None:
-        """See :class:`Handle`."""
         if self._values is None or self._type.is_immutable:
             return
         for index, value in enumerate(self._values):
@@ -98,8 +99,8 @@ class BytesHandle(ValueHandle):
             if data != before:
                 self._changed[index] = data
 
+    @override
     def apply(self) -> None:
-        """See :class:`Handle`."""
         if self._values is not None and self._changed:
             assert self._cursor.block is not None
             keys = self._cursor.block.state_keys(self._table)
@@ -109,12 +110,12 @@ class BytesHandle(ValueHandle):
             )
         self.discard()
 
+    @override
     def discard(self) -> None:
-        """See :class:`Handle`."""
         self._values, self._changed, self._stored = None, {}, []
 
+    @override
     def get(self, keys: Keys) -> Any:
-        """See :class:`ValueHandle`."""
         self._end_visit()
         decode, default = self._type.decode, self._default_bytes
         stored = self._table.get_stored(keys.state_keys(self._table))
@@ -122,8 +123,8 @@ class BytesHandle(ValueHandle):
         values = [None if data is None else decode(data) for data in found]
         return values if self._type.dtype is None else pl.Series(self.name, values, dtype=self._type.dtype)
 
+    @override
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
-        """See :class:`ValueHandle`."""
         check_length(self.name, keys, values)
         rows = one_value_each(self.name, keys, last=last)
         column = listed(values)

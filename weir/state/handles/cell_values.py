@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.state.handles.block import Cursor, Keys, check_length, one_value_each
 from weir.state.handles.declarations import ValueDeclaration
@@ -67,8 +68,8 @@ class CellHandle(ValueHandle):
     # Made of functions, which subclasses call, too: a setter that calls one costs every assignment a twentieth.
     value = property(_get, _set, doc="See :class:`ValueHandle`.")
 
+    @override
     def clear(self) -> None:
-        """See :class:`ValueHandle`."""
         index: Any = self._cursor.index
         if self._values is None or index is None:
             self._load()
@@ -102,8 +103,8 @@ class CellHandle(ValueHandle):
             present.astype(np.uint8).reshape(-1, 1),
         )
 
+    @override
     def prepare(self) -> None:
-        """See :class:`Handle`."""
         self._to_write = None
         if self._values is None:
             return
@@ -117,19 +118,19 @@ class CellHandle(ValueHandle):
                 changed = [0 if value is None else value for value in changed]
             self._to_write = rows, np.array(changed, dtype=_VIEWS[self._kind]), present
 
+    @override
     def apply(self) -> None:
-        """See :class:`Handle`."""
         if self._to_write is not None:
             assert self._cursor.block is not None
             self._write(self._cursor.block, *self._to_write)
         self.discard()
 
+    @override
     def discard(self) -> None:
-        """See :class:`Handle`."""
         self._values = self._to_write = None
 
+    @override
     def get(self, keys: Keys) -> pl.Series:
-        """See :class:`ValueHandle`."""
         self._end_visit()
         cells, present = self._read(keys)
         if self._default is not None:
@@ -144,8 +145,8 @@ class CellHandle(ValueHandle):
         assert self._type.dtype is not None
         return series if series.dtype == self._type.dtype else series.cast(self._type.dtype)
 
+    @override
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
-        """See :class:`ValueHandle`."""
         check_length(self.name, keys, values)
         rows = one_value_each(self.name, keys, last=last)
         cells, present = self._cells_of(values)

@@ -20,6 +20,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Handle, Keys, element_owner
 from weir.state.handles.declarations import Declaration
@@ -185,8 +187,8 @@ class ElementHandle(Handle):
     def prepare(self) -> None:
         """See :class:`Handle`; values were encoded when they were put."""
 
+    @override
     def apply(self) -> None:
-        """See :class:`Handle`."""
         if self._prefixes is not None:
             puts: list[tuple[bytes, bytes]] = []
             deletes: list[bytes] = []
@@ -209,8 +211,8 @@ class ElementHandle(Handle):
                 self._table.write_stored(puts, deletes)
         self.discard()
 
+    @override
     def discard(self) -> None:
-        """See :class:`Handle`."""
         if self._prefixes is not None:
             self._ahead.end()
         self._prefixes = None

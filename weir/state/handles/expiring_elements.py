@@ -24,6 +24,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.declarations import Declaration
@@ -195,8 +197,8 @@ class ExpiringElements(ElementHandle):
             self._note_written(at)
             self._bounds_of[at].in_order = False
 
+    @override
     def discard(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
         self._bounds_of = []
         self._expiry.end()

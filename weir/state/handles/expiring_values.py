@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from typing_extensions import override
 
 from weir.state.handles.block import Cursor, Keys, StoredValues
 from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
@@ -46,8 +47,8 @@ class ExpiringCellHandle(CellHandle):
         return table
 
     @property
+    @override
     def value(self) -> Any:
-        """See :class:`weir.state.handles.values.ValueHandle`."""
         value = super().value
         index: Any = self._cursor.index
         if self._stamps is not None:
@@ -119,8 +120,8 @@ class ExpiringCellHandle(CellHandle):
         column = keys.column
         self._table.write(keys.hashes, column.data, column.offsets, rows, both, presence)
 
+    @override
     def get(self, keys: Keys) -> pl.Series:
-        """See :class:`weir.state.handles.values.ValueHandle`."""
         found = super().get(keys)
         if self._is_refreshed_by_access and self._stale.any():
             distinct = keys.distinct
@@ -129,8 +130,8 @@ class ExpiringCellHandle(CellHandle):
             self._write(distinct, rows, cells[rows], present[rows])
         return found
 
+    @override
     def discard(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
         self._stamps = None
         self._expiry.end()
@@ -244,8 +245,8 @@ class ExpiringBytesHandle(BytesHandle):
         self._values = [UNREAD] * len(block)
         self._changed = {}
 
+    @override
     def prepare(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         if self._stamps is not None and self._values is not None:
             for index in {*self._accessed, *self._hidden}:
                 self._settle(index)
@@ -264,8 +265,8 @@ class ExpiringBytesHandle(BytesHandle):
                 # It is written back as it is, with the time of now.
                 self._changed[index] = stored
 
+    @override
     def apply(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         if self._stamps is not None and self._changed:
             assert self._cursor.block is not None
             keys, stamps = self._cursor.block.state_keys(self._table), self._stamps
@@ -280,14 +281,14 @@ class ExpiringBytesHandle(BytesHandle):
             self._changed = {}
         super().apply()
 
+    @override
     def discard(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
         self._accessed, self._hidden, self._stamps = {}, {}, None
         self._table.expiry.end()
 
+    @override
     def get(self, keys: Keys) -> Any:
-        """See :class:`weir.state.handles.values.ValueHandle`."""
         table = self._table
         table.expiry.begin(keys.hashes)
         with table.of(keys):
@@ -298,8 +299,8 @@ class ExpiringBytesHandle(BytesHandle):
                 table.refresh(keys.distinct.state_keys(table))
         return found
 
+    @override
     def put(self, keys: Keys, values: Any, *, last: bool = False) -> None:
-        """See :class:`weir.state.handles.values.ValueHandle`."""
         self._table.expiry.begin(keys.hashes)
         with self._table.of(keys.distinct):
             super().put(keys, values, last=last)

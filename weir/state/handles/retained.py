@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
 from weir.state.handles.declarations import Declaration
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
@@ -216,8 +218,8 @@ class RetainedHandle(Handle):
     def prepare(self) -> None:
         """See :class:`Handle`; values were encoded when they were put."""
 
+    @override
     def apply(self) -> None:
-        """See :class:`Handle`."""
         if self._prefixes is not None:
             for at in self._cleared:
                 self._table.clear_owner(self._prefixes[at])
@@ -234,8 +236,8 @@ class RetainedHandle(Handle):
                 self._table.write_entries(puts, deletes, self._clocks)
         self.discard()
 
+    @override
     def discard(self) -> None:
-        """See :class:`Handle`."""
         if self._prefixes is not None:
             self._table.expiry.end()
             self._ahead.end()

@@ -9,6 +9,8 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from weir.state.handles.block import Handle, Keys
 
 if TYPE_CHECKING:
@@ -70,16 +72,16 @@ class _Wrapped(Handle):
         # The batch form, and the life cycle.
         self.get, self.put, self.clear = inner.get, inner.put, inner.clear
 
+    @override
     def prepare(self) -> None:
-        """See :class:`Handle`."""
         self._inner.prepare()
 
+    @override
     def apply(self) -> None:
-        """See :class:`Handle`."""
         self._inner.apply()
 
+    @override
     def discard(self) -> None:
-        """See :class:`Handle`."""
         self._inner.discard()
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from weir.state.handles.block import Cursor, Keys
 from weir.state.handles.declarations import NOT_PUT, OPEN, Declaration, Version
@@ -55,8 +56,8 @@ class VersionedHandle(RetainedHandle):
         stored = self._table.get_stored([prefix + _LATEST for prefix in self._prefixes])
         self._latest = [None if data is None else unpack_version(data) for data in stored]
 
+    @override
     def discard(self) -> None:
-        """See :class:`weir.state.handles.block.Handle`."""
         super().discard()
         self._latest = []
 

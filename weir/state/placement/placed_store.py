@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
+from typing_extensions import override
 
 from weir.state.api import StateBackend, StoreStats
 from weir.state.images.image_client import is_image
@@ -82,12 +83,12 @@ class PlacedStore(StateBackend):
         self._hold = WriteHold()
         return self._hold
 
+    @override
     def writes_wait(self) -> bool:
-        """See ``StateBackend``."""
         return self._hold is not None and not self._hold.is_released
 
+    @override
     def is_settled(self, group: int) -> bool:
-        """See ``StateBackend``."""
         with self._lock:
             place = self._places.by_group.get(group.to_bytes(2, "big"), MigratingGroup(group, ""))
             return not isinstance(place, MigratingGroup)

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from typing_extensions import override
+
 from weir.errors import HandshakeError, StateError
 from weir.state.api import StateBackend, prefix_end
 from weir.state.tables.cached_entries import CachedPart, CachedValues
@@ -104,23 +106,23 @@ class HeldTable(ValueTable):
         self._settle()
         return super().unwritten_entries(groups, count_max)
 
+    @override
     def flush(self) -> None:
-        """See :class:`ValueTable`."""
         self._settle()
         super().flush()
 
+    @override
     def capture(self) -> Capture | None:
-        """See :class:`ValueTable`."""
         self._settle()
         return super().capture()
 
+    @override
     def flush_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`ValueTable`."""
         self._settle()
         super().flush_groups(groups)
 
+    @override
     def release_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`ValueTable`."""
         listed = frozenset(groups)
         self._settle()
         super().release_groups(listed)
@@ -131,8 +133,8 @@ class HeldTable(ValueTable):
         if self._holder is not None:
             self._holder.leave(listed)
 
+    @override
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`ValueTable`."""
         listed = frozenset(groups)
         for group in listed:
             told, there_are = self._told.get(group, {}), self._lists.get(group)
@@ -155,8 +157,8 @@ class HeldTable(ValueTable):
         self._sent.update((group, {}) for group in listed)
         return self._unsent(listed, bytes_max)
 
+    @override
     def copy_changes(self, groups: Iterable[int]) -> CachedValues:
-        """See :class:`ValueTable`."""
         return self._unsent(frozenset(groups))
 
     def changes_since_copy(self, groups: Iterable[int]) -> CachedValues:
@@ -221,8 +223,8 @@ class HeldTable(ValueTable):
                 self._told.setdefault(group, {})[key] = value
         return True
 
+    @override
     def clear_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`ValueTable`."""
         listed = frozenset(groups)
         super().clear_groups(listed)
         self._forget_told(listed)

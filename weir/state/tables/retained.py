@@ -27,6 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from weir.errors import StateMismatchError
 from weir.state import layout
@@ -124,14 +125,14 @@ class RetainedTable(ValueTable):
 
     # --- key groups come and go ---
 
+    @override
     def release_groups(self, groups: Iterable[int]) -> None:
-        """See ``StateTable``."""
         listed = list(groups)
         super().release_groups(listed)
         self._forget(listed)
 
+    @override
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """See ``StateTable``."""
         listed = list(groups)
         super().adopt_groups(listed)
         self._forget(listed)

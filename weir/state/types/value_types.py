@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 import polars as pl
+from typing_extensions import override
 
 from weir.errors import StateMismatchError
 from weir.state.types.forms import Form, describe
@@ -94,8 +95,8 @@ class IntegerType(ValueType):
         self.form, self.low, self.high, self.dtype = form, low, high, dtype
         self.cell_kind = "u" if high > 2**63 else "i"
 
+    @override
     def to_plain(self, value: Any) -> int:
-        """See :class:`ValueType`."""
         if type(value) is not int:
             if isinstance(value, bool) or not hasattr(value, "__index__"):
                 raise self._wrong(value)
@@ -104,8 +105,8 @@ class IntegerType(ValueType):
             raise ValueError(f"{value} does not fit in {self}")
         return int(value)
 
+    @override
     def from_plain(self, plain: Any) -> int:
-        """See :class:`ValueType`."""
         return plain  # type: ignore[no-any-return]
 
 
@@ -118,8 +119,8 @@ class FloatType(ValueType):
         self.form, self.dtype = form, dtype
         self._is_single = form == "float32"
 
+    @override
     def to_plain(self, value: Any) -> Any:
-        """See :class:`ValueType`."""
         number = self.to_cell(value)
         return number if math.isfinite(number) else str(number)
 
@@ -133,8 +134,8 @@ class FloatType(ValueType):
             value = struct.unpack("<f", struct.pack("<f", value))[0]
         return value  # type: ignore[no-any-return]
 
+    @override
     def from_plain(self, plain: Any) -> float:
-        """See :class:`ValueType`."""
         return float(plain)
 
 
@@ -145,16 +146,16 @@ class BooleanType(ValueType):
     cell_kind = "b"
     dtype = pl.Boolean()
 
+    @override
     def to_plain(self, value: Any) -> bool:
-        """See :class:`ValueType`."""
         if type(value) is not bool:
             if type(value).__name__ not in ("bool", "bool_"):
                 raise self._wrong(value)
             value = bool(value)
         return value  # type: ignore[no-any-return]
 
+    @override
     def from_plain(self, plain: Any) -> bool:
-        """See :class:`ValueType`."""
         return bool(plain)
 
 
@@ -172,28 +173,28 @@ class PlainType(ValueType):
         self.form, self.dtype = form, dtype
         self._kind, self._to_text, self._from_text = kind, to_text, from_text
 
+    @override
     def to_plain(self, value: Any) -> str:
-        """See :class:`ValueType`."""
         if not isinstance(value, self._kind):
             raise self._wrong(value)
         return self._to_text(value)
 
+    @override
     def from_plain(self, plain: Any) -> Any:
-        """See :class:`ValueType`."""
         return self._from_text(plain)
 
 
 class BinaryType(PlainType):
     """Bytes: as they are, unless they are part of a value."""
 
+    @override
     def encode(self, value: Any) -> bytes:
-        """See :class:`ValueType`."""
         if not isinstance(value, bytes):
             raise self._wrong(value)
         return _RAW + value
 
+    @override
     def decode(self, data: bytes) -> Any:
-        """See :class:`ValueType`."""
         return data[1:] if data[:1] == _RAW else super().decode(data)
 
 
@@ -213,14 +214,14 @@ class TemporalType(ValueType):
         self.form, self.dtype = form, dtype
         self._kind, self._to_int, self._from_int = kind, to_int, from_int
 
+    @override
     def to_plain(self, value: Any) -> int:
-        """See :class:`ValueType`."""
         if not isinstance(value, self._kind) or (self._kind is dt.date and isinstance(value, dt.datetime)):
             raise self._wrong(value)
         return self._to_int(value)
 
+    @override
     def from_plain(self, plain: Any) -> Any:
-        """See :class:`ValueType`."""
         return self._from_int(plain)
 
 
@@ -234,15 +235,15 @@ class ListType(ValueType):
         self.dtype = None if inner.dtype is None else pl.List(inner.dtype)
         self._inner = inner
 
+    @override
     def to_plain(self, value: Any) -> list[Any]:
-        """See :class:`ValueType`."""
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Sequence):
             raise self._wrong(value)
         inner = self._inner.to_plain
         return [None if item is None else inner(item) for item in value]
 
+    @override
     def from_plain(self, plain: Any) -> list[Any]:
-        """See :class:`ValueType`."""
         inner = self._inner.from_plain
         return [None if item is None else inner(item) for item in plain]
 
@@ -264,8 +265,8 @@ class StructType(ValueType):
         if all(field.dtype is not None for field in fields.values()):
             self.dtype = pl.Struct({name: field.dtype for name, field in fields.items()})  # type: ignore[misc]
 
+    @override
     def to_plain(self, value: Any) -> list[Any]:
-        """See :class:`ValueType`."""
         if not isinstance(value, Mapping):
             raise self._wrong(value)
         if value.keys() != self._fields.keys():
@@ -275,8 +276,8 @@ class StructType(ValueType):
             for name, field in self._fields.items()
         ]
 
+    @override
     def from_plain(self, plain: Any) -> dict[str, Any]:
-        """See :class:`ValueType`."""
         return {
             name: None if item is None else field.from_plain(item)
             for (name, field), item in zip(
@@ -300,8 +301,8 @@ class DataclassType(ValueType):
         self._kind = kind
         self._fields = dict(fields)
 
+    @override
     def to_plain(self, value: Any) -> list[Any]:
-        """See :class:`ValueType`."""
         if type(value) is not self._kind:
             raise self._wrong(value)
         plain = []
@@ -312,8 +313,8 @@ class DataclassType(ValueType):
             plain.append(None if item is None else field.to_plain(item))
         return plain
 
+    @override
     def from_plain(self, plain: Any) -> Any:
-        """See :class:`ValueType`."""
         return self._kind(
             **{
                 name: None if item is None else field.from_plain(item)

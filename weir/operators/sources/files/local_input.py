@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 from urllib.parse import unquote, urlsplit
 
+from typing_extensions import override
+
 from weir.errors import InputError
 from weir.operators.sources.files.input_files import (
     FoundFile,
@@ -36,8 +38,8 @@ class LocalInput(InputFiles):
         with open(path, "rb") as file:
             return file.seek(0, 2)
 
+    @override
     def open(self, path: str) -> BinaryIO:
-        """See the base class."""
         return cast(BinaryIO, open(path, "rb", buffering=0))
 
     def arrow_source(self, path: str) -> Any:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.source import Rows, Source
@@ -48,8 +49,8 @@ class ReadAheadReader(UserSourceReader):
         self._listing: Call[list[Json]] | None = None
         self._listed_now: list[Json] | None = None
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See the base class."""
         if context.wake is not None:
             self._thread = SourceThread(f"source {context.operator_name}", context.wake, _ROWS_FIRST)
         super().open(context)

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import InputError
 from weir.operators.sources.files.folder_columns import folder_constants, with_constants, without_required
@@ -71,8 +72,8 @@ class JsonLinesReader(LineSource):
             self._folder = folder
         return self._constants
 
+    @override
     def _begin_split(self, reader: LineReader) -> None:
-        """See :class:`LineSource`."""
         self._at_beginning = reader.split.start_bytes == 0
         self._is_array = ""
         found = self._columns_of_folders(reader.path)

@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from typing_extensions import override
 
 from weir.errors import InputError
 from weir.operators.sources.files.columnar_paths import FilePlaces, WantedLeaves, wanted_leaves
@@ -90,8 +91,8 @@ class ParquetReader(ColumnarReader):
         #: Long texts of another column may come late; None: no column.
         self._late_but: frozenset[str] | None = None
 
+    @override
     def give_late(self, but: Collection[str]) -> None:
-        """See the base class."""
         spec = self._spec
         # Nobody may ask for rows that are not read, nor for a part of them.
         gives_whole = spec.rate is None and spec.events_max is None and spec.event_time_expression is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation import decimal_kernels as kernels
 from weir.operators.aggregation.decimals import (
@@ -23,8 +24,8 @@ from weir.specs.aggregate_functions import decimal_type
 
 class _DecimalFold(Fold):
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 2
 
     def _results(self, cells: Cells, dtype: pa.DataType) -> pa.Array:
@@ -35,40 +36,40 @@ class _DecimalFold(Fold):
 class DecimalSumFold(_DecimalFold):
     """Sum of decimals, checked."""
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         place = (self.cell, cells.presence, self._byte, self._bit)
         if kernels.add(slots, cells.integers, *place, values, valid, NO_OUT, NO_VALID) >= 0:
             raise too_long(self.aggregate)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         if kernels.merge(index, cells.integers, self.cell, into.integers) >= 0:
             raise too_long(self.aggregate)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return self._results(cells, decimal_type("sum", self._dtype))
 
 
 class DecimalExtremeFold(_DecimalFold):
     """Minimum or maximum of decimals."""
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         place = (self.cell, cells.presence, self._byte, self._bit)
         largest = self.aggregate.function == "max"
         kernels.extreme(slots, cells.integers, *place, values, valid, largest, NO_OUT, NO_VALID)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         place = (self.cell, self._byte, self._bit, self.aggregate.function == "max")
         kernels.merge_extreme(index, cells.integers, cells.presence, *place, into.integers, into.presence)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return self._results(cells, self._dtype)
 
 
@@ -76,24 +77,24 @@ class DecimalMeanFold(Fold):
     """Mean of decimals: their sum, and the number of values."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 3
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = decimal_cells(rows.column, rows.mask)
         if kernels.add_counted(slots, cells.integers, self.cell, values, valid, NO_OUT, NO_COUNTS) >= 0:
             raise too_long(self.aggregate)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         if kernels.merge(index, cells.integers, self.cell, into.integers) >= 0:
             raise too_long(self.aggregate)
         fold_kernels.merge_int(index, cells.integers, self.cell + 2, into.integers)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         at = self.cell
         return means_of(
             self.aggregate, cells.integers[:, at : at + 2], cells.integers[:, at + 2], self._dtype

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation.columns import array_of, from_words, rows_that_count, words
 from weir.operators.aggregation.conditions import Conditions
@@ -28,21 +29,21 @@ class CountFold(Fold):
     """Number of rows, or of values that are not null."""
 
     @property
+    @override
     def can_subtract(self) -> bool:
-        """See :class:`Fold`."""
         return True
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         mask = rows.mask if rows.column is None else rows_that_count(rows.column, rows.mask)
         kernels.count(slots, cells.integers, self.cell, mask)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         kernels.merge_int(index, cells.integers, self.cell, into.integers)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
 
 
@@ -50,12 +51,12 @@ class SumFold(Fold):
     """Sum of values: int64, checked, for integers; float64 otherwise."""
 
     @property
+    @override
     def can_subtract(self) -> bool:
-        """See :class:`Fold`."""
         return self._is_integer
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         place = (self.cell, cells.presence, self._byte, self._bit)
         if self._is_integer:
             if kernels.sum_int(slots, cells.integers, *place, *self._values(rows, pa.int64())) >= 0:
@@ -64,15 +65,15 @@ class SumFold(Fold):
             values, valid = self._values(rows, pa.float64())
             kernels.sum_float(slots, cells.floats, *place, values, valid)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         if not self._is_integer:
             kernels.merge_float(index, cells.floats, self.cell, into.floats)
         elif kernels.merge_int(index, cells.integers, self.cell, into.integers) >= 0:
             raise self._overflow()
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         values = cells.integers if self._is_integer else cells.floats
         return self._present(values[:, self.cell], cells.presence)
 
@@ -80,16 +81,16 @@ class SumFold(Fold):
 class ExtremeFold(Fold):
     """Minimum or maximum: float64 for floats, int64 for all others, which are numbers or what a number stands for."""
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = words(self.aggregate, rows.column, rows.mask)
         if self._is_float:
             values = values.view(np.float64)
         place = (self.cell, cells.presence, self._byte, self._bit)
         kernels.extreme(slots, self._typed(cells), *place, values, valid, self._is_largest)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         kernels.merge_extreme(
             index,
             self._typed(cells),
@@ -102,8 +103,8 @@ class ExtremeFold(Fold):
             into.presence,
         )
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         assert self._dtype is not None, "the graph checks that there is a column"
         return from_words(cells.integers[:, self.cell], self._is_present(cells.presence), self._dtype)
 
@@ -123,22 +124,22 @@ class MeanFold(Fold):
     """Mean as float64: a float64 sum and the number of values."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 2
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = self._values(rows, pa.float64())
         kernels.mean(slots, cells.floats, cells.integers, self.cell, values, valid)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         kernels.merge_float(index, cells.floats, self.cell, into.floats)
         kernels.merge_int(index, cells.integers, self.cell + 1, into.integers)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         counts = cells.integers[:, self.cell + 1]
         return array_of(cells.floats[:, self.cell] / np.maximum(counts, 1), counts != 0)
 
@@ -147,18 +148,20 @@ class DroppedFold(Fold):
     """The cells of an aggregate that the job has no more."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return int(self.aggregate.parameters[0])
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
+        pass
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
+        pass
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return pa.nulls(len(cells.integers))
 
 

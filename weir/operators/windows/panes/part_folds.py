@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation import part_kernels
 from weir.operators.aggregation.rows import Cells, FoldRows
@@ -17,8 +18,9 @@ _NOT_WANTED = np.empty(0, dtype=np.int64)
 class PartFold(Fold):
     """Its accumulators cannot be combined: what the part has of all panes is counted anew."""
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
+        pass
 
 
 class DistinctFold(PartFold):
@@ -28,8 +30,8 @@ class DistinctFold(PartFold):
         """See :class:`Fold`; the mask says which values are new."""
         kernels.count(slots, cells.integers, self.cell, rows.mask)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
 
 
@@ -37,8 +39,8 @@ class RegistersFold(PartFold):
     """Numbers of HyperLogLog registers by their rank, uint16."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return part_kernels.RANKS // 4
 
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
@@ -47,8 +49,8 @@ class RegistersFold(PartFold):
         ranks = cells.integers.view(np.uint16)
         part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, _NOT_WANTED)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         out = np.empty(len(cells.integers), dtype=np.int64)
         ranks = np.ascontiguousarray(cells.integers).view(np.uint16)
         part_kernels.estimates(ranks, 4 * self.cell, self._precision, out)
@@ -62,9 +64,10 @@ class RegistersFold(PartFold):
 class QuantileFold(PartFold):
     """A quantile, which is read from buckets alone."""
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
+        pass
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         return self._present(cells.floats[:, self.cell], cells.presence)

@@ -11,6 +11,7 @@ import itertools
 from abc import ABC, abstractmethod
 
 import numpy as np
+from typing_extensions import override
 
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
@@ -136,23 +137,23 @@ class RunningTotals(ABC):
 class SummedTotals(RunningTotals):
     """Of counts and sums of integers: what has entered is taken away exactly."""
 
+    @override
     def clear(self) -> None:
-        """See :class:`RunningTotals`."""
         super().clear()
         #: By slot and cell: in how many panes it has had a value.
         self._counts = np.zeros((self._slots.capacity, self._folds.cell_count), dtype=np.int32)
 
     @property
+    @override
     def memory_bytes(self) -> int:
-        """See :class:`RunningTotals`."""
         return super().memory_bytes + int(self._counts.nbytes)
 
     def _grow(self, capacity: int) -> None:
         super()._grow(capacity)
         self._counts = _grown(self._counts, capacity)
 
+    @override
     def totals(self, slots: np.ndarray) -> Cells:
-        """See :class:`RunningTotals`."""
         presence = np.zeros((len(slots), self._slots.presence.shape[1]), dtype=np.uint8)
         kernels.presence_of(slots, self._counts, presence)
         return Cells(np.take(self._slots.cells, slots, axis=0), presence)
@@ -181,8 +182,8 @@ class StackedTotals(RunningTotals):
     The cells of a slot are the sum of the panes after :attr:`_split_ms`, the other stack.
     """
 
+    @override
     def clear(self) -> None:
-        """See :class:`RunningTotals`."""
         super().clear()
         slots = self._slots
         #: By slot: what the panes up to the split have together.
@@ -193,8 +194,8 @@ class StackedTotals(RunningTotals):
         self.needs_panes = False
 
     @property
+    @override
     def memory_bytes(self) -> int:
-        """See :class:`RunningTotals`."""
         after = sum(
             slots.nbytes + cells.integers.nbytes + cells.presence.nbytes for _, slots, cells in self._after
         )
@@ -204,8 +205,8 @@ class StackedTotals(RunningTotals):
         super()._grow(capacity)
         self._front = Cells(*(_grown(array, capacity) for array in self._front))
 
+    @override
     def totals(self, slots: np.ndarray) -> Cells:
-        """See :class:`RunningTotals`."""
         count = len(slots)
         cells = np.concatenate([self._front.integers[slots], self._slots.cells[slots]])
         presence = np.concatenate([self._front.presence[slots], self._slots.presence[slots]])

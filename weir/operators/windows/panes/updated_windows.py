@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_rows import row_hashes
 from weir.author.operator import OperatorContext
@@ -65,8 +66,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
         self._told = ToldCells(self._spec)
         return self._told.folds
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`WindowAggregateOperator`."""
         super().open(context)
         # What was restored may not have been told.
         self._times_told.plan(self._clock.now_us())
@@ -359,8 +360,8 @@ class UpdatedWindowOperator(WindowAggregateOperator):
 
     # --- early results by time ---
 
+    @override
     def due_us(self) -> int:
-        """See :class:`TimedOperator`."""
         return self._times_told.due_us(super().due_us())
 
     def on_time(self) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from weir.author.aggregator import Aggregator, WindowBounds
 from weir.errors import UserFunctionError
@@ -107,16 +108,16 @@ class UserWindows(ABC):
 class RowsWindows(UserWindows):
     """Keeps rows, and gives all of a window to a function."""
 
+    @override
     def take(
         self, owners: Sequence[bytes], before: Sequence[int], rows: pa.RecordBatch, stops: Sequence[int]
     ) -> None:
-        """See :class:`UserWindows`."""
         self._kept.put(list(zip(owners, before, chunks_of_rows(rows, stops), strict=True)))
 
+    @override
     def result(
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
-        """See :class:`UserWindows`."""
         chunks = [data for of_owner in self._kept.of(owners) for data in of_owner]
         rows, _ = rows_of_chunks(chunks, self._spec.kept_schema)
         if rows.num_rows > 1:
@@ -130,13 +131,13 @@ class RowsWindows(UserWindows):
         return None if made is None else self._checked(f"function {name}", made, about)
 
     @property
+    @override
     def aggregates(self) -> RowAggregates | None:
-        """See :class:`UserWindows`."""
         factory = self._spec.factory
         return factory if isinstance(factory, RowAggregates) and not self._spec.is_keyless else None
 
+    @override
     def results(self, windows: Sequence[Sequence[bytes]]) -> tuple[np.ndarray, pa.RecordBatch] | None:
-        """See :class:`UserWindows`."""
         aggregates = self.aggregates
         assert aggregates is not None
         loaded = rows_of_windows(self._kept, windows, self._spec.kept_schema)
@@ -163,10 +164,10 @@ class AggregatorWindows(UserWindows):
         self._name = type(self._aggregator).__qualname__
         self._type: ValueType = value_type(self._aggregator.accumulator)
 
+    @override
     def take(
         self, owners: Sequence[bytes], before: Sequence[int], rows: pa.RecordBatch, stops: Sequence[int]
     ) -> None:
-        """See :class:`UserWindows`."""
         pieces = [rows.slice(start, stop - start) for start, stop in pairwise([0, *stops])]
         changed = []
         for owner, piece, data in zip(owners, pieces, self._kept.first(owners), strict=True):
@@ -180,10 +181,10 @@ class AggregatorWindows(UserWindows):
             changed.append((owner, 0, self._called(f"{self._name}.add", added, about, piece)))
         self._kept.put(changed)
 
+    @override
     def result(
         self, key: dict[str, Any], window: WindowBounds, owners: Sequence[bytes]
     ) -> pa.RecordBatch | None:
-        """See :class:`UserWindows`."""
         about = self._about(key, window)
         parts = [self._type.decode(data) for data in self._kept.first(owners) if data is not None]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.operators.aggregation import value_kernels as kernels
 from weir.operators.aggregation.columns import array_of, from_words, lists_of, rows_that_count, words
@@ -16,22 +17,22 @@ class MomentsFold(Fold):
     """Variance and standard deviation: number of values, mean, sum of squared differences from it."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 3
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = self._values(rows, pa.float64())
         nothing = (0, False, kernels.NO_FLOATS, kernels.NO_VALID)
         kernels.moments(slots, cells.integers, cells.floats, self.cell, values, valid, *nothing)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         kernels.merge_moments(index, cells.integers, cells.floats, self.cell, into.integers, into.floats)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         divisors = cells.integers[:, self.cell] - int(self.aggregate.parameters[0])
         found = cells.floats[:, self.cell + 2] / np.maximum(divisors, 1)
         return array_of(np.sqrt(found) if self.aggregate.function == "stddev" else found, divisors > 0)
@@ -41,24 +42,24 @@ class ByTimeFold(Fold):
     """The value with the lowest or the highest event time, and that time."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 2
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = self._words(rows)
         nothing = (kernels.NO_INTS, kernels.NO_VALID)
         place = (self.cell, cells.presence, self._byte, self._bit)
         kernels.by_time(slots, cells.integers, *place, values, rows.times_ms, valid, self._is_last, *nothing)
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         place = (self.cell, self._byte, self._bit, self._is_last)
         kernels.merge_by_time(index, cells.integers, cells.presence, *place, into.integers, into.presence)
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         assert self._dtype is not None, "the graph checks that there is a column"
         valid = cells.presence[:, self._byte] & self._bit != 0
         return from_words(cells.integers[:, self.cell], valid, self._dtype)
@@ -113,12 +114,12 @@ class LargestFold(Fold):
     """The largest values, descending, after their number."""
 
     @property
+    @override
     def width(self) -> int:
-        """See :class:`Fold`."""
         return 1 + self._size
 
+    @override
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`."""
         values, valid = self._values(rows, pa.int64() if self._is_integer else pa.float64())
         nothing = kernels.NO_INT_ROWS if self._is_integer else kernels.NO_FLOAT_ROWS
         place = (self.cell, self._size)
@@ -126,15 +127,15 @@ class LargestFold(Fold):
             slots, cells.integers, self._typed(cells), *place, values, valid, nothing, kernels.NO_INTS
         )
 
+    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
-        """See :class:`Fold`."""
         place = (self.cell, self._size)
         kernels.merge_largest(
             index, cells.integers, self._typed(cells), *place, into.integers, self._typed(into)
         )
 
+    @override
     def results(self, cells: Cells) -> pa.Array:
-        """See :class:`Fold`."""
         values = self._typed(cells)[:, self.cell + 1 : self.cell + 1 + self._size]
         return lists_of(values, cells.integers[:, self.cell])
 

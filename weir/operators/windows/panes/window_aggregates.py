@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext, TimedOperator
@@ -125,8 +126,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
     _cuts_when_late = TimeCuts.NONE
 
     @property
+    @override
     def time_cuts(self) -> TimeCuts:
-        """See the base class."""
         return self._cuts
 
     def due_ms(self) -> int:
@@ -157,8 +158,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     # --- rows come in ---
 
+    @override
     def late_keys(self, batch: pa.RecordBatch) -> np.ndarray:
-        """See the base class."""
         return row_hashes(batch, weir_keys.key_bytes(batch, self._spec.key_columns))
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.keyed_process import KeyedProcess
 from weir.author.states import ValueState
@@ -32,8 +33,8 @@ class CountWindowProcess(KeyedProcess):
         # Rows that other windows do not need are not kept.
         self.state_form = f"windows of {rows} rows, told every {slide} rows"
 
+    @override
     def process_batch(self, batch: pa.RecordBatch, context: KeyContext, /) -> Iterator[pa.RecordBatch]:
-        """See :class:`KeyedProcess`."""
         keys = context.keys(batch)
         seen = np.asarray(self.seen.get(keys.distinct), dtype=np.int64)
         inverse = np.asarray(keys.inverse, dtype=np.int64)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.aggregator import WindowBounds
 from weir.author.keyed_rows import declared_tables, row_hashes
@@ -53,8 +54,8 @@ class ProcessWindowOperator(WindowAggregateOperator, DividedOperator):
             # An author's code may take long: it gets windows that are due one after the other.
             self.second = WindowCalls(self)
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`WindowAggregateOperator`."""
         super().open(context)
         self._max_parallelism = context.max_parallelism
         spec = self._process_spec
@@ -292,8 +293,8 @@ class LateSessionProcessOperator(LateSessionOperator, SessionProcessOperator):
     def _is_last(self, pane_ms: int, end_ms: int) -> bool:
         return False
 
+    @override
     def _made(self, windows: ToldWindows) -> Iterator[pa.RecordBatch]:
-        """See :class:`LateSessionOperator`."""
         if self._is_silent and len(windows.ends_ms):
             if self.second is not None:
                 yield self._due(windows, _GONE, windows.times_ms)

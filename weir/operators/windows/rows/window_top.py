@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import override
 
 from weir.author.key_context import KeyContext
 from weir.author.keyed_process import KeyedProcess
@@ -52,8 +53,8 @@ class WindowTopPartOperator(Operator):
     def __init__(self, spec: WindowTopPartSpec) -> None:
         self._spec = spec
 
+    @override
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """See :class:`Operator`."""
         spec = self._spec
         yield batch.take(pa.array(largest_rows(batch, spec.by, spec.rows, ties=spec.ties)))
 

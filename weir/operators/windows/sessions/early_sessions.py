@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
@@ -48,21 +49,21 @@ class EarlySessionOperator(SessionAggregateOperator):
         self._told = ToldCells(self._spec)
         return self._told.folds
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`WindowAggregateOperator`."""
         super().open(context)
         # What was restored may not have been told.
         self._times_told.plan(self._clock.now_us())
 
+    @override
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`."""
         yield from super().process(batch)
         self._times_told.plan(self._clock.now_us())
 
     # --- early results ---
 
+    @override
     def due_us(self) -> int:
-        """See :class:`TimedOperator`."""
         return self._times_told.due_us(super().due_us())
 
     def on_time(self) -> Iterator[pa.RecordBatch]:

@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
@@ -50,8 +51,8 @@ class LateSessionOperator(EarlySessionOperator):
         #: Of the rows that are being taken, which belong to panes that are listed below; bool.
         self._is_watched = np.empty(0, dtype=np.bool_)
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`WindowAggregateOperator`."""
         super().open(context)
         self._entries = SessionEntries(self.table, self._folds.time_cells, self._gap_ms)
         #: What may be complete, and what is about to be put together with others.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import NEVER_US, OperatorContext
 from weir.keys import hashing as weir_keys
@@ -73,8 +74,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
         #: Of the rows that are taken next: which may meet an entry that is over, int64; the places of their groups.
         self._may_be_over, self._their_places_ms = nothing, nothing
 
+    @override
     def open(self, context: OperatorContext) -> None:
-        """See :class:`WindowAggregateOperator`."""
         self._never_late = np.full(context.max_parallelism, NOTHING_MS, dtype=np.int64)
         super().open(context)
         # An entry whose last row is more than a gap before its group's place is over, so nothing has to say so.
@@ -100,8 +101,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     # --- rows come in ---
 
+    @override
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
-        """See :class:`WindowAggregateOperator`."""
         if self._by_clock:
             index = batch.schema.get_field_index(EVENT_TIME_COLUMN)
             field = batch.schema.field(index)
@@ -152,8 +153,8 @@ class SessionAggregateOperator(WindowAggregateOperator):
 
     # --- sessions fire ---
 
+    @override
     def due_us(self) -> int:
-        """See :class:`TimedOperator`."""
         if not self._by_clock:
             return super().due_us()
         if self.table.has_new_groups:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.state import layout
@@ -262,8 +263,8 @@ class PaneTable(CellTable):
                 cells[absent[rows]], presence[absent[rows]] = found
         return cells, presence
 
+    @override
     def _slot_keys(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """See :class:`CellTable`."""
         users = weir_keys.KeyColumn.from_list([user_key_of(key) for key in keys])
         return entry_keys(times_of(keys), weir_keys.hash_keys(users), users)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from typing_extensions import override
 
 from weir.state import layout
 from weir.state.api import StateBackend, prefix_end
@@ -61,8 +62,8 @@ class StoredPanes(StoredCells):
             found[rows] = self.filters.may_have(ends_ms[rows], hashes[rows])
         return found
 
+    @override
     def may_be_stored(self, slots: np.ndarray, groups: np.ndarray) -> np.ndarray:
-        """See :class:`StoredCells`."""
         return self.may_have(self._slots.times_of(slots), self._slots.hashes[slots], groups)
 
     def forget_ends(self, groups: np.ndarray) -> None:

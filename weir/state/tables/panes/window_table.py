@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
+from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.state import layout
@@ -149,8 +150,8 @@ class WindowTable(PaneTable):
         with self._table.change():
             self._table.remove(slots)
 
+    @override
     def stats(self) -> StoreStats:
-        """See :class:`CellTable`."""
         stats = super().stats()
         return replace(
             stats, memory_bytes=stats.memory_bytes + self._packed.bytes + self._panes.filters.nbytes
@@ -169,15 +170,15 @@ class WindowTable(PaneTable):
 
     # --- life cycle ---
 
+    @override
     def flush(self) -> None:
-        """See :class:`StateTable`."""
         self._note_places(self._owned)
         super().flush()
         self._delete_ranges(None)
         self._packed.delete_gone()
 
+    @override
     def flush_part(self, share: float, is_over: IsOver = never) -> bool:
-        """See :class:`StateTable`."""
         if self._writes.may_begin_part():
             self._note_places(self._owned)
         if not super().flush_part(share, is_over):
@@ -194,14 +195,14 @@ class WindowTable(PaneTable):
         self._note_places(self._owned)
         return super().capture()
 
+    @override
     def flush_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         listed = list(groups)
         self._note_places(self._wanted(listed))
         super().flush_groups(listed)
 
+    @override
     def release_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         wanted = self._wanted(groups)
         listed = np.flatnonzero(wanted).tolist()
         self._note_places(wanted)
@@ -216,8 +217,8 @@ class WindowTable(PaneTable):
             values[wanted] = NOTHING_MS
         self._panes.forget_ends(wanted)
 
+    @override
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         wanted = self._wanted(groups)
         super().adopt_groups(np.flatnonzero(wanted).tolist())
         self.ownership += 1
@@ -234,8 +235,8 @@ class WindowTable(PaneTable):
         self._note_places(self._wanted(listed))
         return super().copy_groups(listed, count_max, bytes_max)
 
+    @override
     def changes_since_copy(self, groups: Iterable[int]) -> CachedEntries:
-        """See :class:`StateTable`."""
         listed = list(groups)
         self._note_places(self._wanted(listed))
         return super().changes_since_copy(listed)

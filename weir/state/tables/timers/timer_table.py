@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from weir.errors import StateError
 from weir.state import layout
@@ -193,8 +194,8 @@ class TimerTable(StateTable):
 
     # --- life cycle ---
 
+    @override
     def flush(self) -> None:
-        """See :class:`StateTable`."""
         self._settle()
         self._write_places(self._groups.values())
         self._write_down(sorted(self._dirty))
@@ -218,8 +219,8 @@ class TimerTable(StateTable):
         self._trim()
         return True
 
+    @override
     def capture(self) -> Capture | None:
-        """See :class:`StateTable`."""
         self._settle()
         if not self._dirty:
             return None
@@ -243,23 +244,23 @@ class TimerTable(StateTable):
         self._captured = capture, captured
         return capture
 
+    @override
     def flush_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         wanted = {group.to_bytes(2, "big") for group in groups}
         self._settle()
         self._write_places([group for group in self._groups.values() if group.prefix[:2] in wanted])
         self._write_down(sorted(key for key in self._dirty if key[:2] in wanted))
 
+    @override
     def release_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         listed = list(groups)
         self.flush_groups(listed)
         for group in listed:
             self._groups.pop(group.to_bytes(2, "big"), None)
         self._next_ms = None
 
+    @override
     def adopt_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         for number in groups:
             prefix = number.to_bytes(2, "big")
             group = self._groups[prefix] = timer_group(number, self.state_id)
@@ -294,18 +295,18 @@ class TimerTable(StateTable):
         self._firsts.update((prefix, first) for prefix, first in pairs if prefix in wanted and first)
         return True
 
+    @override
     def keep_copies(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         self._kept.update(group.to_bytes(2, "big") for group in groups)
 
+    @override
     def clear_groups(self, groups: Iterable[int]) -> None:
-        """See :class:`StateTable`."""
         for group in groups:
             self._firsts.pop(group.to_bytes(2, "big"), None)
             self._kept.discard(group.to_bytes(2, "big"))
 
+    @override
     def stats(self) -> StoreStats:
-        """See :class:`StateTable`."""
         # Asked for by another thread, too.
         captured = self._captured
         entries = len(self._dirty) + (0 if captured is None else len(captured[1]))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
 import numpy as np
+from typing_extensions import override
 
 from weir.errors import StateError
 from weir.state import layout
@@ -160,8 +161,8 @@ class ValueTable(StateTable):
         """See ``StateTable``: what changed since, and a little of what was loaded."""
         return self._entries(self._cache.changed_since_copy(_prefixes(groups), _LOADED_BYTES_MAX))
 
+    @override
     def copy_changes(self, groups: Iterable[int]) -> CachedValues:
-        """See ``StateTable``."""
         prefixes = _prefixes(groups)
         entries = self._entries(self._cache.changed_since_copy(prefixes))
         self._cache.begin_changes(prefixes)
@@ -185,12 +186,12 @@ class ValueTable(StateTable):
         self._cache.take_copy(pair for pair in pairs if pair[0][:2] in wanted)
         return True
 
+    @override
     def keep_copies(self, groups: Iterable[int]) -> None:
-        """See ``StateTable``."""
         self._kept.update(groups)
 
+    @override
     def clear_groups(self, groups: Iterable[int]) -> None:
-        """See ``StateTable``."""
         listed = set(groups)
         self._kept -= listed
         self._cache.forget_prefixes(_prefixes(listed))
