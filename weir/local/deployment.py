@@ -16,8 +16,9 @@ from weir.local.collected import CollectingStep, Collection
 from weir.local.state import step_tables, take_snapshot
 from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.chain import OperatorChain
-from weir.operators.dead_letters import DeadLetterFile
+from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
+from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
@@ -79,6 +80,7 @@ class Deployment:
         generation: grows with every restart.
         job_start_us: schedules of paced sources count from there.
         restored: what the subtasks of a step told the checkpoint that this starts from.
+        restored_id: that checkpoint; 0: there is none.
         keeps_positions: there are checkpoints, for which sources say where they are.
     """
 
@@ -90,6 +92,7 @@ class Deployment:
         generation: int,
         job_start_us: int,
         restored: Callable[[str], Mapping[int, Json]],
+        restored_id: int = 0,
         *,
         keeps_positions: bool,
     ) -> None:
@@ -99,11 +102,16 @@ class Deployment:
         self._generation = generation
         self._job_start_us = job_start_us
         self._restored = restored
+        self._restored_id = restored_id
         self._keeps_positions = keeps_positions
         keyed = sum(stage.parallelism for stage in parts.graph.stages for n in stage.nodes if n.is_keyed)
         self._cache_bytes = parts.settings.state_cache_bytes // max(keyed, 1)
         self.dead_letters: list[tuple[str, DeadLetterFile]] = []
         self._source_letters: dict[SubtaskId, DeadLetterFile] = {}
+        #: By step: rows that it put aside before the restart that led here.
+        self._known_rows: dict[str, KnownRows] = {}
+        #: The last checkpoint whose barrier a subtask has seen.
+        self._passed_ids: dict[SubtaskId, int] = {}
         #: What each subtask gave at the latest barrier, and batches that it had given to collections until then.
         self.snapshots: dict[SubtaskId, dict[str, Json]] = {}
         self.marks: dict[tuple[str, int], int] = {}
@@ -258,6 +266,8 @@ class Deployment:
     # --- construction ----------------------------------------------------------------------------------------
 
     def _on_barrier(self, subtask: LocalSubtask, checkpoint_id: int) -> None:
+        # At the end of its input there is none.
+        self._passed_ids[subtask.subtask] = checkpoint_id or self._passed_ids.get(subtask.subtask, 0)
         position = subtask.position() if self._keeps_positions else {}
         if checkpoint_id and self._keeps_positions:
             position[self._times_key(subtask.subtask)] = subtask.known_times()
@@ -283,7 +293,7 @@ class Deployment:
         )
         operators: list[tuple[Operator, OperatorContext]] = []
         for node in stage.nodes:
-            letters = self._dead_letter_file(node, subtask) if node.spec.rejects_rows else None
+            letters = self._letters_of_step(node, subtask) if node.spec.rejects_rows else None
             context = self._context(stage, node, subtask, tables, letters)
             operators += [(operator, context) for operator in self._operators(node)]
         chain = OperatorChain(operators, output, _go_on, tables)
@@ -380,7 +390,15 @@ class Deployment:
         known = _strategy(node).idle_timeout_ms
         return self._parts.settings.idle_timeout_ms if known is None else known
 
-    def _dead_letter_file(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
+    def _letters_of_step(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
+        stem = letters_stem(self._parts.dead_letters, self._parts.graph.logical.name, node.name)
+        if node.name not in self._known_rows:
+            self._known_rows[node.name] = KnownRows(stem, self._generation, self._restored_id)
+        return self._dead_letter_file(node, subtask, self._known_rows[node.name])
+
+    def _dead_letter_file(
+        self, node: Node, subtask: SubtaskId, known_rows: KnownRows | None = None
+    ) -> DeadLetterFile:
         file = DeadLetterFile(
             self._parts.dead_letters,
             self._parts.graph.logical.name,
@@ -388,6 +406,8 @@ class Deployment:
             subtask.subtask_index,
             getattr(node.spec, "on_bad_record", "dead_letter"),
             self._parts.settings.dead_letter_raw_bytes_max,
+            known_rows,
+            lambda: self._passed_ids.get(subtask, 0),
         )
         self.dead_letters.append((node.name, file))
         return file

@@ -118,6 +118,7 @@ class Generations:
             self._generation,
             self._job_start_us,
             state.restored,
+            0 if manifest is None else manifest.checkpoint_id,
             keeps_positions=True,
         )
         with self.failing():
@@ -184,7 +185,7 @@ class Generations:
         self._close()
 
     def dead_letters(self) -> list[DeadLetter]:
-        """Records that sources have rejected, each once."""
+        """Records that sources and steps have put aside, each once."""
         if self._deployment is not None:
             self._files = read_dead_letters(self._deployment.dead_letters)
         return self._files

@@ -288,7 +288,7 @@ class RunningJob:
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """Records that sources could not read."""
+        """Records that sources could not read, and rows that steps put aside."""
         return self._generations.dead_letters()
 
     @property

@@ -324,3 +324,25 @@ def test_dead_letters_are_there_once_after_a_restart(tmp_path):
         assert [letter.raw for letter in job.dead_letters] == ["broken"]
         assert [row["id"] for row in job.rows("out")] == [1, 2]
     assert len(job.dead_letters) == 1
+
+
+@pytest.mark.parametrize("upto", ["prepared", "complete", "committed"])
+def test_rows_that_steps_put_aside_are_there_once_after_a_restart(upto):
+    flow = weir.Dataflow("letters")
+    events = flow.source("events", weir.JsonLines("/absent", schema={"id": int}))
+    events.sink("aside", weir.DeadLetters("not wanted"))
+    without_time = events.with_columns("none", at=pl.lit(None, dtype=pl.Int64))
+    without_time.assign_event_time("timed", "at").sink("out", weir.Collect())
+    with testing.start(flow) as job:
+        # One row is there twice.
+        for ids in ([1, 2], [3, 3], [4]):
+            job.push("events", [{"id": number} for number in ids])
+            job.checkpoint(upto)
+        job.push("events", [{"id": 5}])
+        job.restart()
+        job.push("events", [{"id": 6}])
+        job.restart()
+        letters = [(letter.step, json.loads(letter.raw)["id"]) for letter in job.dead_letters]
+    assert sorted(letters) == [
+        (step, number) for step in ("aside", "timed") for number in (1, 2, 3, 3, 4, 5, 6)
+    ]
