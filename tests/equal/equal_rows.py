@@ -3,7 +3,37 @@
 import json
 import random
 
-BOUND_MS = 2_000
+import weir
+
+ROW = {"k": int, "at": weir.Nullable(int), "v": int, "to": int, "t": weir.Nullable(str)}
+RULE = {"at": int, "limit": int}
+BOUND = weir.bounded_out_of_orderness("2s", idle_timeout="1000h")
+ODD_BOUND = weir.bounded_out_of_orderness("2s", idle_timeout="1000h", future_max=None)
+#: Nothing waits for long where such a source has no rows; its rows are never late.
+QUIET_BOUND = weir.bounded_out_of_orderness("2s", idle_timeout="1ms")
+#: By source: the columns of its rows, and its bound.
+SOURCES = {
+    "left": (ROW, BOUND),
+    "right": (ROW, BOUND),
+    "third": (ROW, BOUND),
+    "bad": (ROW, BOUND),
+    "odd": (ROW, ODD_BOUND),
+    "rules": (RULE, ODD_BOUND),
+    "quiet": (ROW, QUIET_BOUND),
+}
+#: Lines that no row can be made of, or none with an event time.
+BAD_LINES = [
+    b'{"k": 1, "v": 2',
+    b'{"k": 1, "at": 5, "to": 6}',
+    b'{"k": "one", "at": 5, "v": 2, "to": 6}',
+    b'{"k": 1, "at": 5, "v": 2.5, "to": 6}',
+    b'{"k": 1, "at": 5, "v": 2, "to": 99999999999999999999}',
+    b'{"k": 1, "at": 5, "v": 2, "to": 6, "t": "\xff"}',
+    b'{"k": 1, "at": 1000000000000000, "v": 2, "to": 6}',
+    b'{"k": 1, "at": 4611686018427387904, "v": 2, "to": 6}',
+    b"[]",
+    b"",
+]
 
 
 def events(seed, count, first_ms=-20_000, step_ms=400, keys=5):
@@ -31,25 +61,18 @@ def events(seed, count, first_ms=-20_000, step_ms=400, keys=5):
 
 def odd_events():
     """Few rows whose times are far away in the past and in the future."""
-    times = [
-        -(2**60),
-        -(2**60) + 5,
-        -1,
-        0,
-        1,
-        -(10**14),
-        10**15,
-        5,
-        10**15 + 3_000,
-        2**60,
-        10**15,
-        2**60 + 7,
-        0,
-    ]
-    times += [2**60 + 70_000, 2**60 + 60_000, None, -(2**62), 2**62]
+    past = [-(2**60), -(2**60) + 5, -1, 0, 1, -(10**14)]
+    future = [10**15, 5, 10**15 + 3_000, 2**60, 10**15, 2**60 + 7, 0, 2**60 + 70_000, 2**60 + 60_000]
     return [
         {"k": number % 3, "at": at, "v": number, "to": 0 if at is None else at + 1_000, "t": None}
-        for number, at in enumerate(times)
+        for number, at in enumerate([*past, *future, None, -(2**62), 2**62])
+    ]
+
+
+def quiet_events():
+    """Few rows, all of them after those of other sources."""
+    return [
+        {"k": number, "at": 10**7 + number * 900, "v": number, "to": 10**7, "t": None} for number in range(4)
     ]
 
 
@@ -58,6 +81,21 @@ def rule_rows():
     return [{"at": 10**15, "limit": limit} for limit in (3, 5, 7)]
 
 
-def lines(rows):
-    """As a file has them."""
-    return "".join(json.dumps(row) + "\n" for row in rows)
+def write_input(directory, rows):
+    """The files of all sources, of the larger ones with so many rows; returns the rows of each."""
+    given = {
+        "left": events(1, rows),
+        "right": events(2, rows, first_ms=-18_000),
+        "third": events(3, rows),
+        "bad": events(4, rows),
+        "odd": odd_events(),
+        "rules": rule_rows(),
+        "quiet": quiet_events(),
+    }
+    for source, found in given.items():
+        lines = [json.dumps(row).encode() for row in found]
+        if source == "bad":
+            for number, line in enumerate(BAD_LINES):
+                lines.insert(3 * number + 2, line)
+        (directory / f"{source}.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    return given

@@ -1,33 +1,32 @@
 """Runs jobs of this folder and says what came out, so that runs can be compared."""
 
 import json
+import random
 from collections import Counter
+from dataclasses import replace
 
-import weir
-from tests.equal.equal_jobs import BOUND, ODD_BOUND, RULES, SCHEMA, add_jobs
-from tests.equal.equal_rows import events, lines, odd_events, rule_rows
+from weir import testing
 
-STREAMS = ("left", "right", "third", "odd", "rules")
-
-
-def write_input(directory, rows):
-    """The files of all sources; ``rows``: of each of the larger ones."""
-    given = {"left": events(1, rows), "right": events(2, rows, first_ms=-18_000), "third": events(3, rows)}
-    for name, found in (given | {"odd": odd_events(), "rules": rule_rows()}).items():
-        (directory / f"{name}.jsonl").write_text(lines(found))
-    return given
+#: Rows of a second; a source is asked each 2.75 ms. Of one that is idle between its rows.
+RATE, QUIET_RATE = 5_000, 500
 
 
-def flow_of(directory, names, parallelism, sink, wrap=lambda source: source):
-    """A dataflow with these jobs, and how each of its outputs is compared."""
-    flow = weir.Dataflow("equal", max_parallelism=16)
-    sources = {}
-    for name in STREAMS:
-        schema = RULES if name == "rules" else SCHEMA
-        source = weir.JsonLines(f"{directory}/{name}.jsonl", schema=schema, ordered=True)
-        bound = ODD_BOUND if name in ("odd", "rules") else BOUND
-        sources[name] = flow.source(name, wrap(source), event_time="at", watermark=bound)
-    return flow, add_jobs(flow, sources, parallelism, names, sink)
+def paced(source, lines):
+    """A source that gives its rows one after the other."""
+    return replace(lines, rate=QUIET_RATE if source == "quiet" else RATE)
+
+
+def run_with_restarts(flow, rows, seed):
+    """Run jobs with paced sources of so many rows, with checkpoints and restarts in between."""
+    dice = random.Random(seed)
+    with testing.start(flow, {}, watermarks="follow_rows", seed=seed) as job:
+        for upto in ("committed", "complete", "prepared"):
+            job.advance_time(dice.uniform(0.5, 1.0) * 1_000 * rows / RATE / 3)
+            job.checkpoint(upto)
+            job.advance_time(0.5)
+            if upto != "committed":
+                job.restart()
+        return job.finish()
 
 
 def said(rows, compare):
@@ -46,16 +45,19 @@ def said(rows, compare):
 def said_in_one_process(result, compare):
     """What each output of a run in this process came to, and which rows were late and put aside."""
     found = {name: said(result[f"{name}_out"].to_dicts(times=True), kind) for name, kind in compare.items()}
-    letters = sorted((letter.step, letter.reason) for letter in result.dead_letters)
-    return found | {"late rows": dict(result.late_rows), "dead letters": letters}
+    letters = Counter(
+        (letter.step, letter.source, letter.position, letter.reason, letter.raw)
+        for letter in result.dead_letters
+    )
+    return found | {"late rows": dict(result.late_rows), "dead letters": dict(letters)}
 
 
 def differences(expected, found):
     """By output, what is otherwise: what is missing and what is there besides."""
     return {
-        name: (
-            [row for row in expected[name] if row not in found[name]][:3],
-            [row for row in found[name] if row not in expected[name]][:3],
+        name: tuple(
+            {item: count for item, count in some[name].items() if rest[name].get(item) != count}
+            for some, rest in ((expected, found), (found, expected))
         )
         for name in expected
         if expected[name] != found[name]
