@@ -28,6 +28,7 @@ from experiments.processes import (
 from weir.process import bytecode
 
 _STOP_TIMEOUT_S = 20.0
+_PATIENT_POLL_S = 0.25
 #: Starts a command with a log and variables.
 Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], "subprocess.Popen[bytes]"]
 #: The ports that README.md names, which are the defaults of config.json.
@@ -47,6 +48,7 @@ class Cluster:
         settings: Mapping[str, object] | None = None,
         environment: Mapping[str, str] | None = None,
         poll_s: float = POLL_S,
+        poll_share: float = 0.0,
         documented_ports: bool = False,
         popen: Start | None = None,
     ) -> None:
@@ -58,6 +60,7 @@ class Cluster:
             settings: configuration keys for all processes, e.g. ``{"taskManager.batch_size": 1000}``.
             environment: variables on top of this process's.
             poll_s: how often waiting looks; every look costs the control plane some CPU.
+            poll_share: pauses grow to so much of the time that was waited, and ``_PATIENT_POLL_S`` at most.
             popen: starts processes; None: ``subprocess.Popen``.
             documented_ports: take 8008, 9008, 8018, 8028 and so on where they are free; otherwise any free ones.
         """
@@ -70,6 +73,7 @@ class Cluster:
         self.processes: dict[str, WeirProcess] = {}
         #: How often waiting looks; may be changed meanwhile.
         self.poll_s = poll_s
+        self._poll_share = poll_share
         self._settings = {
             "taskManager.dead_letter_path": str(directory / "dead_letters"),
             "taskManager.rocksDBPath": str(directory / "data.db"),
@@ -204,8 +208,8 @@ class Cluster:
         Raises:
             ClusterError: it did not within ``timeout_s``, or the control plane ended; names ``what`` was awaited.
         """
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s:
+        began_s = time.monotonic()
+        while (waited_s := time.monotonic() - began_s) < timeout_s:
             for process in self.processes.values():
                 process.sample()
             status = self.status()
@@ -215,7 +219,7 @@ class Cluster:
                 if condition(status):
                     return status
             self._check_alive(what)
-            time.sleep(self.poll_s)
+            time.sleep(max(self.poll_s, min(waited_s * self._poll_share, _PATIENT_POLL_S)))
         raise ClusterError(f"{what} did not come within {timeout_s:g} s\n{self.logs()}")
 
     def wait_ended(self, timeout_s: float = END_TIMEOUT_S) -> dict[str, int]:

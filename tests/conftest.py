@@ -18,7 +18,7 @@ from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
 from tests.effort import cases
 from tests.memory_directory import make_memory_directory
-from tests.scheduling import LongestFilesFirst, is_missing
+from tests.scheduling import LongestFilesFirst, is_missing, may_start_processes
 from tests.secure_listener import broker_properties, write_certificate
 from tests.shared_collection import SharedCollection
 from weir.errors import StateError
@@ -30,6 +30,9 @@ settings.register_profile(
     "busy", deadline=None, max_examples=cases(40), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy")
+
+#: What ``make test`` asks for at last.
+START_PROCESSES = "not (not scenario and not spark and not service)"
 
 #: Only few tests are about a lease that ends, and they set it themselves; in others a process may be kept waiting.
 LEASE_TIMEOUT_MS = 20_000
@@ -59,14 +62,25 @@ def pytest_configure(config):
         Finalize(None, shutil.rmtree, (directory, True), exitpriority=-200)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Of the tests that start processes few files have any; the others are not imported for them."""
+    if collection_path.suffix == ".py" and config.option.markexpr == START_PROCESSES:
+        return not may_start_processes(collection_path) or None
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """What shares a server stands together in ``tests/scheduling.py``."""
-    with_servers = (
-        item for item in items if {"service", "spark"} & {mark.name for mark in item.iter_markers()}
-    )
+    """What shares a server stands together in ``tests/scheduling.py``; what starts processes shows it by its marks."""
+    marked = [(item, {mark.name for mark in item.iter_markers()}) for item in items]
+    with_servers = (item for item, marks in marked if {"service", "spark"} & marks)
     if missing := {item.path.name for item in with_servers if is_missing(item.nodeid)}:
         raise pytest.UsageError(f"tests/scheduling.py has no group with {', '.join(sorted(missing))}")
+    files = {item.path for item, marks in marked if {"scenario", "service", "spark"} & marks}
+    if missing := {path.name for path in files if not may_start_processes(path)}:
+        raise pytest.UsageError(
+            f"no mark.scenario, mark.service or mark.spark in {', '.join(sorted(missing))}"
+        )
 
 
 @pytest.hookimpl(wrapper=True)

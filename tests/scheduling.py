@@ -1,5 +1,6 @@
-"""In which order the workers of pytest-xdist take the files of tests that start processes."""
+"""Which files have tests that start processes, and in which order the workers of pytest-xdist take them."""
 
+import re
 from collections import OrderedDict
 
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -73,6 +74,15 @@ _LONGEST = (
     "tests/scenarios/test_user_states.py",
     "tests/scenarios/test_file_sinks.py",
 )
+
+
+_MARK = re.compile(r"\bmark\.(scenario|spark|service)\b")
+
+
+def may_start_processes(path):
+    """Whether a file, or the fixtures beside it, have a mark of such tests: all others take each worker 18 s."""
+    texts = (each.read_text() for each in (path, path.with_name("conftest.py")) if each.exists())
+    return any(map(_MARK.search, texts))
 
 
 def group_of(node_id):

@@ -35,3 +35,10 @@ def test_what_needs_a_server_and_is_in_no_group_is_found():
     assert scheduling.is_missing("tests/scenarios/test_new.py::test_x[a]")
     assert not scheduling.is_missing("tests/scenarios/test_kafka.py::test_x[a]")
     assert not scheduling.is_missing("tests/services/test_commands.py::test_x")
+
+
+def test_files_whose_tests_start_processes_are_told_from_others():
+    """By their own marks, or by those of the fixtures beside them."""
+    assert scheduling.may_start_processes(ROOT / "tests/scenarios/test_rescale.py")
+    assert scheduling.may_start_processes(ROOT / "tests/weir/state/test_conformance.py")
+    assert not scheduling.may_start_processes(ROOT / "tests/test_docs.py")
