@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from benchmarks.database_client import client_reads, warm_up
+from benchmarks.database_ranges import latencies
 from benchmarks.database_states import rows_per_second
 from benchmarks.engine_run import EngineRun, EngineSetup, run_engine
 from benchmarks.loaded_job import LoadedJob
@@ -33,9 +34,10 @@ BARS = (
     Bar("output_gap_ms_max", "at most", 100),
     Bar("lost", "at most", 0),
     Bar("duplicated", "at most", 0),
+    Bar("range_ms_max", "at most", 100),
 )
 #: What is measured, in this order.
-PARTS = ("speed", "full_cache", "disturbed", "states")
+PARTS = ("speed", "full_cache", "disturbed", "states", "ranges")
 _MAX_PARALLELISM = 128
 #: Of the counts' cache, for each key: slot, index entry and the bytes of the key.
 _CACHE_BYTES_PER_KEY = 96
@@ -112,6 +114,8 @@ def run(options: DatabaseOptions, report: Callable[[str, float], None]) -> Bench
             if "states" in options.parts:
                 report("versions, windows and sessions", 0.0)
                 figures |= rows_per_second(options.state_rows, settings, place / "states")
+            if "ranges" in options.parts:
+                figures |= latencies(settings, place / "ranges", report)
             if "disturbed" in options.parts:
                 figures |= at_a_rate_that_lasts(
                     options.rate,

@@ -274,7 +274,8 @@ def cassandra(
     times: Annotated[int, typer.Option(min=1, help="The events so often, with a cache for all keys.")] = 80,
     state_rows: Annotated[int, typer.Option(min=1, help="Of the job with 16 operations a row.")] = 20_000,
     only: Annotated[
-        list[str] | None, typer.Option(help="speed, full_cache, disturbed or states; may be repeated.")
+        list[str] | None,
+        typer.Option(help="speed, full_cache, disturbed, states or ranges; may be repeated."),
     ] = None,
     repeat: Repeat = 1,
 ) -> None:

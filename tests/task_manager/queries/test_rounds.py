@@ -6,7 +6,7 @@ import pytest
 import weir
 from tests.task_manager.queries.test_window_questions import KEYS, WINDOWS, Job, Stored, expected_of, rounded
 from tests.weir.operators.queries.asked_states import InRounds
-from weir.operators.queries import pane_heads
+from weir.operators.queries import answering, pane_heads
 
 
 class StoredInRounds(InRounds, Stored):
@@ -28,7 +28,6 @@ class StoredInRounds(InRounds, Stored):
 def test_windows_of_all_groups_are_read_together(kind, small, monkeypatch):
     monkeypatch.setattr("weir.state.tables.panes.window_table.PACKED_ENTRIES_MIN", 1)
     monkeypatch.setattr(pane_heads, "_HEAD_ENTRIES", 1_000 if small else 1)
-    monkeypatch.setattr(pane_heads, "_SMALL_ENTRIES", 1_000 if small else 1)
     random = np.random.default_rng(5)
     aggregates = {"n": weir.count(), "kinds": weir.count_distinct("v")}
     job = Job(WINDOWS[kind], aggregates)
@@ -55,3 +54,17 @@ def test_windows_of_all_groups_are_read_together(kind, small, monkeypatch):
         # Its first and last pane, then pane by pane; what is packed is looked for as before.
         panes = len({window["start"] for listed in told["n"].values() for window in listed})
         assert rounds["n"] <= panes * 4 + 8
+
+
+@pytest.mark.parametrize("kind", WINDOWS)
+def test_a_group_of_many_small_panes_is_read_at_once(kind, monkeypatch):
+    monkeypatch.setattr(pane_heads, "_HEAD_ENTRIES", 8)
+    monkeypatch.setattr(answering, "_RUNS_MAX", 8)
+    job = Job(WINDOWS[kind], {"n": weir.count()})
+    for start_ms in range(1_000, 1_400, 40):
+        job.take_random(np.random.default_rng(start_ms), 20, start_ms)
+    job.tables.flush()
+    reading = StoredInRounds(job.backend, job.numbers)
+    told = {row["key"]: row["value"] for row in job.page(reading, "n").rows}
+    assert told == expected_of(job.results_at_the_end(), "n")
+    assert reading.rounds <= 3

@@ -40,15 +40,33 @@ def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | No
 
     None: see :meth:`StateFormat.runs`. Reading of a run has begun when it is returned.
     """
-    prefix = keys.prefix
-    end = prefix_end(prefix)
+    end = prefix_end(keys.prefix)
     assert end is not None, "it begins with a key group, which is not only 0xFF"
     scan: Scan = reading.scan
-    found = scan(prefix, end)
+    start, stop = keys.bounds
+    if stop is None or not start:
+        heads = [scan(keys.prefix, end)]
+        yield None
+        yield from _runs_from(scan, keys, heads, end)
+        return
+    # Most keys are as long as the bounds: they are read at once, and whether there are shorter or longer ones.
+    shorter, own, longer = (
+        _at(keys, length) for length in (_shorter(start, stop), len(start), len(start) + 1)
+    )
+    heads = [scan(shorter, own) if shorter < own else iter(()), scan(longer, end)]
+    run = _run(scan, keys, len(start))
     yield None
-    head = list(islice(found, _HEAD_ENTRIES))
+    yield from _runs_from(scan, keys, heads, own)
+    yield run
+    yield from _runs_from(scan, keys, heads, end)
+
+
+def _runs_from(
+    scan: Scan, keys: KeyRange, heads: list[Iterator[tuple[bytes, bytes]]], end: bytes
+) -> Iterator[Entries]:
+    """A run for each length of keys before an end; the first of ``heads``, which goes, begins with the shortest."""
     # Nobody wants what comes next of it: it must not be read along with what others want.
-    del found
+    head = list(islice(heads.pop(0), _HEAD_ENTRIES))
     if len(head) < _HEAD_ENTRIES:
         # There are no more.
         scan = partial(scan_list, head)
@@ -56,9 +74,25 @@ def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | No
     while first is not None:
         keys.check()
         length = int.from_bytes(first[0][_PREFIX_BYTES : _PREFIX_BYTES + LENGTH_BYTES], "big")
-        after = scan(keys.prefix + (length + 1).to_bytes(LENGTH_BYTES, "big"), end, reverse=False)
+        after = scan(_at(keys, length + 1), end, reverse=False)
         yield _run(scan, keys, length)
         first = next(after, None)
+
+
+def _at(keys: KeyRange, length: int) -> bytes:
+    """Comes before all entries of keys of this length."""
+    return keys.prefix + length.to_bytes(LENGTH_BYTES, "big")
+
+
+def _shorter(start: bytes, stop: bytes) -> int:
+    """The length from which on keys that are shorter than ``start`` may lie within the bounds.
+
+    One that is a part of what both begin with is before both.
+    """
+    length = 1
+    while length < len(start) and start[:length] == stop[:length]:
+        length += 1
+    return length
 
 
 def scan_list(

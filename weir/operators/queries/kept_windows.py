@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ _BLOCK_ROWS = 64
 _CHECKED = 64
 #: Ends of the panes of a window, from its bounds.
 PaneEnds = Callable[[int, int], range]
+#: Of a key, with the numbers of their rows.
+_Windows = Sequence[dict[str, Any]]
 
 
 class _Changed(Exception):
@@ -78,8 +81,13 @@ class KeptFormat(StateFormat, ABC):
     ) -> Any:
         found = self._windows.one(reading, group, state_id, user_key, question)
         if isinstance(found, Cut):
-            return Cut(self._told(reading, group, user_key, found.value))
-        return ABSENT if found is ABSENT else self._told(reading, group, user_key, found)
+            return Cut(self._of_key(reading, group, user_key, found.value))
+        return ABSENT if found is ABSENT else self._of_key(reading, group, user_key, found)
+
+    def _of_key(
+        self, reading: RangeReading, group: int, user_key: bytes, windows: _Windows
+    ) -> list[dict[str, Any]]:
+        return self._told(windows, self._panes(reading, [(group, user_key, windows)]))
 
     @override
     def shown(self, found: Any, question: Question) -> Any:
@@ -97,37 +105,62 @@ class KeptFormat(StateFormat, ABC):
     def live(
         self, reading: RangeReading, block: list[tuple[bytes, Any]], question: Question
     ) -> Iterable[tuple[bytes, Any]]:
-        groups = {key: entries[0][1].group for key, entries in block}
-        for key, windows in self._windows.live(reading, block, question):
+        found = self._windows.live(reading, block, question)
+        if question.counts:
             # Whoever counts keys needs no more.
-            yield key, windows if question.counts else self._told(reading, groups[key], key, windows)
+            yield from found
+            return
+        groups = {key: entries[0][1].group for key, entries in block}
+        listed = list(found)
+        panes = self._panes(reading, [(groups[key], key, windows) for key, windows in listed])
+        for key, windows in listed:
+            yield key, self._told(windows, panes)
 
-    def _told(
-        self, reading: RangeReading, group: int, user_key: bytes, windows: Sequence[dict[str, Any]]
-    ) -> list[dict[str, Any]]:
+    def _panes(
+        self, reading: RangeReading, keys: Sequence[tuple[int, bytes, _Windows]]
+    ) -> Iterator[tuple[int, list[bytes]]]:
+        """What the panes of the windows of some keys keep, with their ends; those of each key once, by time."""
+        state_id = reading.number_of(self._state)
+        owners = (
+            (end_ms, owner_of_pane(layout.key_prefix(group, state_id), end_ms, user_key))
+            for group, user_key, windows in keys
+            for end_ms in self._ends_of(windows)
+        )
+
+        def begun(pane: tuple[int, bytes]) -> Iterator[tuple[bytes, bytes]]:
+            return reading.scan(pane[1], stop_of_pane(pane[1]))
+
+        for number, ((end_ms, _), entries) in enumerate(begun_together(owners, begun)):
+            if not number % _CHECKED:
+                reading.check()
+            yield end_ms, [data for _, data in entries]
+
+    def _ends_of(self, windows: _Windows) -> list[int]:
+        """The ends of all panes of some windows.
+
+        Raises:
+            QueryError: 413: they have too many rows.
+        """
         rows = sum(window["value"] for window in windows)
         if rows > _ROWS_MAX:
             raise _too_large(f"{rows:,} rows, at most {_ROWS_MAX:,}")
-        prefix = layout.key_prefix(group, reading.number_of(self._state))
-        panes: dict[int, list[bytes]] = {}
+        return list(
+            dict.fromkeys(
+                end_ms for window in windows for end_ms in self._pane_ends(window["start"], window["end"])
+            )
+        )
+
+    def _told(self, windows: _Windows, panes: Iterator[tuple[int, list[bytes]]]) -> list[dict[str, Any]]:
+        """The windows of a key, whose panes come next."""
+        kept = dict(islice(panes, len(self._ends_of(windows))))
         told, size_bytes = [], 0
         for window in windows:
             ends = self._pane_ends(window["start"], window["end"])
-            fresh = [end_ms for end_ms in ends if end_ms not in panes]
-
-            def begun(end_ms: int) -> Iterator[tuple[bytes, bytes]]:
-                owner = owner_of_pane(prefix, end_ms, user_key)
-                return reading.scan(owner, stop_of_pane(owner))
-
-            for end_ms, entries in begun_together(fresh, begun):
-                if not len(panes) % _CHECKED:
-                    reading.check()
-                panes[end_ms] = [data for _, data in entries]
-            size_bytes += sum(len(data) for end_ms in ends for data in panes[end_ms])
+            size_bytes += sum(len(data) for end_ms in ends for data in kept[end_ms])
             if size_bytes > _BYTES_MAX:
                 raise _too_large(f"more than {_BYTES_MAX >> 20} MiB")
             try:
-                value = self._value([panes[end_ms] for end_ms in ends], window["value"])
+                value = self._value([kept[end_ms] for end_ms in ends], window["value"])
             except _Changed:
                 raise QueryError(503, "a window got rows, or left, while it was read: try again") from None
             told.append({**window, "value": value})

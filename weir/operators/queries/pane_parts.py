@@ -59,16 +59,21 @@ class AskedEntries(ABC, Generic[Loaded]):
         panes: dict[tuple[int, int], dict[bytes, int]] = {}
         for row, (end_ms, key, place) in enumerate(zip(ends_ms.tolist(), keys, places, strict=True)):
             panes.setdefault((place.group, end_ms), {})[key] = row
+        # The same for all: requests are shared by key groups with the same bounds. Entries of a key come after those of
+        # longer ones that begin with it.
+        stops = [prefix_end(key) for key in keys]
+        first, after = min(keys, default=b""), max((stop for stop in stops if stop is not None), default=None)
+        after = None if None in stops else after
         found: list[tuple[bytes, bytes]] = []
         owners: list[int] = []
         count = 0
 
         def begun(pane: tuple[tuple[int, int], dict[bytes, int]]) -> Iterator[tuple[bytes, bytes]]:
-            (group, end_ms), rows = pane
+            (group, end_ms), _ = pane
             prefix = layout.key_prefix(group, state_id) + time_bytes(end_ms)
-            stop = prefix_end(prefix + max(rows))
+            stop = prefix_end(prefix) if after is None else prefix + after
             assert stop is not None, "it begins with a key group, which is not only 0xFF"
-            return scan_entries(reading.scan, prefix + min(rows), stop)
+            return scan_entries(reading.scan, prefix + first, stop)
 
         for (_, rows), entries in begun_together(panes.items(), begun):
             for key, data in entries:

@@ -225,6 +225,12 @@ class PaneFormat(StateFormat):
         ends = self._pane_ends(panes, *times_of(below_key(keys.question)))
         if not len(ends):
             return
+        if not is_whole and len(ends) <= keys.runs_max:
+            # As many as may be read side by side: nobody needs to know which of them are there.
+            yield from (pane_run(head.scan, keys, end_ms) for end_ms in ends)
+            return
+        if not is_whole:
+            is_whole = yield from head.read_on()
         apart: list[int] = []
         for end_ms in panes_there(head.scan, keys.prefix, ends):
             if end_ms is not None:

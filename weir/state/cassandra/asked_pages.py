@@ -16,8 +16,10 @@ Entry = tuple[bytes, bytes]
 
 #: Rows of the first page of a scan: of many groups few are needed. Packed entries, which have a namespace, are large.
 ASKED_ROWS, _PACKED_ROWS, _ROWS_MAX = 16, 2, 1_000
-#: Rows and partitions that one request may have. A request costs as much as 40 rows.
-_REQUEST_ROWS, _REQUEST_PARTITIONS = 512, 8
+#: What one request may have: rows, bytes of rows as they are as a rule, partitions; of these fewer while nobody knows
+#: how large rows are. A request takes as long as 40 rows or 20 partitions. ScyllaDB refuses more than 100 partitions.
+_REQUEST_ROWS, _REQUEST_BYTES = 2_048, 1 << 20
+_REQUEST_PARTITIONS, _UNKNOWN_PARTITIONS = 64, 8
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,11 @@ class AskedRows:
     reverse: bool
     #: Of the next page.
     rows: int
+
+    @property
+    def kind(self) -> tuple[bytes, bool]:
+        """The state, and whether entries are packed: those alike are about as large as each other."""
+        return self.number, self.start[:1] != b"\0"
 
     def after(self, last: bytes) -> AskedRows:
         """What is left after a page that ends with this key of a row."""
@@ -71,6 +78,8 @@ class AskedPages:
         self._session = session
         self._read = read
         self._of_thread = _Waiting()
+        #: Of entries that were read last, by state and whether they are packed: bytes of one.
+        self._entry_bytes: dict[tuple[bytes, bool], int] = {}
 
     def scan(
         self,
@@ -83,8 +92,9 @@ class AskedPages:
         check_cancelled: CheckCancelled,
     ) -> Iterator[Entry]:
         """The entries of one database partition, page by page."""
-        rows = ASKED_ROWS if ends[0][:1] == b"\0" else _PACKED_ROWS
-        asked = AskedRows(prefix[2:], bucket, *ends, reverse, rows)
+        asked = AskedRows(prefix[2:], bucket, *ends, reverse, ASKED_ROWS)
+        if asked.kind[1]:
+            asked = replace(asked, rows=_PACKED_ROWS)
         page = self._waiting(_Page(prefix[:2], asked, look is not None))
         return self._entries(page, look, check_cancelled)
 
@@ -122,9 +132,27 @@ class AskedPages:
                 found.setdefault((page.asked, page.looks), []).append(page)
         self._of_thread.waiting = []
         for (asked, looks), pages in found.items():
-            together = max(min(_REQUEST_ROWS // asked.rows, _REQUEST_PARTITIONS), 1)
-            for start in range(0, len(pages), together):
-                some = pages[start : start + together]
-                running = self._session.begin(self._read(asked, [page.group for page in some], looks))
-                for page in some:
-                    page.running = running
+            # A thread may scan the same twice.
+            groups, together = list(dict.fromkeys(page.group for page in pages)), self._together(asked)
+            running: dict[bytes, Future[Read]] = {}
+            for start in range(0, len(groups), together):
+                some = groups[start : start + together]
+                running |= dict.fromkeys(some, self._session.begin(self._learned(asked, some, looks)))
+            for page in pages:
+                page.running = running[page.group]
+
+    def _together(self, asked: AskedRows) -> int:
+        """The number of key groups whose pages one request reads."""
+        entry_bytes = self._entry_bytes.get(asked.kind)
+        if entry_bytes is None:
+            return _UNKNOWN_PARTITIONS
+        rows = min(_REQUEST_ROWS, _REQUEST_BYTES // max(entry_bytes, 1))
+        return max(min(rows // asked.rows, _REQUEST_PARTITIONS), 1)
+
+    async def _learned(self, asked: AskedRows, groups: Sequence[bytes], looks: bool) -> Read:
+        """Read, and note how large entries are; that there are none is known, too."""
+        found, begun = await self._read(asked, groups, looks)
+        sizes = [len(key) + len(value) for entries in found.values() for key, value in entries]
+        if sizes or asked.kind not in self._entry_bytes:
+            self._entry_bytes[asked.kind] = sum(sizes) // max(len(sizes), 1)
+        return found, begun

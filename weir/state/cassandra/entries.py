@@ -99,6 +99,36 @@ def partitions_of(keys: Sequence[bytes], buckets_of: dict[bytes, int]) -> list[R
     return [RowsOfPartition(prefix, bucket, positions) for (prefix, bucket), positions in found.items()]
 
 
+@dataclass(frozen=True, slots=True)
+class RowsRead:
+    """Rows that one request reads: with the same keys in several key groups."""
+
+    #: State id of two bytes.
+    number: bytes
+    bucket: int
+    groups: list[bytes]
+    row_keys: tuple[bytes, ...]
+
+
+def reads_of(keys: Sequence[bytes], buckets_of: dict[bytes, int], rows_max: int) -> list[RowsRead]:
+    """The requests that read state keys, of so many rows each.
+
+    Of many key groups the same key is often wanted: what a group has once, such as its clock.
+    """
+    found: dict[tuple[bytes, int, tuple[bytes, ...]], list[bytes]] = {}
+    for part in partitions_of(keys, buckets_of):
+        wanted = list(dict.fromkeys(keys[position][PREFIX_BYTES:] for position in part.positions))
+        for start in range(0, len(wanted), rows_max):
+            some = tuple(wanted[start : start + rows_max])
+            found.setdefault((part.prefix[2:], part.bucket, some), []).append(part.prefix[:2])
+    reads = []
+    for (number, bucket, row_keys), groups in found.items():
+        together = max(rows_max // len(row_keys), 1)
+        for start in range(0, len(groups), together):
+            reads.append(RowsRead(number, bucket, groups[start : start + together], row_keys))
+    return reads
+
+
 def cut(sizes: Sequence[int], rows_max: int, bytes_max: int) -> Iterator[slice]:
     """Ranges of neighbours of at most so many rows and bytes; a larger row makes one of its own."""
     start = 0

@@ -237,6 +237,8 @@ class TableStatements:
 
     #: Then a list of keys.
     read: str
+    #: As ``read``, of several key groups, which are the second parameter.
+    read_together: str
     #: Then key, value, timestamp, and a time to live if the table has one.
     put: str
     #: First a timestamp; in the end a key.
@@ -268,6 +270,10 @@ def statements_of(table: StateTable) -> TableStatements:
             )
     return TableStatements(
         read=f"SELECT key, value FROM {table.name} {_OF_PARTITION} AND key IN ?",
+        read_together=(
+            f"SELECT key_group, key, value FROM {table.name} WHERE run = ? AND key_group IN ? AND bucket = ? "
+            "AND key IN ?"
+        ),
         put=(
             f"INSERT INTO {table.name} (run, key_group, bucket, key, value) VALUES (?, ?, ?, ?, ?) "
             f"USING TIMESTAMP ?{time_to_live}"

@@ -17,7 +17,7 @@ from weir.state.api import Head
 from weir.state.cassandra.asked_pages import AskedPages, AskedRows, Read
 from weir.state.cassandra.claim import RunClaim, bound
 from weir.state.cassandra.creation import create_tables
-from weir.state.cassandra.entries import PREFIX_BYTES, RowsOfPartition, cut, joined_head, partitions_of
+from weir.state.cassandra.entries import PREFIX_BYTES, RowsRead, cut, joined_head, partitions_of, reads_of
 from weir.state.cassandra.errors import Untyped, is_missing_table
 from weir.state.cassandra.schema import StateTable, TableStatements, statements_of
 from weir.state.cassandra.session import CheckCancelled, Session, never_cancelled
@@ -107,28 +107,30 @@ class DatabaseTables(RunClaim):
     def get_many(
         self, keys: Sequence[bytes], check_cancelled: CheckCancelled = never_cancelled
     ) -> list[bytes | None]:
-        """Values of state keys in their order; None where absent. Keys of one partition go in one request."""
+        """Values of state keys in their order; None where absent. Those of one partition go in one request."""
         if not keys:
             return []
         self.gets += len(keys)
         found: dict[bytes, bytes] = {}
-        read_max = self.session.settings.read_keys_max
-        work: list[Callable[[], Awaitable[None]]] = []
-        for part in partitions_of(keys, self._buckets):
-            wanted = list(dict.fromkeys(keys[position][PREFIX_BYTES:] for position in part.positions))
-            for start in range(0, len(wanted), read_max):
-                work.append(partial(self._read, part, wanted[start : start + read_max], found))
+        reads = reads_of(keys, self._buckets, self.session.settings.read_keys_max)
+        work: list[Callable[[], Awaitable[None]]] = [partial(self._read, read, found) for read in reads]
         self.requests += len(work)
         self.session.run(self.session.gather(work), check_cancelled)
         return list(map(found.get, keys))
 
-    async def _read(self, part: RowsOfPartition, wanted: list[bytes], found: dict[bytes, bytes]) -> None:
-        number = part.prefix[2:]
-        prepared = await self.session.prepare(self._statements[number].read)
-        values = [*self._partition(part.prefix, part.bucket), wanted]
-        prefix = part.prefix
-        for row in await self._do(prepared, values, f"read {self._by_id[number].name}"):
-            found[prefix + row.key] = row.value
+    async def _read(self, read: RowsRead, found: dict[bytes, bytes]) -> None:
+        number, statements = read.number, self._statements[read.number]
+        doing, wanted = f"read {self._by_id[number].name}", list(read.row_keys)
+        groups = [int.from_bytes(group, "big") for group in read.groups]
+        if len(groups) == 1:
+            prepared = await self.session.prepare(statements.read)
+            prefix = read.groups[0] + number
+            for row in await self._do(prepared, [self.run.name, groups[0], read.bucket, wanted], doing):
+                found[prefix + row.key] = row.value
+            return
+        prepared = await self.session.prepare(statements.read_together)
+        for row in await self._do(prepared, [self.run.name, groups, read.bucket, wanted], doing):
+            found[row.key_group.to_bytes(2, "big") + number + row.key] = row.value
 
     def write(
         self,

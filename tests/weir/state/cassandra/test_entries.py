@@ -9,6 +9,7 @@ from weir.state.cassandra.entries import (
     decode,
     deletion,
     partitions_of,
+    reads_of,
     value_header,
 )
 
@@ -46,6 +47,19 @@ def test_keys_of_one_partition_go_together_and_buckets_bound_a_partition() -> No
     ]
     spread = {part.bucket for part in partitions_of([b"\0\1\0\2%d" % n for n in range(50)], {b"\0\2": 4})}
     assert spread == {0, 1, 2, 3}
+
+
+def test_what_is_the_same_in_many_key_groups_is_read_together() -> None:
+    keys = [b"\0%c\0\2clock" % group for group in range(5)] + [b"\0\7\0\2x", b"\0\7\0\2y", b"\0\7\0\2z"]
+    reads = [(read.groups, read.row_keys) for read in reads_of(keys, {b"\0\2": 1}, 2)]
+    groups = [b"\0%c" % group for group in range(5)]
+    assert reads == [
+        (groups[:2], (b"clock",)),
+        (groups[2:4], (b"clock",)),
+        (groups[4:], (b"clock",)),
+        ([b"\0\7"], (b"x", b"y")),
+        ([b"\0\7"], (b"z",)),
+    ]
 
 
 def test_a_row_stays_in_its_bucket() -> None:
