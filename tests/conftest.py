@@ -78,9 +78,7 @@ def pytest_collection_modifyitems(items):
         raise pytest.UsageError(f"tests/scheduling.py has no group with {', '.join(sorted(missing))}")
     files = {item.path for item, marks in marked if {"scenario", "service", "spark"} & marks}
     if missing := {path.name for path in files if not may_start_processes(path)}:
-        raise pytest.UsageError(
-            f"no mark.scenario, mark.service or mark.spark in {', '.join(sorted(missing))}"
-        )
+        raise pytest.UsageError(f"no mark of tests that start processes in {', '.join(sorted(missing))}")
 
 
 @pytest.hookimpl(wrapper=True)
