@@ -36,7 +36,7 @@ class Requests:
     """A store in memory whose scans for questions are read in requests, as those of a database."""
 
     def __init__(self, backend):
-        self.backend, self.made = backend, 0
+        self.backend, self.made, self.scans = backend, 0, 0
         session = SimpleNamespace(begin=self._begin, wait=lambda running, check: running.result())
         self._pages = AskedPages(session, self._read)
 
@@ -48,6 +48,7 @@ class Requests:
         return lambda: self.get_many(keys)
 
     def scan(self, start, stop, *, prefixes=(), reverse=False):
+        self.scans += 1
         last = stop[4:] if stop[:4] == start[:4] else None
         return self._pages.scan(
             start[:4], 0, (start[4:], last), reverse=reverse, look=None, check_cancelled=lambda: None
@@ -158,10 +159,12 @@ def test_a_range_of_ten_keys_makes_few_requests(filled, kind, consistency):
     requests = Requests(filled[1])
     asked_of(filled, KINDS[kind], consistency, requests)
     # How large entries are is known from the question before.
-    requests.made = 0
+    requests.made = requests.scans = 0
     page = asked_of(filled, KINDS[kind], consistency, requests)
     assert [row["key"] for row in page.rows] == [f"key-{number:04d}" for number in range(70, 80)]
     assert requests.made <= REQUESTS_MAX.get(kind, OTHERS_MAX)
+    # Each looks into the changes that lie in front of the rows: 13 panes, what is packed, and the ends.
+    assert requests.scans <= GROUPS * 19 + 250
 
 
 def test_of_large_entries_few_are_read_by_a_request(filled):

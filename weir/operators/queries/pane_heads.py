@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 
 from weir.operators.queries.element_runs import Scan, scan_list
+from weir.operators.queries.key_range import KeyRange
+from weir.operators.queries.merging import Entries
+from weir.operators.queries.pane_runs import pane_run
 from weir.operators.queries.reading import RangeReading, range_of_panes
 from weir.state import layout
 from weir.state.tables.panes.packed_reading import scan_entries
@@ -20,6 +23,8 @@ _HEAD_ENTRIES, _MORE_ENTRIES = 16, (16, 64, 256)
 _SMALL_PANES = 3
 #: Packed rows that are read first, and in all if they are small.
 _HEAD_ROWS, _SMALL_ROWS, _SMALL_BYTES = 2, 40, 2_048
+
+Entry = tuple[bytes, bytes]
 
 
 class PaneHead:
@@ -35,11 +40,11 @@ class PaneHead:
         self._own = reading.scan(layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS), self._ends[1])
         self._packed_ends = first, last
         self._packed = reading.scan(first, last)
-        self._last: Iterator[tuple[bytes, bytes]] | None = None
+        self._last: Iterator[Entry] | None = None
         #: What has been read first: entries, and packed rows, which may be all.
         self._head, self._rows, self._are_rows_all = (
-            list[tuple[bytes, bytes]](),
-            list[tuple[bytes, bytes]](),
+            list[Entry](),
+            list[Entry](),
             False,
         )
         #: Reads entries of the group, from memory if they are few.
@@ -80,12 +85,31 @@ class PaneHead:
                 return self._know_all(own, is_own_all=True)
         return False
 
-    def _know_all(self, own: list[tuple[bytes, bytes]], *, is_own_all: bool) -> bool:
+    def _know_all(self, own: list[Entry], *, is_own_all: bool) -> bool:
         is_whole = is_own_all and self._are_rows_all
         if is_whole:
             # Packed ones have a namespace: they come after the others.
             self.scan = partial(scan_list, own + self._rows)
         return is_whole
+
+    def begin_panes(self, keys: KeyRange, ends: range) -> list[Entries]:
+        """Begin to read panes, of which nobody knows whether they are there; what is packed is looked for once."""
+        packed: list[Iterator[Entry]] = []
+
+        @cache
+        def first() -> list[Entry]:
+            # It goes, as in look.
+            return list(islice(packed.pop(), 1))
+
+        def scan(start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[Entry]:
+            if (start, stop) != self._packed_ends:
+                return self._reading.scan(start, stop, reverse=reverse)
+            return (entry for ask in (first,) for entry in ask())
+
+        runs = [pane_run(scan, keys, end_ms) for end_ms in ends]
+        # It begins after them, see scan_entries.
+        packed.append(self._reading.scan(*self._packed_ends))
+        return runs
 
     def begin_ends(self) -> None:
         """Begin to read the first and the last entry."""

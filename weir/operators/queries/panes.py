@@ -227,7 +227,7 @@ class PaneFormat(StateFormat):
             return
         if not is_whole and len(ends) <= keys.runs_max:
             # As many as may be read side by side: nobody needs to know which of them are there.
-            yield from (pane_run(head.scan, keys, end_ms) for end_ms in ends)
+            yield from head.begin_panes(keys, ends)
             return
         if not is_whole:
             is_whole = yield from head.read_on()
