@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, TypeGuard
@@ -16,6 +15,7 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.schemas import schema_difference
+from weir.specs.source_code import source_of
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -256,7 +256,7 @@ def _shown_callable(function: Callable[..., object]) -> str:
     else:
         target = type(function)
     try:
-        digest = hashlib.sha256(inspect.getsource(target).encode()).hexdigest()[:12]
+        digest = hashlib.sha256(source_of(target).encode()).hexdigest()[:12]
     except (OSError, TypeError):
         digest = "no-source"
     return f"{target.__module__}:{target.__qualname__}@{digest}"

@@ -33,7 +33,6 @@ import datetime as dt
 import enum
 import functools
 import hashlib
-import inspect
 import json
 import numbers
 import pathlib
@@ -50,6 +49,7 @@ from weir.specs.arrow_form import arrow_form, schema_form
 from weir.specs.base import OperatorSpec, raised_defaults, told_fields
 from weir.specs.canonical import expression_form
 from weir.specs.kafka_values import Descriptors
+from weir.specs.source_code import source_of
 
 Json = Any
 
@@ -126,7 +126,7 @@ def _code_form(target: Any) -> str:
     if module.partition(".")[0] == "weir":
         return f"weir:{target.__qualname__}"
     try:
-        source = inspect.getsource(target)
+        source = source_of(target)
     except (OSError, TypeError):
         return f"{module}:{target.__qualname__}"
     return f"{target.__qualname__}@{hashlib.sha256(source.encode()).hexdigest()[:_DIGEST_DIGITS]}"
