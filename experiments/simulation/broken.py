@@ -11,18 +11,19 @@ import pyarrow as pa
 from experiments.simulation.ledger import Ledger
 from task_manager.exchange import output_edge
 from task_manager.exchange.channels import Channel
+from task_manager.exchange.output import Output
 from task_manager.exchange.writer import ChannelWriter
 from task_manager.ownership.group_ownership import Ownership
 from task_manager.rescale import rescale_opening
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks import subtask_factory, task_subtask
 from task_manager.topology import Topology
+from weir.operators.task_times import TaskTimes
 from weir.plan.graph import Edge
 from weir.protocol.checkpoints import checkpoint_model as checkpoints
 from weir.protocol.checkpoints.checkpoint import CheckpointMachine
 from weir.protocol.checkpoints.manifest import SubtaskPart
 from weir.protocol.rescale.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
-from weir.protocol.watermarks.watermark_hold import WatermarkHold
 from weir.rows.records import Element, InputRows
 from weir.types import SubtaskId
 
@@ -95,12 +96,13 @@ class _ParksNothing(Ownership):
         return rows.batch
 
 
-class _HoldsNothing(WatermarkHold):
+class _HoldsNothing(TaskTimes[Output]):
     """Lets the watermark pass parked rows."""
 
-    def visible_ms(self, combined_ms: int, *, is_held: bool) -> int:
-        """The combined watermark."""
-        return combined_ms
+    def show(self) -> bool:
+        """Tell of the combined watermark."""
+        self.is_parked = lambda: False
+        return super().show()
 
 
 class _KeepsHeldRows(ChannelWriter):
@@ -161,7 +163,7 @@ _PARTS: dict[str, tuple[Any, str, type]] = {
     "finishes early": (subtask_factory, "OwnerMachine", _FinishesEarly),
     "uncertain": (subtask_factory, "OwnerMachine", _HandsOverUncertain),
     "parking": (task_subtask, "Ownership", _ParksNothing),
-    "watermark": (task_subtask, "WatermarkHold", _HoldsNothing),
+    "watermark": (task_subtask, "TaskTimes", _HoldsNothing),
     "leaving": (subtask_factory, "OwnerMachine", _GoesOnWhileLeaving),
     "held rows": (output_edge, "ChannelWriter", _KeepsHeldRows),
     "ended": (rescale_opening, "Switching", _ForgetsEnded),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Callable, Mapping
 
 import pyarrow as pa
@@ -16,13 +15,11 @@ from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
 from weir.operators.pauses import Paused
+from weir.operators.reader_times import ReaderTimes
 from weir.operators.step_errors import as_kept, name_step, naming_step
-from weir.protocol.watermarks.input_times import times_to_json
-from weir.protocol.watermarks.source_watermark import SourceWatermark
-from weir.protocol.watermarks.watermark_drift import WatermarkDrift
 from weir.protocol.watermarks.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, Watermark
 
 
 class SourceSubtask(Subtask):
@@ -45,19 +42,9 @@ class SourceSubtask(Subtask):
             reader.give_late(late_but)
         self._reader_context = reader_context
         self._rows_max = rows_max
-        grace_ms, idle_ms = strategy.out_of_orderness_ms, strategy.idle_timeout_ms
-        self._watermark = SourceWatermark(
-            int(parts.timers.out_of_order_grace_period_ms) if grace_ms is None else grace_ms
-        )
-        self._idle_timeout_ms = parts.timers.idle_timeout_ms if idle_ms is None else idle_ms
-        alignment = strategy.alignment
-        #: What keeps it from running ahead of other sources; None: nothing does.
-        self._drift = None if alignment is None else WatermarkDrift(alignment.group, alignment.max_drift_ms)
-        self._last_data_s = 0.0
-        self._times = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
-        self._idle = False
-        #: The last watermark that was sent.
-        self._sent_ms = WATERMARK_MIN_MS
+        grace_ms, idle_ms = int(parts.timers.out_of_order_grace_period_ms), parts.timers.idle_timeout_ms
+        self._times = ReaderTimes(parts.chain, strategy, grace_ms, idle_ms)
+        self._moments = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
         #: Name of the reader's step, once it is open.
         self._step = ""
         #: The savepoint after whose barrier nothing is read; 0: none.
@@ -105,11 +92,7 @@ class SourceSubtask(Subtask):
         return {self._step: as_kept(position, self._step)}
 
     def _known_times(self) -> Json:
-        watermark = copy.copy(self._watermark)
-        if self._polled is not None:
-            # Those of its rows that are left come before it.
-            self._follow(watermark, self._polled)
-        return times_to_json(watermark.time_ms, ())
+        return self._times.to_json(self._polled)
 
     _has_no_inputs = True
 
@@ -128,14 +111,10 @@ class SourceSubtask(Subtask):
             with naming_step(context.operator_name):
                 self._reader.open(context)
             self._step = context.operator_name
-            rises = self._watermark.raise_to(self._restored_times.shown_ms)
             self._began_s = self._clock.monotonic_s()
-            if self._waiting_rows:
-                self._chain.resume(self._waiting_rows)
-            if rises:
-                self._chain.on_watermark(self._watermark.time_ms)
-                # Others may wait for it before it reads, as it may wait for them.
-                self.progress.read_watermark_ms = self._watermark.time_ms
+            self._times.go_on(self._restored_times, self._waiting_rows)
+            # Others may wait for it before it reads, as it may wait for them.
+            self.progress.read_watermark_ms = self._times.time_ms
             self._read()
         except BaseException:
             # A second failure must not hide the first.
@@ -148,15 +127,16 @@ class SourceSubtask(Subtask):
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 
     def _read(self) -> None:
-        self._last_data_s = self._clock.monotonic_s()
+        times = self._times
+        times.has_rows(self._clock.monotonic_s())
         while True:
             while self._held_by:
                 self._poll(self._housekeeping())
             if self._chain.output.is_over and not self._chain.output.has_room():
                 self._wait_for_room(self._housekeeping())
                 continue
-            if self._drift is not None and not self._drift.may_read(self._watermark.time_ms):
-                self._wait_for_others(self._drift)
+            if not times.may_read:
+                self._wait_for_others()
                 continue
             # naming_step by hand, as in the operator chain.
             try:
@@ -174,11 +154,10 @@ class SourceSubtask(Subtask):
                 else:
                     self._process(polled.batch, polled.size_bytes)
                 self._polled = None
-                self._last_data_s = self._clock.monotonic_s()
-                self._idle = self.progress.is_idle = False
-            # Rises without rows too, when a split that held it back has ended.
-            self._follow(self._watermark, polled)
-            self.progress.read_watermark_ms = self._watermark.time_ms
+                times.has_rows(self._clock.monotonic_s())
+                self.progress.is_idle = False
+            times.follow(polled)
+            self.progress.read_watermark_ms = times.time_ms
             if polled.finished:
                 return
             deadline_s = self._housekeeping()
@@ -192,7 +171,7 @@ class SourceSubtask(Subtask):
                 until_s = max(now_s + wait_us / 1e6, turn_s)
                 # A machine that is busy with small batches gets fewer and larger ones.
                 # An idle source has no watermark to tell before its next row.
-                watermark_s = float("inf") if self._idle else self._times.next_s
+                watermark_s = float("inf") if times.is_idle else self._moments.next_s
                 if self._pace.marks_turns:
                     # Not just before the moment, without what is due at it.
                     watermark_s = max(watermark_s, turn_s)
@@ -206,12 +185,6 @@ class SourceSubtask(Subtask):
                 self.waits_for_turn = False
             elif self._chain.output.is_held:
                 self._chain.output.let_go()
-
-    @staticmethod
-    def _follow(watermark: SourceWatermark, polled: Poll) -> None:
-        """The watermark after these rows."""
-        watermark.follow(polled.event_time_ms_max)
-        watermark.raise_to(polled.watermark_ms)
 
     def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
         """Rows are due that the first operators have seen before."""
@@ -247,23 +220,23 @@ class SourceSubtask(Subtask):
 
     def align(self, lowest_ms: Mapping[str, int]) -> None:
         """Tell it of the lowest watermark of each group of sources; called by any thread."""
-        drift = self._drift
+        drift = self._times.drift
         if drift is None or drift.group not in lowest_ms:
             return
         # A number is assigned, and a sleep ended if that matters.
         if drift.told(lowest_ms[drift.group]) and self.progress.is_held_back:
             self.mailbox.inbox.wake()
 
-    def _wait_for_others(self, drift: WatermarkDrift) -> None:
+    def _wait_for_others(self) -> None:
         """Read nothing until the sources that are behind have caught up, or a savepoint holds this one."""
         self.progress.is_held_back = True
         # It has rows, so that it is not idle; if it was, it says so again when it comes to that.
-        self._idle = self.progress.is_idle = False
-        while not self._held_by and not drift.may_read(self._watermark.time_ms):
-            self._last_data_s = self._clock.monotonic_s()
+        self.progress.is_idle = False
+        while not self._held_by and not self._times.may_read:
+            self._times.has_rows(self._clock.monotonic_s())
             deadline_s = self._housekeeping()
             self._make_watermark(self._clock.monotonic_s(), self._clock.now_us())
-            self._poll(min(deadline_s, self._times.next_s))
+            self._poll(min(deadline_s, self._moments.next_s))
         self.progress.is_held_back = False
 
     def _make_watermark(self, now_s: float, now_us: int, *, is_calm: bool = False) -> None:
@@ -272,32 +245,8 @@ class SourceSubtask(Subtask):
             # It would tear the next wave.
             return
         rows = self.progress.records_in
-        if not self._times.take(now_s, now_us, rows, is_calm=is_calm, ends_wave=ends_wave):
+        if not self._moments.take(now_s, now_us, rows, is_calm=is_calm, ends_wave=ends_wave):
             return
-        is_idle = (now_s - self._last_data_s) * 1e3 >= self._idle_timeout_ms
-        early, output = self._chain.early_sides, self._chain.output
-        time_ms = self._watermark.time_ms
-        # Of an idle source it rises when its last splits become idle.
-        rises = time_ms > self._sent_ms
-        if time_ms != WATERMARK_MIN_MS and (rises or not is_idle):
-            self._sent_ms = time_ms
-            self._chain.on_watermark(time_ms)
-            if early:
-                output.tell_sides(early, Watermark(time_ms))
-        has_idled, was_idle = is_idle or now_s >= self._chain.idle_at_s, self._idle
-        if not has_idled or not was_idle or (is_idle and rises):
-            self._tell_consumers(time_ms)
-            if has_idled:
-                # Behind the watermark, which ends idleness.
-                self._idle = self.progress.is_idle = True
-                output.broadcast(Idle(), but=() if is_idle else early)
-
-    def _tell_consumers(self, time_ms: int) -> None:
-        """Tell them of the watermark, or of that of the step that assigns event times."""
-        if time_ms == WATERMARK_MIN_MS:
-            return
-        if self._chain.assigns_times:
-            time_ms = self._chain.tell_assigned()
-        if time_ms != WATERMARK_MIN_MS:
-            self.progress.watermark_ms = time_ms
-            self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)
+        times = self._times
+        times.tell(now_s, is_silent=now_s >= self._chain.idle_at_s)
+        self.progress.watermark_ms, self.progress.is_idle = times.told_ms, times.is_idle

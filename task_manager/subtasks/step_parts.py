@@ -12,7 +12,6 @@ from task_manager.subtasks.isolation import Isolation
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.topology import Topology
 from weir.author.operator import Operator, OperatorContext, SourceReader
-from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import GraphError
@@ -107,8 +106,7 @@ class StepParts:
         )
 
     def _idle_timeout_ms(self, node: Node) -> float:
-        strategy = getattr(node.spec, "watermark", None) or DEFAULT_STRATEGY
-        known = strategy.idle_timeout_ms
+        known = node.watermark.idle_timeout_ms
         return self._settings.idle_timeout_ms if known is None else known
 
     def isolation(self, subtask: SubtaskId, stage: Stage, passed_id: Callable[[], int]) -> Isolation | None:

@@ -25,7 +25,6 @@ from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
 from task_manager.topology import Topology
 from weir.author.operator import OperatorContext
-from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
 from weir.operators.chain import OperatorChain
@@ -35,7 +34,6 @@ from weir.plan.graph import Edge, Node, PhysicalGraph, Stage
 from weir.protocol.rescale.rescale_owner import OwnerMachine
 from weir.protocol.watermarks.input_times import restored_times, times_key
 from weir.rows.records import InputRows
-from weir.specs import SourceSpec
 from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
@@ -153,14 +151,13 @@ class SubtaskFactory:
             store = None if group_state is None else backend
             return RunningSubtask(task, chain, dead_letters, group_state, isolation, store=store)
         node = stage.nodes[0]
-        assert isinstance(node.spec, SourceSpec)
         reader = self._steps.reader(node)
         source = SourceSubtask(
             parts,
             reader,
             lambda start_us: replace(context(node, start_us), wake=mailbox.inbox.wake),
             self._config.batch_size,
-            node.spec.watermark or DEFAULT_STRATEGY,
+            node.watermark,
         )
         return RunningSubtask(source, chain, dead_letters, None, isolation, reader)
 

@@ -19,6 +19,7 @@ from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
 from weir.operators.pauses import Paused
+from weir.operators.task_times import TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.protocol.rescale.rescale_owner import (
     InputAdded,
@@ -27,10 +28,6 @@ from weir.protocol.rescale.rescale_owner import (
     OwnerEvent,
     OwnerMachine,
 )
-from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
-from weir.protocol.watermarks.input_times import times_to_json
-from weir.protocol.watermarks.watermark_forward import WatermarkForward
-from weir.protocol.watermarks.watermark_hold import WatermarkHold
 from weir.rows import row_watermarks
 from weir.rows.records import (
     JOINED_BYTES,
@@ -64,22 +61,15 @@ class TaskSubtask(Subtask):
     ) -> None:
         """``ended_checkpoint_id``: checkpoints up to it are over; ``restored_rows`` come before all input."""
         super().__init__(parts)
-        self._watermarks = WatermarkTracker(inputs)
-        self._hold = WatermarkHold()
+        soon = parts.timers.watermarks_soon
+        self._times = TaskTimes(parts.chain, inputs, parts.timers.watermark_interval_ms, soon=soon)
         self._ownership: Ownership | None = None
         self._held_releases: deque[Callable[[], None]] = deque()
-        soon = parts.timers.watermarks_soon
-        self._forward = WatermarkForward(parts.timers.watermark_interval_ms, soon=soon)
-        #: To side outputs of steps before one that assigns event times.
-        self._early_forward = WatermarkForward(parts.timers.watermark_interval_ms, soon=soon)
-        self._early_idle = False
-        self._shown_ms = WATERMARK_MIN_MS
-        self._idle_forwarded = False
         self._barriers = CheckpointInputs(
-            BarrierAligner(inputs, ended_checkpoint_id), parts.clock, lambda *rows: self._in_time(*rows)[0]
+            BarrierAligner(inputs, ended_checkpoint_id),
+            parts.clock,
+            lambda *rows: self._times.in_time(*rows)[0],
         )
-        #: While rows of a checkpoint that waited for steps are processed: what was shown before it.
-        self._resumed_ms = WATERMARK_MIN_MS
         for rows in restored_rows:
             # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
             channel, batch = ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch
@@ -91,7 +81,6 @@ class TaskSubtask(Subtask):
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
         self._assigns_times = self._chain.assigns_times
-        self._channels = channels_by_edge(inputs)
         self._telling = Lock()
         #: Events of a rescale that wait in the mailbox.
         self._told = 0
@@ -99,8 +88,6 @@ class TaskSubtask(Subtask):
         self._is_leaving = False
         #: Rows that are being taken in have made the combined watermark rise.
         self._rows_raise = False
-        #: The watermark stands still: an operator holds rows back.
-        self._is_held = False
         #: A checkpoint whose barrier may not come, because those before this one have ended; 0: none.
         self._wanted_id = 0
         #: Key groups are on the move in a call: what belongs to a checkpoint is not where one would look for it.
@@ -120,9 +107,10 @@ class TaskSubtask(Subtask):
     ) -> None:
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
-        self._ownership = Ownership(
+        self._ownership = ownership = Ownership(
             machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators
         )
+        self._times.is_parked = lambda: ownership.holds_watermark
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event of a rescale in, between two batches; any thread may call it.
@@ -163,8 +151,7 @@ class TaskSubtask(Subtask):
         """See :class:`Subtask`."""
         return [
             InputWatermark(channel.producer, channel.edge_index, time_ms, is_idle)
-            for channel, time_ms, is_idle in self._watermarks.known()
-            if isinstance(channel, ChannelId)
+            for channel, time_ms, is_idle in self._times.known()
         ]
 
     def want_checkpoint(self, checkpoint_id: int) -> None:
@@ -201,14 +188,7 @@ class TaskSubtask(Subtask):
         return self._state
 
     def _known_times(self) -> Json:
-        known = [(c, at) for c, at, _ in self._watermarks.known() if isinstance(c, ChannelId)]
-        paused, combined_ms = self._paused, self._watermarks.combined_ms
-        shown_ms = max(self._shown_ms, self._resumed_ms)
-        if paused is not None and paused.rest is not None:
-            # Inputs are as far as after the rows that are left, which will say themselves how far.
-            known = [(channel, min(at, paused.known_ms)) for channel, at in known]
-            shown_ms, combined_ms = min(shown_ms, paused.known_ms), min(combined_ms, paused.known_ms)
-        return times_to_json(shown_ms, known, combined_ms)
+        return self._times.to_json(self._paused)
 
     @property
     def _rest(self) -> InputRows | None:
@@ -232,18 +212,8 @@ class TaskSubtask(Subtask):
         if self._is_barrier_late():
             self._overtake()
 
-    def _go_on_in_time(self) -> None:
-        """Watermarks are where they were at the checkpoint, before any row comes."""
-        restored = self._restored_times
-        channels = [channel for channels in self._channels.values() for channel in channels]
-        self._watermarks.restore(restored.combined_ms, restored.of_all(channels))
-        self._resumed_ms = restored.shown_ms
-        self._chain.resume(self._waiting_rows)
-        self._resumed_ms = WATERMARK_MIN_MS
-        self._show_watermark(restored.shown_ms)
-
     def _loop(self) -> None:
-        self._go_on_in_time()
+        self._times.go_on(self._restored_times, self._waiting_rows)
         while self._has_input or not self._may_finish or not self._may_leave():
             delivery = self._next()
             if delivery is not None:
@@ -256,7 +226,7 @@ class TaskSubtask(Subtask):
 
     @property
     def _has_input(self) -> bool:
-        return self._watermarks.has_open_inputs or bool(self._barriers.waiting)
+        return self._times.inputs.has_open_inputs or bool(self._barriers.waiting)
 
     @property
     def _may_finish(self) -> bool:
@@ -278,10 +248,12 @@ class TaskSubtask(Subtask):
             if delivery is not None:
                 self._run_commands()
                 return delivery
-        is_aware = self._assigns_times and not self._idle_forwarded
-        idle_s = self._chain.idle_at_s if is_aware else float("inf")
-        until_s = min(due_s, barriers.overdue_s, self._forward.due_s, self._early_forward.due_s, idle_s)
-        polled = self._poll(until_s, self._pace.next_s, self._watermarks.active_count)
+        times = self._times
+        is_aware = self._assigns_times and not times.consumers.is_idle
+        idle_s = self._chain.idle_at_s if is_aware else _NEVER_S
+        told_s, early_s = times.consumers.forward.due_s, times.early.forward.due_s
+        until_s = min(due_s, barriers.overdue_s, told_s, early_s, idle_s)
+        polled = self._poll(until_s, self._pace.next_s, times.inputs.active_count)
         # A command may have given a checkpoint up meanwhile: then what was put aside for it is older.
         return None if polled is None else barriers.in_turn(polled)
 
@@ -291,26 +263,25 @@ class TaskSubtask(Subtask):
         if isinstance(delivery.element, pa.RecordBatch):
             self._take_rows(delivery)
             return
-        element, channel = delivery.element, delivery.channel
-        if not isinstance(element, ChannelOpened) and not self._watermarks.is_open(channel):
+        element, channel, inputs = delivery.element, delivery.channel, self._times.inputs
+        if not isinstance(element, ChannelOpened) and not inputs.is_open(channel):
             # Its producer was given up for lost, and ends it once more.
             delivery.release()
             return
         if isinstance(element, Watermark):
-            self._watermarks.advance(channel, element.time_ms)
+            inputs.advance(channel, element.time_ms)
         elif isinstance(element, Idle):
-            self._watermarks.mark_idle(channel)
+            inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):
             self.handle(MarkerReceived(channel, element.routing_version))
         elif isinstance(element, Barrier):
             self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
         elif isinstance(element, ChannelOpened):
-            self._watermarks.add(channel)
-            self._channels.setdefault(channel.edge_index, []).append(channel)
+            self._times.add(channel)
             self._barriers.aligner.add(channel)
             self.handle(InputAdded(channel))
         elif isinstance(element, EndOfStream):
-            self._watermarks.end(channel)
+            inputs.end(channel)
             self.handle(InputEnded(channel))
             under_way = Barrier(self._barriers.aligner.checkpoint_id)
             self._after_barrier(self._barriers.aligner.end(channel), under_way)
@@ -365,7 +336,6 @@ class TaskSubtask(Subtask):
         ownership = self._ownership
         may_park = ownership is not None and ownership.may_park
         assert isinstance(delivery.element, pa.RecordBatch)
-        self._rows_raise = False
         taken, rises = self._gather_rows(delivery, delivery.element, may_park)
         batches, size_bytes = [], 0
         for item in taken:
@@ -375,26 +345,27 @@ class TaskSubtask(Subtask):
             # Memory that is shared with the sender is to be free when the credit goes back, which tells of it: else the
             # sender would have to write to other memory.
             item.element = GONE
-        if self._idle_forwarded:
-            self._end_idleness()
+        if self._times.consumers.is_idle:
+            self._times.consumers.end_idleness()
+            self.progress.is_idle = False
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         batches.clear()
         index = delivery.channel.edge_index
         rows = batch
         if ownership is not None and may_park:
-            rows = ownership.admit(InputRows(index, batch), self._shown_ms)
+            rows = ownership.admit(InputRows(index, batch), self._times.shown_ms)
         if rows is not None:
             self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
         # The rules that let rows go on come by another input.
-        if is_parked or (self._is_held and index == HELD_INPUT and self._chain.is_full):
+        if is_parked or (self._times.is_held and index == HELD_INPUT and self._chain.is_full):
             self._held_releases.extend(item.release for item in taken)
         else:
             for item in taken:
                 item.release()
-        if rises or self._rows_raise or self._is_held:
+        if rises or self._rows_raise or self._times.is_held:
             self._show_watermark()
 
     def _gather_rows(
@@ -407,13 +378,15 @@ class TaskSubtask(Subtask):
         the first that does, of which True tells, no rows are taken that came after a watermark of their own channel:
         those of other channels belong to the same wave.
         """
-        taken = [delivery]
+        taken, times = [delivery], self._times
         rows_max = self._parts.rows
         if first.num_rows > rows_max and self._parts.is_limited:
             # Barriers and commands are looked at before the rest.
             self._barriers.put_first(delivery.split(rows_max))
         inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
-        self._note_rows(delivery, is_calm)
+        if not is_calm:
+            self._record(delivery)
+        delivery.element, self._rows_raise = times.rows_come(delivery.channel, delivery.element)
         # As they are now: joined batches have the same columns.
         assert isinstance(delivery.element, pa.RecordBatch)
         first = delivery.element
@@ -429,7 +402,10 @@ class TaskSubtask(Subtask):
             more = inbox.poll_rows(wanted, first.schema, edge, but) if ready is None else ready
             for item in more:
                 if is_calm or not self._barriers.put_aside(item):
-                    self._note_rows(item, is_calm)
+                    if not is_calm:
+                        self._record(item)
+                    item.element, is_raised = times.rows_come(item.channel, item.element)
+                    self._rows_raise = self._rows_raise or is_raised
                     taken.append(item)
             watermark = inbox.poll_watermark() if ready is None else None
             if watermark is None:
@@ -439,44 +415,15 @@ class TaskSubtask(Subtask):
                 watermark.release()
                 channel, time_ms = watermark.channel, watermark.element.time_ms
                 heard.add(channel)
-                if self._watermarks.is_open(channel):
-                    rises = self._watermarks.advance(channel, time_ms) is not None or rises
+                if times.inputs.is_open(channel):
+                    rises = times.inputs.advance(channel, time_ms) is not None or rises
         return taken, rises
 
-    def _note_rows(self, delivery: Delivery, is_calm: bool) -> None:
-        """Rows have come: they may belong to a checkpoint that overtook them, and their channel is not idle."""
-        if not is_calm:
-            assert isinstance(delivery.element, pa.RecordBatch)
-            if delivery.in_checkpoint != self._barriers.aligner.checkpoint_id:
-                self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
-        is_restored = delivery.channel.producer == self.subtask
-        if not is_restored:
-            self._watermarks.mark_active(delivery.channel)
-        if row_watermarks.column_of(delivery.element) is None:
-            return
-        watermarks, channel = self._watermarks, delivery.channel
-        delivery.element, channel_ms = self._in_time(channel, delivery.element)
-        if is_restored or not watermarks.is_open(channel):
-            return
-        if watermarks.advance(channel, channel_ms) is not None:
-            self._rows_raise = True
-
-    def _in_time(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """Rows say what the watermark of their channel is as of each: it becomes that of all inputs.
-
-        Returns:
-            The rows, and the watermark of the channel after them.
-        """
-        if row_watermarks.column_of(batch) is None:
-            return batch, WATERMARK_MIN_MS
-        watermarks, known_ms = self._watermarks, self._watermarks.combined_ms
-        if channel.producer == self.subtask:
-            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms)
-        is_held_back = self._is_held and channel.edge_index == HELD_INPUT
-        among = self._channels[HELD_INPUT] if is_held_back else None
-        is_held = self._ownership is not None and self._ownership.holds_watermark
-        cap_ms = self._shown_ms if is_held else WATERMARK_MAX_MS
-        return row_watermarks.combined(batch, watermarks.others_ms(channel, among), known_ms, cap_ms)
+    def _record(self, delivery: Delivery) -> None:
+        """Rows have come that may belong to a checkpoint that overtook them."""
+        assert isinstance(delivery.element, pa.RecordBatch)
+        if delivery.in_checkpoint != self._barriers.aligner.checkpoint_id:
+            self._barriers.record(delivery.channel, delivery.element, self._checkpoints)
 
     def _after_rescale_event(self) -> None:
         """Rows may have left the park: give credit back, and let the watermark go on."""
@@ -485,89 +432,21 @@ class TaskSubtask(Subtask):
 
     def _give_credit_back(self) -> None:
         parked_bytes = 0 if self._ownership is None else self._ownership.parked_bytes
-        if parked_bytes <= _PARKED_BYTES_MAX and not (self._is_held and self._chain.is_full):
+        if parked_bytes <= _PARKED_BYTES_MAX and not (self._times.is_held and self._chain.is_full):
             while self._held_releases:
                 self._held_releases.popleft()()
 
-    def _show_watermark(self, restored_ms: int | None = None) -> None:
-        """Tell the operators of the combined watermark; it stands still while rows are parked, here or elsewhere.
-
-        Also while an operator holds rows back, but for what was shown before a restart.
-        """
-        is_parked = self._ownership is not None and self._ownership.holds_watermark
-        if self._tells_inputs_apart and not is_parked:
-            for index, channels in self._channels.items():
-                self._chain.on_input_watermark(index, self._watermarks.lowest_ms(channels))
-            if restored_ms is None:
-                self._chain.release(self._watermarks.combined_ms)
-        was_held, self._is_held = self._is_held, self._chain.holds_time
-        if was_held and not self._is_held:
+    def _show_watermark(self) -> None:
+        if self._times.show():
             self._give_credit_back()
-        time_ms, stands_still = self._watermarks.combined_ms, is_parked or self._is_held
-        if self._is_held and restored_ms is not None:
-            time_ms, stands_still = restored_ms, is_parked
-        time_ms = self._hold.visible_ms(time_ms, is_held=stands_still)
-        if time_ms > self._shown_ms and time_ms != WATERMARK_MAX_MS:
-            self._shown_ms = time_ms
-            self._chain.on_watermark(time_ms)
-            if not self._chain.assigns_times:
-                self.progress.watermark_ms = time_ms
-
-    def _end_idleness(self) -> None:
-        """Something has come: consumers that think otherwise learn the watermark again."""
-        self._idle_forwarded = self.progress.is_idle = False
-        self._forward.again()
 
     def _forward_watermark(self) -> None:
-        """Pass the watermark on when it has risen; idleness at once."""
-        early = self._chain.early_sides
-        if early:
-            self._forward_early(early)
-        if self._is_held:
+        times, progress = self._times, self.progress
+        if times.is_held:
             self._show_watermark()
         now_s = self._clock.monotonic_s()
-        is_idle = self._watermarks.all_idle and not self._is_held
-        if is_idle or (self._assigns_times and now_s >= self._chain.idle_at_s):
-            if not self._idle_forwarded:
-                self._idle_forwarded = self.progress.is_idle = True
-                # Behind the watermark, which ends idleness.
-                if not self._assigns_times and self._forward.is_behind(self._shown_ms):
-                    self._chain.output.broadcast(Watermark(self._shown_ms))
-                self._chain.output.broadcast(Idle(), but=early)
-            return
-        # A watermark without rows ends idleness too (an operator upstream may drop all rows).
-        if self._idle_forwarded:
-            self._end_idleness()
-        if self._assigns_times:
-            self._forward_assigned()
-        elif self._is_due(self._forward, self._shown_ms, now_s):
-            self._chain.output.broadcast(Watermark(self._shown_ms))
-
-    def _is_due(self, forward: WatermarkForward, time_ms: int, now_s: float) -> bool:
-        """Whether a watermark is to be passed on now: that of a wave with the last of what has gathered."""
+        # That of a wave goes with the last of what has gathered.
         ends_wave = self._pace.has_marked_waves and not self.mailbox.inbox.has_gathered
-        return forward.take(time_ms, now_s, self.progress.records_in, ends_wave=ends_wave)
-
-    def _forward_early(self, sides: Collection[str]) -> None:
-        """As :meth:`_forward_watermark`, to side outputs of steps before one that assigns event times."""
-        if self._watermarks.all_idle:
-            if not self._early_idle:
-                self._early_idle = True
-                if self._early_forward.is_behind(self._shown_ms):
-                    self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
-                self._chain.output.tell_sides(sides, Idle())
-            return
-        if self._early_idle:
-            self._early_idle = False
-            self._early_forward.again()
-        if self._is_due(self._early_forward, self._shown_ms, self._clock.monotonic_s()):
-            self._chain.output.tell_sides(sides, Watermark(self._shown_ms))
-
-    def _forward_assigned(self) -> None:
-        """As :meth:`_forward_watermark`, where a step assigns event times; parked rows may have earlier ones."""
-        is_held = self._ownership is not None and self._ownership.holds_watermark
-        now_s = self._clock.monotonic_s()
-        if not is_held and self._is_due(self._forward, self._chain.assigned_ms, now_s):
-            time_ms = self._chain.tell_assigned()
-            self.progress.watermark_ms = time_ms
-            self._chain.output.broadcast(Watermark(time_ms), but=self._chain.early_sides)
+        is_silent = self._assigns_times and now_s >= self._chain.idle_at_s
+        times.forward(now_s, progress.records_in, ends_wave=ends_wave, is_silent=is_silent)
+        progress.watermark_ms, progress.is_idle = times.left_ms, times.consumers.is_idle

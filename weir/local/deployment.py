@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
-from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
+from weir.author.watermarks import WatermarkStrategy
 from weir.clock import Clock
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
@@ -20,6 +20,7 @@ from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
+from weir.operators.reader_times import ReaderTimes
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts
@@ -142,8 +143,10 @@ class Deployment:
                 index, table = subtask.subtask.subtask_index, self._routing.get(stage.index)
                 under_way[subtask.subtask] = rows_of(stage, index, table)
             waiting = [item for item in under_way.get(subtask.subtask, ()) if item.step]
-            subtask.chain.resume([WaitingRows(item.step, item.batch, item.known_ms) for item in waiting])
-            subtask.go_on_in_time(self._restored_times(subtask.subtask))
+            subtask.times.go_on(
+                self._restored_times(subtask.subtask),
+                [WaitingRows(item.step, item.batch, item.known_ms) for item in waiting],
+            )
         for source in self.sources:
             source.begin()
         for subtask in self.subtasks:
@@ -270,7 +273,7 @@ class Deployment:
         self._passed_ids[subtask.subtask] = checkpoint_id or self._passed_ids.get(subtask.subtask, 0)
         position = subtask.position() if self._keeps_positions else {}
         if checkpoint_id and self._keeps_positions:
-            position[self._times_key(subtask.subtask)] = subtask.known_times()
+            position[self._times_key(subtask.subtask)] = subtask.times.to_json()
         self.snapshots[subtask.subtask] = position | take_snapshot(subtask.chain, checkpoint_id)
         self.counts[subtask.subtask] = subtask.counts
         index = subtask.subtask.subtask_index
@@ -300,20 +303,21 @@ class Deployment:
         if not stage.is_source:
             inputs = self._parts.graph.input_channels(subtask)
             return LocalTask(subtask, chain, output, self._on_barrier, inputs)
-        is_moved = first.name in self._parts.hand_moved
-        known_ms = _strategy(first).out_of_orderness_ms
-        grace_ms = 0 if is_moved else self._parts.settings.grace_period_ms if known_ms is None else known_ms
+        grace_ms, idle_ms = self._parts.settings.grace_period_ms, float(self._parts.settings.idle_timeout_ms)
+        strategy = first.watermark
+        if first.name in self._parts.hand_moved:
+            strategy, idle_ms = WatermarkStrategy(0), float("inf")
+        times = ReaderTimes(chain, strategy, grace_ms, idle_ms)
         context = self._context(stage, first, subtask, tables, dead_letters)
+        reader = self._reader(first, subtask.subtask_index)
         return LocalSource(
             subtask,
             chain,
             output,
             self._on_barrier,
-            self._reader(first, subtask.subtask_index),
-            replace(context, grace_period_ms=grace_ms),
-            grace_ms,
-            None if is_moved else self._idle_timeout_ms(first),
-            None if is_moved else _strategy(first).alignment,
+            reader,
+            replace(context, grace_period_ms=times.behind_ms),
+            times,
         )
 
     def _operators(self, node: Node) -> list[Operator]:
@@ -387,7 +391,7 @@ class Deployment:
         )
 
     def _idle_timeout_ms(self, node: Node) -> int:
-        known = _strategy(node).idle_timeout_ms
+        known = node.watermark.idle_timeout_ms
         return self._parts.settings.idle_timeout_ms if known is None else known
 
     def _letters_of_step(self, node: Node, subtask: SubtaskId) -> DeadLetterFile:
@@ -411,11 +415,6 @@ class Deployment:
         )
         self.dead_letters.append((node.name, file))
         return file
-
-
-def _strategy(node: Node) -> WatermarkStrategy:
-    """What a source, or a step that assigns event times, says of its watermarks."""
-    return getattr(node.spec, "watermark", None) or DEFAULT_STRATEGY
 
 
 def _go_on() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
 
 from weir.author.operator import Operator, OperatorContext, SetAside
+from weir.rows.records import ControlElement, Idle, Watermark
 
 
 class ChainOutput(Protocol):
@@ -51,4 +52,16 @@ class RowIsolation(Protocol):
 
     def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
         """Takes timers that make the operator raise; None: they are not looked at now."""
+        ...
+
+
+class SubtaskOutput(ChainOutput, Protocol):
+    """Where a subtask tells its consumers of more than rows."""
+
+    def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
+        """Send an element on every channel, after all rows; not on those of the side outputs ``but``."""
+        ...
+
+    def tell_sides(self, sides: Collection[str], element: Watermark | Idle) -> None:
+        """Send an element on the channels of these side outputs only, after all rows."""
         ...

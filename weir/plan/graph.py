@@ -15,6 +15,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
+from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 from weir.errors import GraphError
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import output_id
@@ -101,6 +102,11 @@ class Node:
     def is_sink(self) -> bool:
         """Whether this node ends a branch."""
         return isinstance(self.spec, SinkSpec)
+
+    @property
+    def watermark(self) -> WatermarkStrategy:
+        """What this node says of its watermarks, if it is a source or assigns event times."""
+        return getattr(self.spec, "watermark", None) or DEFAULT_STRATEGY
 
     @property
     def is_keyed(self) -> bool:

@@ -129,6 +129,7 @@ def test_no_assigned_watermark_goes_on_while_rows_are_parked():
         before=[assigner()],
     )
     setup.subtask._ownership = parked
+    setup.subtask._times.is_parked = lambda: parked.holds_watermark
     told = setup.operator.on_watermark
     setup.operator.on_watermark = lambda time_ms: (told(f"{time_ms}, parked {parked.holds_watermark}"), ())[1]
     setup.run()

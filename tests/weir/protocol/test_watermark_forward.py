@@ -42,6 +42,14 @@ def test_after_idleness_the_same_watermark_is_sent_again():
     assert forward.take(100, now_s=1.0)
 
 
+def test_idleness_goes_behind_what_has_gathered_and_nothing_waits_then():
+    forward = WatermarkForward(INTERVAL_MS)
+    assert forward.take(100, now_s=0.0)
+    assert not forward.take(101, now_s=0.1)
+    assert forward.take_before_idleness(101)
+    assert forward.due_s == float("inf"), "a subtask would not sleep until the next row"
+
+
 def test_where_many_rows_pass_watermarks_follow_sooner():
     forward = WatermarkForward(300)
     assert forward.take(1, 1.0, 0)

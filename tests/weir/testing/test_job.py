@@ -146,6 +146,23 @@ def test_watermarks_by_hand_decide_which_rows_are_late():
         assert job.rows("out").to_dicts()[-1]["late"]
 
 
+def test_rows_that_a_step_drops_end_the_idleness_of_what_comes_behind_it():
+    flow = weir.Dataflow("dropping")
+    one, other = (flow.source(n, weir.JsonLines("/absent", schema=SCHEMA, event_time="at")) for n in "ab")
+    kept = other.rebalance().filter("keep", pl.col("id") < 900, parallelism=2)
+    both = one.union("both", kept.rebalance(), parallelism=1)
+    marked = both.key_by("name").process("mark", LastWatermark, {**SCHEMA, "late": bool})
+    marked.sink("out", weir.Collect())
+    with testing.start(flow) as job:
+        job.advance_watermark("a", 1100)
+        job.advance_watermark("b", 1100)
+        job.mark_idle("b")
+        job.push("b", rows(900))
+        job.advance_watermark("a", 2500)
+        job.push("a", rows(500))
+        assert [row["late"] for row in job.rows("out")] == [False], "b may have earlier rows again"
+
+
 def test_steps_know_the_watermark_before_the_first_row_after_a_restart():
     with testing.start(lateness()) as job:
         job.push("events", rows(50, 51))

@@ -50,8 +50,9 @@ class WatermarkForward:
         self._sent_rows = rows
         return True
 
-    def is_behind(self, visible_ms: int) -> bool:
-        """Whether consumers were not told of this watermark."""
+    def take_before_idleness(self, visible_ms: int) -> bool:
+        """Whether consumers, whom the caller tells of idleness, were not told of this watermark; nothing waits then."""
+        self.due_s = float("inf")
         return visible_ms > self._sent_ms
 
     def again(self) -> None:

@@ -1,0 +1,221 @@
+"""Event time of a subtask with inputs: how far these have come, what its operators know of it, and its consumers.
+
+Used by the subtasks of task managers and by jobs in one process (``weir.local``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from weir.author.operator import HELD_INPUT, Json
+from weir.operators.chain import OperatorChain
+from weir.operators.chain_ports import SubtaskOutput
+from weir.operators.pauses import Paused
+from weir.operators.step_flow import WaitingRows
+from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
+from weir.protocol.watermarks.input_times import InputTimes, times_to_json
+from weir.protocol.watermarks.watermark_forward import WatermarkForward
+from weir.rows import row_watermarks
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.types import ChannelId
+
+OutputT = TypeVar("OutputT", bound=SubtaskOutput)
+
+
+class Told:
+    """What some of the consumers were told."""
+
+    def __init__(self, tell: Callable[[Watermark | Idle], None], interval_ms: float, *, soon: bool) -> None:
+        self.tell = tell
+        #: Says when there is a watermark to tell.
+        self.forward = WatermarkForward(interval_ms, soon=soon)
+        #: That nothing comes for now.
+        self.is_idle = False
+
+    def of_idleness(self, shown_ms: int) -> None:
+        """Nothing comes for now; that goes behind the watermark, which ends idleness."""
+        if not self.is_idle:
+            self.is_idle = True
+            if self.forward.take_before_idleness(shown_ms):
+                self.tell(Watermark(shown_ms))
+            self.tell(Idle())
+
+    def end_idleness(self) -> None:
+        """Something has come: consumers that think otherwise learn the watermark again."""
+        self.is_idle = False
+        self.forward.again()
+
+
+class TaskTimes(Generic[OutputT]):
+    """Called by the subtask's thread; :attr:`inputs` may be asked by any.
+
+    Args:
+        chain: the operators, with the way to consumers.
+        inputs: all channels.
+        interval_ms: between two watermarks of sources, which consumers are told of at the same pace; 0: they are told
+            whenever it rises.
+        soon: some step of the job does something when a watermark comes.
+    """
+
+    def __init__(
+        self,
+        chain: OperatorChain[OutputT],
+        inputs: Iterable[ChannelId],
+        interval_ms: float = 0.0,
+        *,
+        soon: bool = True,
+    ) -> None:
+        self.inputs = WatermarkTracker(inputs)
+        #: The watermark that operators were told of, and that of what leaves.
+        self.shown_ms = self.left_ms = WATERMARK_MIN_MS
+        #: It stands still: an operator holds rows back.
+        self.is_held = False
+        #: Whether it also stands still because rows are parked, here or elsewhere.
+        self.is_parked: Callable[[], bool] = _never
+        self._chain = chain
+        self._channels = channels_by_edge(inputs)
+        # A small batch pays for every question.
+        self._tells_inputs_apart = chain.tells_inputs_apart
+        self._assigns_times = chain.assigns_times
+        #: While rows of a checkpoint that waited for steps are processed: what was shown before it.
+        self._resumed_ms = WATERMARK_MIN_MS
+        sides = self._early_sides = chain.early_sides
+        self.consumers = Told(lambda element: chain.output.broadcast(element, sides), interval_ms, soon=soon)
+        #: Side outputs of steps before one that assigns event times: theirs are other watermarks.
+        self.early = Told(lambda element: chain.output.tell_sides(sides, element), interval_ms, soon=soon)
+
+    def add(self, channel: ChannelId) -> None:
+        """Take in a new channel."""
+        self.inputs.add(channel)
+        self._channels.setdefault(channel.edge_index, []).append(channel)
+
+    def known(self) -> list[tuple[ChannelId, int, bool]]:
+        """Returns of each open channel its watermark and whether it is idle; any thread may ask."""
+        return [(c, at, is_idle) for c, at, is_idle in self.inputs.known() if isinstance(c, ChannelId)]
+
+    def to_json(self, paused: Paused | None = None) -> Json:
+        """Returns what a checkpoint has of it (``weir.protocol.watermarks.input_times``)."""
+        known = [(channel, at) for channel, at, _ in self.known()]
+        shown_ms, combined_ms = max(self.shown_ms, self._resumed_ms), self.inputs.combined_ms
+        if paused is not None and paused.rest is not None:
+            # Inputs are as far as after the rows that are left, which will say themselves how far.
+            known = [(channel, min(at, paused.known_ms)) for channel, at in known]
+            shown_ms, combined_ms = min(shown_ms, paused.known_ms), min(combined_ms, paused.known_ms)
+        return times_to_json(shown_ms, known, combined_ms)
+
+    def go_on(self, restored: InputTimes, waiting: Sequence[WaitingRows]) -> None:
+        """Begin where a checkpoint was, before any row comes, with rows that waited for steps then."""
+        channels = [channel for channels in self._channels.values() for channel in channels]
+        self.inputs.restore(restored.combined_ms, restored.of_all(channels))
+        self._resumed_ms = restored.shown_ms
+        self._chain.resume(waiting)
+        self._resumed_ms = WATERMARK_MIN_MS
+        if self._tells_inputs_apart:
+            self._show_inputs()
+        self.is_held = self._chain.holds_time
+        # What was shown stays, whatever is held.
+        self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
+
+    def rows_come(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, bool]:
+        """Note rows of a channel: it is not idle.
+
+        Returns:
+            The rows, as of the watermarks of all inputs, and whether these have come further together.
+        """
+        inputs, is_restored = self.inputs, channel.producer == channel.consumer
+        if not is_restored:
+            inputs.mark_active(channel)
+        if row_watermarks.column_of(batch) is None:
+            return batch, False
+        batch, channel_ms = self.in_time(channel, batch)
+        if is_restored or not inputs.is_open(channel):
+            return batch, False
+        return batch, inputs.advance(channel, channel_ms) is not None
+
+    def in_time(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Rows say what the watermark of their channel is as of each: it becomes that of all inputs.
+
+        Returns:
+            The rows, and the watermark of the channel after them.
+        """
+        if row_watermarks.column_of(batch) is None:
+            return batch, WATERMARK_MIN_MS
+        inputs, known_ms = self.inputs, self.inputs.combined_ms
+        if channel.producer == channel.consumer:
+            # A restart brought them back: other inputs are behind them.
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms)
+        is_held_back = self.is_held and channel.edge_index == HELD_INPUT
+        others_ms = inputs.others_ms(channel, self._channels[HELD_INPUT] if is_held_back else None)
+        cap_ms = self.shown_ms if self.is_parked() else WATERMARK_MAX_MS
+        return row_watermarks.combined(batch, others_ms, known_ms, cap_ms)
+
+    def show(self) -> bool:
+        """Tell operators how far inputs have come; the watermark stands still while rows are parked or held back.
+
+        Returns:
+            Whether an operator that held rows back has let the last of them go.
+        """
+        is_parked = self.is_parked()
+        if self._tells_inputs_apart and not is_parked:
+            self._show_inputs()
+            self._chain.release(self.inputs.combined_ms)
+        was_held, self.is_held = self.is_held, self._chain.holds_time
+        if not (is_parked or self.is_held):
+            self._show(self.inputs.combined_ms)
+        return was_held and not self.is_held
+
+    def _show_inputs(self) -> None:
+        for index, channels in self._channels.items():
+            self._chain.on_input_watermark(index, self.inputs.lowest_ms(channels))
+
+    def _show(self, time_ms: int) -> None:
+        if self.shown_ms < time_ms != WATERMARK_MAX_MS:
+            self.shown_ms = time_ms
+            self._chain.on_watermark(time_ms)
+            if not self._assigns_times:
+                self.left_ms = time_ms
+
+    def forward(
+        self, now_s: float = 0.0, rows: int = 0, *, ends_wave: bool = False, is_silent: bool = False
+    ) -> None:
+        """Tell consumers of the watermark when it has risen, and of idleness at once.
+
+        Args:
+            now_s: monotonic seconds.
+            rows: processed so far.
+            ends_wave: this is the last of what has gathered.
+            is_silent: the step that assigns event times has had no rows for long.
+        """
+        all_idle = self.inputs.all_idle
+        if self._early_sides:
+            early = self.early
+            if all_idle:
+                early.of_idleness(self.shown_ms)
+            else:
+                if early.is_idle:
+                    early.end_idleness()
+                if early.forward.take(self.shown_ms, now_s, rows, ends_wave=ends_wave):
+                    early.tell(Watermark(self.shown_ms))
+        consumers = self.consumers
+        if is_silent or (all_idle and not self.is_held):
+            consumers.of_idleness(WATERMARK_MIN_MS if self._assigns_times else self.shown_ms)
+            return
+        # A watermark without rows ends idleness too (an operator upstream may drop all rows).
+        if consumers.is_idle:
+            consumers.end_idleness()
+        if not self._assigns_times:
+            if consumers.forward.take(self.shown_ms, now_s, rows, ends_wave=ends_wave):
+                consumers.tell(Watermark(self.shown_ms))
+        # Parked rows may have earlier times.
+        elif not self.is_parked() and consumers.forward.take(
+            self._chain.assigned_ms, now_s, rows, ends_wave=ends_wave
+        ):
+            self.left_ms = self._chain.tell_assigned()
+            consumers.tell(Watermark(self.left_ms))
+
+
+def _never() -> bool:
+    return False
