@@ -80,11 +80,11 @@ demo: java setup ## Generate events, run the demo job on real processes, print l
 	@$(RUN) -m experiments.demo
 
 NO_PROCESS := not scenario and not spark and not service
-test: check etcd ## Everything that `check` does, then all tests, two at a time
+test: check etcd ## Everything that `check` does, then all tests, three at a time
 	@# Without Maven the tests of Kafka and Cassandra are skipped, and say so.
 	@$(MAKE) maven || true
 	$(RUN) -m pytest -n 3 -m "$(NO_PROCESS)"
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not ($(NO_PROCESS))" --durations=25
+	$(RUN) -m pytest -n 3 --dist loadfile -m "not ($(NO_PROCESS))" --durations=25
 
 # The tests of leader election start a real etcd; Debian has it as a package.
 etcd:

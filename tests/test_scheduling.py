@@ -20,9 +20,9 @@ def test_the_longest_come_first_and_those_with_a_server_together(pytestconfig):
         queue[name] = {}
     taken = [queue.popitem(last=False)[0] for _ in range(len(queue))]
     assert taken == [
+        "Spark",
         "Kafka",
         "tests/scenarios/test_rescale.py",
-        "Spark",
         "tests/test_b.py",
         "tests/test_a.py",
     ]

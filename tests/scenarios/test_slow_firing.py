@@ -73,7 +73,7 @@ def test_a_kill_between_windows_of_one_watermark_throws_none_away(make_cluster, 
     parameters = {"input": write(tmp_path / "rows.jsonl", rows), "output": tmp_path / "out"}
     cluster.start_control_plane("flow_slow_windows", parameters | {"kind": kind, "s_per_call": 0.25})
     cluster.start_task_manager("first")
-    cluster.wait_for(lambda _: complete(cluster) >= 1, "a first checkpoint", 40)
+    cluster.wait_for(lambda _: complete(cluster) >= 1, "a first checkpoint")
     before = complete(cluster)
     cluster.wait_for(lambda _: complete(cluster) >= before + 2, "checkpoints between windows", 20)
     assert cluster.status()["totals"]["events_out"] < KEYS, "all have been told"
