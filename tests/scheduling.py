@@ -49,6 +49,7 @@ _LONGEST = (
     "Spark",
     "Kafka",
     "tests/scenarios/test_recovery.py",
+    "tests/scenarios/test_equal_jobs.py",
     "tests/scenarios/test_rescale_losses.py",
     "tests/experiments/test_demo.py",
     "tests/benchmarks/test_commands.py",

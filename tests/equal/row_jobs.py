@@ -40,13 +40,6 @@ def join_of_quiet(s, name):
     return joined(s, name, of=("left", "quiet"), within=("-3s", "2s"), how="full")
 
 
-def refused(row):
-    """Raise for some rows."""
-    if row["v"] in POISON:
-        raise ValueError(f"cannot stand {row['v']}")
-    return {"k": row["k"], "v": row["v"] + 1}
-
-
 class Refusing(weir.KeyedProcess):
     """A count that has been told as one more when it raises."""
 
@@ -54,7 +47,8 @@ class Refusing(weir.KeyedProcess):
 
     def process(self, key, row, context):
         self.n.value += 1
-        refused(row)
+        if row["v"] in POISON:
+            raise ValueError(f"cannot stand {row['v']}")
         context.timers.register(context.event_time_ms + 1_000)
         yield {"k": key[0], "n": self.n.value}
 
@@ -67,10 +61,6 @@ def taken(s, name):
     return s.left if s.puts_aside else s.left.filter(f"{name}_taken", ~pl.col("v").is_in(list(POISON)))
 
 
-def poison_of_map(s, name):
-    return windowed(s, name, taken(s, name).map(f"{name}_in", refused, {"k": int, "v": int}), FIVE)
-
-
 def poison_of_process(s, name):
     keyed = taken(s, name).key_by("k")
     return keyed.process(name, Refusing, {"k": int, "n": int}, parallelism=s.parallelism)
@@ -80,7 +70,6 @@ JOBS = {
     "bad_lines": Job(bad_lines, ("late",)),
     "bad_times": Job(bad_times, ("late",)),
     "put_aside": Job(put_aside, ("late",)),
-    "poison_of_map": Job(poison_of_map, ("late",)),
     "poison_of_process": Job(poison_of_process),
     "union_of_quiet": Job(union_of_quiet, ("late",)),
     "join_of_quiet": Job(join_of_quiet, ("late_left", "late_right")),
