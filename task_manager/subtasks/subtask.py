@@ -58,7 +58,7 @@ class Subtask(ABC):
         self._job_start_us: int | None = None
         self._ends_stream_when_cancelled = False
         self._last_commit = threading.Lock()
-        self._chain.on_pause = self._pause
+        self._chain.pauses.on_pause = self._pause
         self._thread: threads.Running | None = None
 
     def start(self) -> None:
@@ -178,7 +178,7 @@ class Subtask(ABC):
     def _parked(self) -> list[InputRows]:
         """Rows that wait for steps within the stage, as a checkpoint has them."""
         now_s, timeout_s = self._clock.monotonic_s(), self._timers.alignment_timeout_ms / 1e3
-        self._chain.drain(now_s if self._chain.is_paused else now_s + timeout_s)
+        self._chain.drain(now_s if self._chain.pauses.paused_at is not None else now_s + timeout_s)
         index = self.subtask.subtask_index
         return [
             InputRows(

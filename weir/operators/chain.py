@@ -30,12 +30,12 @@ from weir.author.operator import (
     TimedOperator,
     WaitingOperator,
 )
-from weir.clock import SystemClock
-from weir.errors import CheckpointError, UserFunctionError
+from weir.errors import UserFunctionError
+from weir.operators.chain_pauses import ChainPauses, holds_back
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
-from weir.operators.pauses import Pause, Paused
+from weir.operators.pauses import Pause
 from weir.operators.step_errors import as_kept, name_step, naming_step
-from weir.operators.step_flow import StepFlow, WaitingRows, step_keys
+from weir.operators.step_flow import WaitingRows
 from weir.rows import row_watermarks
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
@@ -51,8 +51,6 @@ _END: Any = object()
 _OUTPUTS = (pa.RecordBatch, SideRows, Pause)
 #: Rows between which an operator is told of watermarks are looked at so many at a time.
 _ROWS_IN_TIME = 2_048
-#: The subtask looks around between two parts of rows, seconds after it did so last.
-_LOOK_S = 0.1
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
@@ -102,11 +100,7 @@ class OperatorChain(Generic[OutputT]):
             for _, context in self._operators[: min(self._assigners, default=0)]
             for output in context.sides_read
         )
-        #: The watermark that each operator was told of.
-        self._told_ms = [WATERMARK_MIN_MS] * len(self._operators)
-        #: What it is as of the last row that each was given.
-        self._reached_ms = [WATERMARK_MIN_MS] * len(self._operators)
-        #: Before which rows each is to be told of it; known when they are open.
+        #: Before which rows each is to be told of the watermark; known when they are open.
         self._cuts = [TimeCuts.NONE] * len(self._operators)
         wanted = self._operators[0][1].row_watermarks if self._operators else RowWatermarks.NONE
         self._has_row_watermarks, self._has_all = (
@@ -123,21 +117,9 @@ class OperatorChain(Generic[OutputT]):
         first = self._operators[0][0] if self._operators else None
         self._holder = first if isinstance(first, HoldsRows) else None
         self._picking = output if isinstance(output, PickingOutput) else None
-        #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds.
-        self.on_pause: Callable[[Paused], None] | None = None
-        #: Rows on their way into each operator.
-        self._flows = [StepFlow(context.batch_size) for _, context in self._operators]
-        #: What is under way is named by these in checkpoints.
-        self._keys = step_keys([context.operator_name for _, context in self._operators])
-        #: The last operator that may be about to yield more, at a pause; None: there is no pause.
-        self._paused_at: int | None = None
-        #: No pause: a barrier is being passed on, or key groups move.
-        self._is_draining = False
-        self._drains_until_s: float | None = None
-        #: Monotonic second at which the subtask last looked around at a pause.
-        self._looked_s = float("-inf")
-        clock = self._operators[0][1].clock if self._operators else SystemClock()
-        self._now_s = clock.monotonic_s
+        #: What is on its way between the operators.
+        self.pauses = ChainPauses(self._operators)
+        self._flows = self.pauses.flows
 
     @property
     def steps(self) -> list[tuple[Operator, OperatorContext]]:
@@ -217,7 +199,7 @@ class OperatorChain(Generic[OutputT]):
         """
         operator, cuts = self._operators[start][0], self._cuts[start]
         assert isinstance(operator, InTimeOperator)
-        late, as_of_ms = row_watermarks.as_of(batch, column, self._reached_ms[start])
+        late, as_of_ms = row_watermarks.as_of(batch, column, self._flows[start].reached_ms)
         rows, made_due_ms = len(late), operator.made_due_ms(batch)
         late_rows = late.nonzero()[0]
         # The row before each late one from which it is to be apart.
@@ -240,7 +222,7 @@ class OperatorChain(Generic[OutputT]):
                 due_ms = np.minimum(lowest_ms[after - first - 1], due_ms)
             if cuts & TimeCuts.LATE:
                 due_ms = np.where(late[after], WATERMARK_MIN_MS, due_ms)
-            due = as_of_ms[after] >= np.maximum(due_ms, self._told_ms[start] + 1)
+            due = as_of_ms[after] >= np.maximum(due_ms, flow.told_ms + 1)
             stop = int(after[due.argmax()]) if due.any() else rows
             if self._is_isolated(start):
                 # What is due fires before a row that may be put aside, and not with it.
@@ -253,7 +235,7 @@ class OperatorChain(Generic[OutputT]):
             stop = min(stop, borders[0]) if borders else stop
             flow.taken, flow.all_taken_ms = offset + stop, int(as_of_ms[stop - 1])
             self._process(batch.slice(first, stop - first), start, input_index)
-            self._reached_ms[start] = max(self._reached_ms[start], int(as_of_ms[stop - 1]))
+            flow.reached_ms = max(flow.reached_ms, int(as_of_ms[stop - 1]))
             flow.all_taken_ms = WATERMARK_MIN_MS
             first = stop
 
@@ -264,8 +246,8 @@ class OperatorChain(Generic[OutputT]):
 
     def _tell_one(self, index: int, time_ms: int) -> None:
         """Tell one operator of the watermark, if it has risen."""
-        if time_ms > self._told_ms[index]:
-            self._told_ms[index] = time_ms
+        if time_ms > self._flows[index].told_ms:
+            self._flows[index].told_ms = time_ms
             self._isolate_timers()
             self._send_in_order(index, self._operators[index][0].on_watermark, time_ms, time_ms)
 
@@ -414,13 +396,7 @@ class OperatorChain(Generic[OutputT]):
 
         ``until_s``: what takes longer, by the monotonic clock, stays where :meth:`park` finds it; None: nothing does.
         """
-        self._is_draining, self._drains_until_s = True, until_s
-        paused_at = -1 if self._paused_at is None else self._paused_at
-        for index, (operator, _) in enumerate(self._operators):
-            # What is under way before a pause is parked.
-            if index > paused_at and type(operator).drain is not Operator.drain:
-                self._send_on(index, None, operator.drain)
-        self._is_draining, self._drains_until_s = False, None
+        self.pauses.drain(lambda index: self._send_on(index, None, self._operators[index][0].drain), until_s)
 
     def park(self, *, with_first: bool) -> list[WaitingRows]:
         """Rows that are on their way between operators, or within one, in the order in which they are to be resumed.
@@ -428,28 +404,13 @@ class OperatorChain(Generic[OutputT]):
         Called where a barrier is passed on. Operators tell what they have begun to tell, up to the next pause, so that
         their state is that after it. ``with_first``: also those that the first one was given and has not taken.
         """
-        if self._paused_at is not None:
-            for index in range(self._paused_at + 1):
-                self._draw(index)
-        found = []
-        for index in reversed(range(len(self._operators))):
+        for index in self.pauses.unfinished():
             operator, flow = self._operators[index][0], self._flows[index]
-            rows = list(operator.under_way()) if isinstance(operator, WaitingOperator) else []
-            if (index or with_first) and (rest := flow.rest) is not None:
-                rows.append(rest)
-            rows += flow.waiting
-            known_ms = self._known_ms(index)
-            found += [WaitingRows(self._keys[index], batch, known_ms) for batch in rows if batch.num_rows]
-        return found
-
-    def _known_ms(self, index: int) -> int:
-        """The watermark as of the rows that an operator has taken."""
-        return max(self._told_ms[index], self._reached_ms[index], self._flows[index].reached_ms)
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether operators may be about to yield more."""
-        return self._paused_at is not None
+            assert flow.outputs is not None
+            is_drained = holds_back(operator) and not isinstance(operator, WaitingOperator)
+            outputs = itertools.chain(flow.outputs, operator.drain()) if is_drained else flow.outputs
+            self._pass_on(index, outputs, is_drawn=True)
+        return self.pauses.park(with_first=with_first)
 
     def resume(self, rows: Sequence[WaitingRows]) -> None:
         """Let operators take what :meth:`park` returned before a restart; called before anything else.
@@ -457,21 +418,9 @@ class OperatorChain(Generic[OutputT]):
         Raises:
             CheckpointError: a step that they wait for is not here any more.
         """
-        for item in rows:
-            if item.step not in self._keys:
-                raise CheckpointError(
-                    f"the checkpoint has rows under way to step {item.step.split('#')[0]!r}, which is not behind the "
-                    "same steps any more; let the job as it was go on until they have passed, and start this one from "
-                    "a later savepoint"
-                )
-            index = self._keys.index(item.step)
-            self._flows[index].waiting.append(item.batch)
-            self._reached_ms[index] = min(each.known_ms for each in rows if each.step == item.step)
-        # What has come furthest goes first.
-        for index in reversed(range(len(self._operators))):
-            if self._flows[index].waiting:
-                self._tell_one(index, self._reached_ms[index])
-                self._take_waiting(index)
+        for index in self.pauses.bring_back(rows):
+            self._tell_one(index, self._flows[index].reached_ms)
+            self._take_waiting(index)
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which an operator has something to do, 0: now; ``NEVER_US`` if none has."""
@@ -506,20 +455,31 @@ class OperatorChain(Generic[OutputT]):
 
         ``call`` is its method, which gets what is ``given``; ``batch``: the rows among that.
         """
-        flow, outputs = self._flows[index], None
+        # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
+        try:
+            made = call(*given)
+            if type(made) is tuple and not made:
+                return
+            outputs = self._iterate(index, made)
+        except BaseException as error:
+            context = self._operators[index][1]
+            name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)
+            raise
+        self._flows[index].begin(outputs, batch)
+        self._pass_on(index, outputs)
+
+    def _pass_on(self, index: int, outputs: Iterator[Any], *, is_drawn: bool = False) -> None:
+        """Send on what an operator yields; ``is_drawn``: up to a pause, and the operator after it gets it later."""
+        flow = self._flows[index]
         while True:
-            # naming_step by hand: a context manager is a dozen calls, for every operator and batch.
             try:
-                if outputs is None:
-                    made = call(*given)
-                    if type(made) is tuple and not made:
-                        return
-                    outputs = self._iterate(index, made)
-                    flow.begin(outputs, batch)
-                out = self._checked(index, next(outputs, _END))
+                out = next(outputs, _END)
+                if out is not _END and not isinstance(out, _OUTPUTS):
+                    step, kind = self._operators[index][1].operator_name, type(out).__name__
+                    raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
             except BaseException as error:
                 context = self._operators[index][1]
-                name_step(error, context.operator_name, is_sink=context.is_sink, batch=batch)
+                name_step(error, context.operator_name, is_sink=context.is_sink, batch=flow.batch)
                 raise
             flow.at_pause = None
             if out is _END:
@@ -527,19 +487,18 @@ class OperatorChain(Generic[OutputT]):
                 return
             self._check_cancelled()
             if isinstance(out, Pause):
-                if self._is_over():
+                if self.pauses.is_over():
                     flow.outputs = None
                     return
                 flow.at_pause = out.rows
-                self._pause(index, self._now_s())
-            elif (rows := self._told(index, batch, out)) is not None:
-                self._hand_on(rows, index + 1)
-
-    def _checked(self, index: int, out: Any) -> Any:
-        if out is not _END and not isinstance(out, _OUTPUTS):
-            step, kind = self._operators[index][1].operator_name, type(out).__name__
-            raise UserFunctionError(f"step {step!r} yielded {kind}, not a pyarrow.RecordBatch")
-        return out
+                if is_drawn:
+                    return
+                self.pauses.pause(index, self.pauses.now_s())
+            elif (rows := self._told(index, flow.batch, out)) is not None:
+                if is_drawn and index + 1 < len(self._operators):
+                    self._flows[index + 1].waiting.append(rows)
+                else:
+                    self._hand_on(rows, index + 1)
 
     def _told(
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows
@@ -554,64 +513,21 @@ class OperatorChain(Generic[OutputT]):
 
     def _hand_on(self, rows: pa.RecordBatch, index: int) -> None:
         """Rows go into an operator: all at once, or where somebody minds in parts that do not take long."""
-        if self.on_pause is None or index == len(self._operators):
+        if self.pauses.on_pause is None or index == len(self._operators):
             self.process(rows, index)
         else:
             self._flows[index].waiting.append(rows)
             self._take_waiting(index)
 
     def _take_waiting(self, index: int) -> None:
-        flow = self._flows[index]
+        flow, now_s = self._flows[index], self.pauses.now_s
         while flow.waiting:
             part = flow.next_part()
-            began_s = self._now_s()
+            began_s = now_s()
             self.process(part, index)
-            now_s = self._now_s()
-            flow.parts.took(part.num_rows, now_s - began_s)
-            if now_s - self._looked_s >= _LOOK_S:
-                self._pause(index - 1, now_s)
-
-    def _draw(self, index: int) -> None:
-        """Take what an operator is about to yield, up to the next pause; the operator after it gets it later."""
-        flow, (operator, context) = self._flows[index], self._operators[index]
-        if flow.outputs is None or flow.at_pause is not None:
-            return
-        outputs = flow.outputs
-        if type(operator).drain is not Operator.drain and not isinstance(operator, WaitingOperator):
-            outputs = itertools.chain(outputs, operator.drain())
-        while True:
-            try:
-                out = self._checked(index, next(outputs, _END))
-            except BaseException as error:
-                name_step(error, context.operator_name, is_sink=context.is_sink, batch=flow.batch)
-                raise
-            if out is _END:
-                flow.outputs = None
-                return
-            if isinstance(out, Pause):
-                flow.at_pause = out.rows
-                return
-            if (rows := self._told(index, flow.batch, out)) is None:
-                continue
-            if index + 1 < len(self._operators):
-                self._flows[index + 1].waiting.append(rows)
-            else:
-                self.output.emit(rows)
-
-    def _is_over(self) -> bool:
-        """Whether what is drained has taken too long."""
-        until_s = self._drains_until_s
-        return until_s is not None and self._now_s() >= until_s
-
-    def _pause(self, index: int, now_s: float) -> None:
-        """No operator after this one has anything to do: let the subtask look around, unless it has just done so."""
-        if self.on_pause is None or self._is_draining or self._paused_at is not None:
-            return
-        if now_s - self._looked_s < _LOOK_S:
-            return
-        self._paused_at, self._looked_s = index, now_s
-        self.on_pause(Paused(self._flows[0].rest, self._known_ms(0)))
-        self._paused_at = None
+            ended_s = now_s()
+            flow.parts.took(part.num_rows, ended_s - began_s)
+            self.pauses.pause(index - 1, ended_s)
 
     def _in_time(
         self, index: int, batch: pa.RecordBatch | None, out: pa.RecordBatch | SideRows
@@ -621,7 +537,7 @@ class OperatorChain(Generic[OutputT]):
             return out
         if batch is not None:
             return row_watermarks.carried_out(batch, out)
-        before_ms = max(self._told_ms[index], self._reached_ms[index])
+        before_ms = max(self._flows[index].told_ms, self._flows[index].reached_ms)
         return row_watermarks.fired_out(out, before_ms) if self._has_all else out
 
     def _emit_side(self, context: OperatorContext, out: SideRows) -> None:

@@ -29,11 +29,11 @@ class WaitingRows(NamedTuple):
 class StepFlow:
     """What a chain keeps for one of its steps, and sets."""
 
-    __slots__ = ("all_taken_ms", "at_pause", "batch", "given", "outputs", "parts", "taken", "waiting")
-
     def __init__(self, rows_max: int) -> None:
         """``rows_max``: of the largest batch."""
         self.parts = PartRows(rows_max)
+        #: The watermark that it was told of, and what that is as of the last row that it was given.
+        self.told_ms = self.reached_ms = WATERMARK_MIN_MS
         #: Rows that it takes next.
         self.waiting: deque[pa.RecordBatch] = deque()
         #: What it is given just now, and the row up to which it has taken it; None: nothing.
@@ -61,9 +61,10 @@ class StepFlow:
         return part
 
     @property
-    def reached_ms(self) -> int:
-        """The watermark as of the last row that it has taken, if they are taken just now."""
-        return self.all_taken_ms if self.at_pause is None else WATERMARK_MIN_MS
+    def known_ms(self) -> int:
+        """The watermark as of the rows that it has taken."""
+        taken_ms = self.all_taken_ms if self.at_pause is None else WATERMARK_MIN_MS
+        return max(self.told_ms, self.reached_ms, taken_ms)
 
     @property
     def rest(self) -> pa.RecordBatch | None:
