@@ -7,5 +7,5 @@ IS_LONG = os.environ.get("WEIR_LONG") == "1"
 
 
 def cases(few, many=None):
-    """``few``, or in a long run ``many``; by default 20 times as many."""
-    return (20 * few if many is None else many) if IS_LONG else few
+    """``few``, or in a long run ``many``; by default 30 times as many."""
+    return (30 * few if many is None else many) if IS_LONG else few

@@ -33,15 +33,15 @@ def _one_processor():
 
 
 def test_the_output_is_always_that_of_a_run_without_faults():
-    counts = Seeds().run(range(cases(40)), "", lambda line: None)
+    counts = Seeds().run(range(cases(24)), "", lambda line: None)
     # The runs must go where the protocol is interesting.
-    assert counts["faults"] > 55
-    assert counts["checkpoints"] > 50
-    assert counts["rescales"] > 12
-    assert counts["groups moved"] > 15
-    assert counts["drains"] > 2
-    assert counts["generations"] > 55
-    assert counts["results"] > 2_500
+    assert counts["faults"] > 33
+    assert counts["checkpoints"] > 30
+    assert counts["rescales"] > 7
+    assert counts["groups moved"] > 9
+    assert counts["drains"] > 1
+    assert counts["generations"] > 33
+    assert counts["results"] > 1_500
 
 
 @pytest.mark.parametrize(("broken", "first"), BROKEN.items())

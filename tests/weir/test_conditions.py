@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.operators.sources.parquet.parquet_source import ParquetReader
 from weir.plan.stages import physical_graph
@@ -67,7 +68,7 @@ def random_rows(chance, count):
     )
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_where_a_condition_cannot_hold_no_row_passes(seed):
     chance = random.Random(seed)
     frame = random_rows(chance, 60).slice(chance.randrange(30), 20)
@@ -85,7 +86,7 @@ def test_where_a_condition_cannot_hold_no_row_passes(seed):
 COLUMNS = {"a": int, "b": weir.Nullable(pl.Int8), "t": int, "s": weir.Nullable(str), "f": float}
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", range(cases(8)))
 def test_groups_that_are_passed_over_change_no_result(tmp_path, seed):
     chance = random.Random(seed)
     frame = random_rows(chance, 400)

@@ -283,7 +283,7 @@ def random_flow(seed, path, parquet):
 
 
 @pytest.mark.parametrize("parquet", [False, True])
-@pytest.mark.parametrize("seed", range(cases(12)))
+@pytest.mark.parametrize("seed", range(cases(8)))
 def test_random_jobs_give_the_same_with_all_columns_and_with_those_that_are_read(tmp_path, seed, parquet):
     path = tmp_path / ("in.parquet" if parquet else "in.jsonl")
     rows = list(rows_of(seed))

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import IS_LONG
+from workload import pictures
 from workload.analysis import FileAnalysis, Slice, Statistics
 from workload.latency_files import LatencyFile
 from workload.pictures import PICTURE_NAMES, draw_pictures
@@ -44,7 +46,10 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_pictures_are_drawn(tmp_path: Path, case: str):
+def test_pictures_are_drawn(tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch):
+    if not IS_LONG:
+        # Laying out a panel takes a third of a second.
+        monkeypatch.setattr(pictures, "_PANELS_MAX", 3)
     paths = draw_pictures(CASES[case], tmp_path, title="costs $5")
     assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted(PICTURE_NAMES)
     for path in paths:

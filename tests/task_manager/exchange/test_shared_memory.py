@@ -17,6 +17,7 @@ import pytest
 
 from task_manager.exchange.frames import FrameDecoder, FrameEncoder, read_head
 from task_manager.exchange.shared_memory import Places, ReceivedMemory, SentMemory, make_memory
+from tests.effort import cases
 from weir.errors import HandshakeError
 from weir.keys.division import split_by_owner
 from weir.operators.sources.parquet.parquet_late import LateTexts
@@ -142,7 +143,7 @@ def received_rows(frame, decoder, received) -> pa.RecordBatch:
     return decoder.decode(head, received.part(part.at, part.size_bytes))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(4)))
 def test_texts_written_where_their_message_will_lie_are_those_of_the_rows(memory, seed):
     draw = random.Random(seed)
     sent, received = memory

@@ -6,7 +6,14 @@ import pyarrow as pa
 import pytest
 
 import weir
-from tests.task_manager.queries.test_window_questions import GROUPS, KEYS, WINDOWS, Job, table_of
+from tests.task_manager.queries.test_window_questions import (
+    GROUPS,
+    KEYS,
+    KINDS_AND_CACHES,
+    WINDOWS,
+    Job,
+    table_of,
+)
 from weir.author.operator import OperatorContext
 from weir.operators.queries import kept_windows
 from weir.operators.queries.state_format import ABSENT, Cut
@@ -78,8 +85,7 @@ def values_only(windows):
     )
 
 
-@pytest.mark.parametrize("cache_bytes", [1 << 12, 1 << 20])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize(("kind", "cache_bytes"), KINDS_AND_CACHES)
 @pytest.mark.parametrize("form", ["rows", "aggregator"])
 def test_what_open_windows_keep(kind, form, cache_bytes):
     job = filled(kind, with_rows if form == "rows" else with_accumulators, cache_bytes)

@@ -8,6 +8,7 @@ import pytest
 import weir
 from tests.task_manager.queries.test_window_questions import (
     KEYS,
+    KINDS_AND_CACHES,
     TEXT_SOURCE,
     WINDOWS,
     Job,
@@ -37,8 +38,7 @@ TYPES = {"half": pa.float64(), "most": pa.float64(), **dict.fromkeys(("first", "
 
 
 @pytest.mark.parametrize("aggregates", [AGGREGATES, TEXTS], ids=["parts", "texts"])
-@pytest.mark.parametrize("cache_bytes", [1 << 12, 1 << 20])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize(("kind", "cache_bytes"), KINDS_AND_CACHES)
 def test_values_of_open_windows_are_told_as_they_will_be_emitted(kind, cache_bytes, aggregates, monkeypatch):
     # Keys that begin alike lie among the values of the shorter ones.
     assert any(key != other and other.startswith(key) for key in KEYS for other in KEYS)

@@ -12,6 +12,7 @@ import weir
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
 from task_manager.queries.state_copies import copy_part
+from tests.effort import cases
 from weir.author.operator import DividedOperator, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.queries import pane_runs
@@ -40,6 +41,11 @@ WINDOWS = {
     "cumulative": weir.cumulative("40ms", "10ms"),
     "session": weir.session("7ms"),
 }
+_CACHES = (1 << 12, 1 << 20)
+#: Each kind of window with a small cache or a large one; in long runs with both.
+KINDS_AND_CACHES = [
+    (kind, _CACHES[(number + more) % 2]) for number, kind in enumerate(WINDOWS) for more in range(cases(1, 2))
+]
 AGGREGATES = {
     "n": weir.count(),
     "total": weir.sum("v"),
@@ -205,8 +211,7 @@ def expected_of(results, state):
     return found
 
 
-@pytest.mark.parametrize("cache_bytes", [1 << 12, 1 << 20])
-@pytest.mark.parametrize("kind", WINDOWS)
+@pytest.mark.parametrize(("kind", "cache_bytes"), KINDS_AND_CACHES)
 def test_open_windows_are_told_as_they_will_be_emitted(kind, cache_bytes, monkeypatch):
     # Sliding windows pack their panes where the cache has them.
     monkeypatch.setattr("weir.state.tables.panes.window_table.PACKED_ENTRIES_MIN", 1)

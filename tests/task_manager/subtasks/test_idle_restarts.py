@@ -1,4 +1,4 @@
-"""Sources that read no row after a restart become idle, and so does what reads them: 200 restarts on virtual time.
+"""Sources that read no row after a restart become idle, and so does what reads them, on virtual time.
 
 Two sources, each of a subtask with a few splits, and the subtask that both go to. All are the production parts; each
 runs alone in the test's thread, and what the sources sent comes to the consumer in the order of virtual time, some of
@@ -27,6 +27,7 @@ from task_manager.subtasks.mailbox import Mailbox
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask_parts import SubtaskParts, SubtaskTimers
 from task_manager.subtasks.task_subtask import TaskSubtask
+from tests.effort import cases
 from weir.author.operator import Operator, OperatorContext
 from weir.operators.chain import OperatorChain
 from weir.operators.registry import create_reader
@@ -44,6 +45,8 @@ IDLE_MS, BOUND_MS, INTERVAL_MS = 250, 5, 200
 ROWS_S, RUN_S = 0.8, 1.8
 BOTH = SubtaskId(2, 0)
 SAVEPOINT = 7
+#: Restarts of each of four tests.
+SEEDS = cases(25)
 
 
 @dataclass
@@ -238,7 +241,7 @@ def drawn_splits(dice):
 
 @pytest.mark.parametrize("part", range(4))
 def test_all_become_idle_after_a_restart_and_the_highest_watermark_counts(part):
-    for seed in range(50 * part, 50 * part + 50):
+    for seed in range(SEEDS * part, SEEDS * part + SEEDS):
         dice = random.Random(seed)
         topics = [drawn_splits(dice) for _ in range(2)]
         # Before, between or long after the rows.

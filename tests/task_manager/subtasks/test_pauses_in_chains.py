@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from tests.task_manager.subtasks.paused_job import ALIGNMENT_MS, Job, ended
 from tests.task_manager.subtasks.test_pauses import batch_of, elements_of, rows_of
 from weir.operators.factories import make_operator
@@ -195,7 +196,7 @@ def without_column(elements, wanted):
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_restarts_between_parts_change_nothing(chain, seed):
     rng = random.Random(seed)
     rows = rows_of(rng)

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from weir import testing
 from weir.examples.sqlite_sink import TransactionSink
 
@@ -42,7 +43,7 @@ def job(dice, directory, parallelism):
     return flow
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(cases(4)))
 def test_rows_come_once_whatever_happens(tmp_path, seed):
     dice = random.Random(seed)
     savepoint = None

@@ -65,7 +65,7 @@ CUTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["", "restart", "s
 KEEP = st.sampled_from(["first", "last"])
 
 
-@settings(max_examples=cases(20))
+@settings(max_examples=cases(12))
 @given(CHANGES, CUTS, KEEP)
 def test_the_changelog_folds_to_what_plain_python_says(changes, cuts, keep):
     left, made, rows = list(changes), [], Rows()
@@ -96,7 +96,7 @@ MADE_BIDS = st.lists(
 )
 
 
-@settings(max_examples=cases(15))
+@settings(max_examples=cases(9))
 @given(MADE_BIDS, st.lists(st.integers(1, 15), max_size=5), KEEP, st.randoms(use_true_random=False))
 def test_one_winning_bid_of_each_bidder_is_that_of_polars(made, cuts, keep, random):
     times = random.sample(range(1000), len(made))
@@ -125,7 +125,7 @@ def test_one_winning_bid_of_each_bidder_is_that_of_polars(made, cuts, keep, rand
     assert sorted(ones.rows()) == [(bidder, 1) for bidder in sorted(expected["bidder"])]
 
 
-@settings(max_examples=cases(15))
+@settings(max_examples=cases(9))
 @given(MADE_BIDS, st.lists(st.integers(1, 15), max_size=5), KEEP)
 def test_rows_that_are_never_updated_go_by_the_column_too(made, cuts, keep):
     # Event time goes the other way.

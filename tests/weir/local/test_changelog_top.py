@@ -60,7 +60,7 @@ CUTS = st.lists(st.tuples(st.integers(1, 12), st.sampled_from(["", "restart", "s
 OPTIONS = st.fixed_dictionaries({}, optional={"ascending": st.booleans(), "rank": st.just("place")})
 
 
-@settings(max_examples=cases(15))
+@settings(max_examples=cases(9))
 @given(CHANGES, CUTS, st.integers(1, 4), OPTIONS)
 def test_the_changelog_folds_to_what_plain_python_says(changes, cuts, count, options):
     left, made, rows = list(changes), [], Rows()

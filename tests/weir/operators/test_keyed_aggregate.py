@@ -99,7 +99,7 @@ def test_running_values_equal_a_model_with_any_cache(cache_bytes: int) -> None:
     model = Model()
     for _ in range(5):
         # Where little fits, batches are taken in tiny pieces.
-        batch = random_batch(random, 700 if cache_bytes > 500 else 200)
+        batch = random_batch(random, 400 if cache_bytes > 500 else 100)
         want = [model.feed(row) for row in batch.to_pylist()]
         assert rows_of(operator.process(batch)) == want
         operator.state.flush()

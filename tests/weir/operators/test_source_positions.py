@@ -167,7 +167,7 @@ def tiny_splits(monkeypatch):
     monkeypatch.setattr(line_source, "PACED_BUFFER_BYTES", 5000)
 
 
-@pytest.mark.parametrize("seed", range(cases(30)))
+@pytest.mark.parametrize("seed", range(cases(15)))
 def test_json_lines_go_on_exactly_behind_the_last_row(tmp_path, tiny_splits, seed):
     random_ = random.Random(seed)
     good, bad = write_lines(tmp_path / "in", random_, random_.choice([1, 3]), 200)
@@ -229,7 +229,7 @@ def write_records(directory, random_, files, records):
     return good, bad
 
 
-@pytest.mark.parametrize("seed", range(cases(30)))
+@pytest.mark.parametrize("seed", range(cases(15)))
 def test_csv_goes_on_exactly_behind_the_last_row(tmp_path, tiny_splits, seed):
     random_ = random.Random(seed)
     good, bad = write_records(tmp_path / "in", random_, random_.choice([1, 3]), 200)
@@ -251,7 +251,7 @@ def test_csv_goes_on_exactly_behind_the_last_row(tmp_path, tiny_splits, seed):
     assert known_letters(tmp_path) == sorted(bad)
 
 
-@pytest.mark.parametrize("seed", range(cases(10)))
+@pytest.mark.parametrize("seed", range(cases(5)))
 def test_csv_without_newlines_in_fields_is_divided(tmp_path, tiny_splits, seed):
     random_ = random.Random(seed)
     (tmp_path / "in").mkdir()
@@ -271,7 +271,7 @@ def test_csv_without_newlines_in_fields_is_divided(tmp_path, tiny_splits, seed):
     assert sorted(found) == [n for n in range(300) if n % 3]
 
 
-@pytest.mark.parametrize("seed", range(cases(20)))
+@pytest.mark.parametrize("seed", range(cases(10)))
 def test_json_lines_are_shared_anew_among_other_subtasks(tmp_path, tiny_splits, seed):
     random_ = random.Random(1000 + seed)
     good, bad = write_lines(tmp_path / "in", random_, 3, 150)
@@ -288,7 +288,7 @@ def test_json_lines_are_shared_anew_among_other_subtasks(tmp_path, tiny_splits, 
     assert known_letters(tmp_path) == sorted(bad)
 
 
-@pytest.mark.parametrize("seed", range(cases(15)))
+@pytest.mark.parametrize("seed", range(cases(8)))
 def test_row_groups_go_on_at_the_row_or_are_shared_anew(tmp_path, seed):
     random_ = random.Random(seed)
     (tmp_path / "in").mkdir()
@@ -318,7 +318,7 @@ def test_row_groups_go_on_at_the_row_or_are_shared_anew(tmp_path, seed):
 
 
 @pytest.mark.parametrize("kind", ["json_lines", "parquet"])
-@pytest.mark.parametrize("seed", range(cases(10)))
+@pytest.mark.parametrize("seed", range(cases(5)))
 def test_ordered_files_stay_in_order_with_any_subtasks(tmp_path, tiny_splits, kind, seed):
     """Also when a job that divided its files made the checkpoint."""
     random_ = random.Random(seed)

@@ -62,7 +62,7 @@ def test_counts_equal_a_dictionary_whatever_the_bound(bytes_max: int, longest: i
     want: Counter[str] = Counter()
     # Where little fits, batches are taken in tiny pieces.
     rows_max = 1500 if bytes_max >= 5_000 else 300
-    for round_number in range(12):
+    for round_number in range(8):
         rows = int(random.integers(1, rows_max))
         keys = [
             "k" * int(random.integers(0, longest)) + str(number) for number in random.zipf(1.3, rows) % 2000

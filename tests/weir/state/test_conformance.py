@@ -213,7 +213,7 @@ operation = st.one_of(
 )
 
 
-@settings(max_examples=cases(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=cases(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations=st.lists(operation, max_size=40))
 def test_random_operations_agree_with_a_dictionary(backend: StateBackend, operations: list[tuple]) -> None:
     backend.delete_range(None, None)

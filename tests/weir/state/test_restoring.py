@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import cases
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
@@ -172,7 +173,7 @@ def test_migrator_restores_while_the_subtask_goes_on(machines):
 
 
 @pytest.mark.parametrize("in_small_pieces", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_restored_again_and_again_while_groups_are_on_their_way(machines, seed, in_small_pieces, monkeypatch):
     """Each generation takes its image at a random moment of the restoring, as the manifest describes it."""
     if in_small_pieces:

@@ -18,6 +18,8 @@ from weir.state.tables.retained import GroupClock, clock_key, pack_clock
 
 GOLDEN = Path(__file__).parents[2] / "golden/states"
 VERSIONS = [(0, 8), (4, 10), (17, 12), (38, 11), (53, 9)]
+#: Each has these versions.
+KEYS = "abcdef"
 
 
 def versioned(backend: StateBackend, groups: int = 1) -> tuple[Step, object]:
@@ -35,7 +37,8 @@ def put_check_data(step, state, key="a", versions=VERSIONS) -> None:
 def checked(backend: StateBackend, request):
     """The check data of the store that came before ours, at time 64."""
     step, state = versioned(backend)
-    put_check_data(step, state)
+    for key in KEYS:
+        put_check_data(step, state, key)
     if request.param != "in one batch":
         step.tables.flush()
     if request.param == "opened again":
@@ -54,41 +57,39 @@ def test_versions_are_told_as_of_a_time(checked):
         assert state.get(33, default=-1) == -1
 
 
-@pytest.mark.parametrize(
-    ("value", "at", "returned", "seen"),
-    [
+def test_a_put_takes_its_place_among_versions(checked):
+    step, state = checked
+    puts = [
         (8, 58, OPEN, {55: 9, 60: 8}),
         (8, 48, 53, {47: 11, 50: 8, 53: 9}),
         (8, 33, NOT_PUT, {35: 12, 60: 9}),
         (8, 34, 38, {34: 8, 37: 8, 38: 11}),
         (8, 53, OPEN, {52: 11, 53: 8}),
         (8, 38, 53, {37: 12, 38: 8, 52: 8, 53: 9}),
-    ],
-)
-def test_a_put_takes_its_place_among_versions(checked, value, at, returned, seen):
+    ]
+    for key, (value, at, returned, seen) in zip(KEYS, puts, strict=True):
+        with step.at(key):
+            assert state.put(value, at) == returned, at
+            assert {time: state.get(time) for time in seen} == seen, at
+    for key, (_, at, _, seen) in zip(KEYS, puts, strict=True):
+        with step.at(key):
+            assert {time: state.get(time) for time in seen} == seen, at
+
+
+def test_a_delete_returns_what_was_in_force(checked):
     step, state = checked
-    with step.at("a"):
-        assert state.put(value, at) == returned
-        assert {time: state.get(time) for time in seen} == seen
-    with step.at("a"):
-        assert {time: state.get(time) for time in seen} == seen
-
-
-@pytest.mark.parametrize(
-    ("at", "returned", "seen"),
-    [
+    deletes = [
         (55, Version(9, 53, None), {54: 9, 55: None, None: None}),
         (48, Version(11, 38, 53), {47: 11, 48: None, 52: None, 53: 9, None: 9}),
         (33, None, {35: 12, None: 9}),
-    ],
-)
-def test_a_delete_returns_what_was_in_force(checked, at, returned, seen):
-    step, state = checked
-    with step.at("a"):
-        assert state.delete(at) == returned
-        assert {time: state.get(time) for time in seen} == seen
-    with step.at("a"):
-        assert {time: state.get(time) for time in seen} == seen
+    ]
+    for key, (at, returned, seen) in zip(KEYS[:3], deletes, strict=True):
+        with step.at(key):
+            assert state.delete(at) == returned, at
+            assert {time: state.get(time) for time in seen} == seen, at
+    for key, (at, _, seen) in zip(KEYS[:3], deletes, strict=True):
+        with step.at(key):
+            assert {time: state.get(time) for time in seen} == seen, at
 
 
 def test_what_comes_before_the_first_version_ends_where_that_begins(backend: StateBackend):

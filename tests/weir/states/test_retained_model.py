@@ -41,7 +41,7 @@ class Model:
         self.versions, self.windows, self.sessions = {}, {}, {}
 
 
-@settings(max_examples=cases(40), deadline=None)
+@settings(max_examples=cases(25), deadline=None)
 @given(st.lists(OPERATIONS, max_size=40), LEADS, st.sampled_from([MemoryBackend, SlowMemory]))
 def test_states_agree_with_plain_python(operations, seen_after, make_store):
     backend = make_store()

@@ -21,7 +21,7 @@ from tests.effort import cases
 from weir import testing
 
 #: ``WEIR_DATAFLOWS=2000`` for a longer run.
-DATAFLOWS = int(os.environ.get("WEIR_DATAFLOWS", cases(18)))
+DATAFLOWS = int(os.environ.get("WEIR_DATAFLOWS", cases(10)))
 SCHEMA = {"k": int, "at": int}
 ROWS = 120
 KINDS = ["filter", "columns", "columns", "count", "count", "process", "batches", "window", "union"]

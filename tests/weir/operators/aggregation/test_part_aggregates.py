@@ -41,7 +41,7 @@ def opened(backend, aggregates=AGGREGATES, cache_bytes=1 << 20):
 
 
 @given(batches=st.lists(ROWS, min_size=1, max_size=4), cache_bytes=st.sampled_from([4_000, 1 << 20]))
-@settings(max_examples=cases(20), deadline=None)
+@settings(max_examples=cases(10), deadline=None)
 def test_running_counts_of_different_values_equal_those_of_a_set(batches, cache_bytes):
     backend = MemoryBackend()
     seen: dict[tuple[str, str], set] = {}
@@ -112,7 +112,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.99, 1.0)
 
 
 @given(rows=WINDOW_ROWS, window=st.sampled_from([weir.tumbling(20), weir.sliding(30, 10), weir.session(5)]))
-@settings(max_examples=cases(15), deadline=None)
+@settings(max_examples=cases(8), deadline=None)
 def test_windows_equal_polars_within_the_stated_error(rows, window):
     quantiles = {f"q{number}": weir.quantile("x", q, error=0.01) for number, q in enumerate(QUANTILES)}
     told = windows_over(

@@ -35,7 +35,7 @@ STEPS = drawn.drawn(
     ),
     byte_count=200,
 )
-QUICK = settings(max_examples=cases(15), deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=cases(8), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def flow_of(**arguments):

@@ -6,6 +6,7 @@ import random
 import pyarrow as pa
 import pytest
 
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError, StateError
 from weir.operators.registry import create_operator
@@ -156,7 +157,7 @@ def test_a_replaced_deployment_makes_nothing_visible(tmp_path):
     third.close()
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(cases(15)))
 def test_each_row_once_and_in_order_whatever_happens(tmp_path, seed):
     """Checkpoints, commits that come late or never, deaths, and a sleeper behind: 30 random runs."""
     random_ = random.Random(seed)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.registry import create_reader
@@ -68,7 +69,7 @@ def test_nulls_where_there_may_be_none(tmp_path, form):
     assert letter.reason == "row 1 of the record batch: field id is null"
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(cases(15)))
 def test_rows_come_once_over_restarts_with_other_subtasks(tmp_path, seed):
     dice = random.Random(seed)
     ids = []

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.operators.registry import create_reader
 from weir.rows.records import WATERMARK_MIN_MS
@@ -146,7 +147,7 @@ def plainly_late(server: int) -> list[tuple[int, int, bool]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_the_same_rows_are_late_whatever_the_cut_and_the_restarts(tmp_path, form, seed):
     for server in range(FILES):
         write(tmp_path, form, server, rows_of(server))

@@ -343,7 +343,7 @@ def is_odd(line: bytes) -> bool:
 NESTED_LINES = [b'{"id": 1, "tags": ["a", null], "at": {"x": 1, "y": 2, "z": [{}]}}', b'{"id": 2}']
 
 
-@pytest.mark.parametrize("seed", range(cases(4)))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_mutated_lines_agree_on_every_path(seed):
     rng = random.Random(seed)
     seeds = [GOOD.encode(), *ACCEPTED.values(), *(line for line in BAD.values() if len(line) < 1000)]
@@ -372,7 +372,7 @@ def test_bulk_parser_takes_all_good_lines_and_no_bad_one(schema):
             assert taken is None or any(taken.column(name).null_count for name in needed), line
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_mutated_nested_lines_agree(seed):
     rng = random.Random(seed)
     assert_paths_agree([mutate(rng.choice(NESTED_LINES), rng) for _ in range(1000)], NESTED)
@@ -412,7 +412,7 @@ _SEQUENCES = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_text_beyond_ascii_is_taken_if_it_is_well_formed_wherever_it_stands(seed):
     rng = random.Random(seed)
     schema = pa.schema([pa.field("name", pa.string(), nullable=False)])

@@ -92,7 +92,7 @@ def test_a_value_that_is_no_list_is_not_read_as_one(name):
     assert (rows, len(rejected)) == ([], len(lines))
 
 
-@pytest.mark.parametrize("seed", range(cases(2)))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_mutated_lists_are_read_alike(seed):
     rng = random.Random(100 + seed)
     some = lines(200 + seed, 60)

@@ -66,7 +66,7 @@ def test_scanner_takes_nested_and_optional_fields_and_escapes_itself():
     assert_paths_agree(WIDE_LINES * 3, WIDE)
 
 
-@pytest.mark.parametrize("seed", range(cases(3)))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_mutated_wide_lines_agree(seed):
     rng = random.Random(1000 + seed)
     assert_paths_agree([mutate(rng.choice(WIDE_LINES), rng) for _ in range(1200)], WIDE)
@@ -152,7 +152,7 @@ def test_scanner_takes_keys_with_escapes_itself():
     ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_mutated_keys_with_escapes_agree(seed):
     rng = random.Random(3000 + seed)
     twice = [b'{"gr\\u00f6\\u00dfe": 1, "gr\xc3\xb6\xc3\x9fe": 2}', b'{"gr\\u00f6\\u00dfe": 1, "\\ud83d": 2}']
@@ -199,7 +199,7 @@ def test_columns_at_paths(at):
         assert decode(PATH_LINES * copies, schema, paths=PATHS, use_scanner=False) == (rows, rejected)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(1)))
 def test_mutated_lines_with_paths_agree(seed):
     rng = random.Random(seed)
     schema = FLATTENED.remove(FLATTENED.get_field_index("at"))

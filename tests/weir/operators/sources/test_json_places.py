@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import decode, decode_singly, mutate, padded
 from weir.errors import GraphError
 from weir.operators.sources.json.json_decode import JsonDecoder
@@ -77,7 +78,7 @@ def test_lines_that_are_not_so_are_bad(line, reason):
         assert [told for _, told in rejected] == [reason or rejected[0][1]]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(cases(2)))
 def test_mutated_lines_agree(seed):
     rng = random.Random(seed)
     lines = [mutate(rng.choice([*LINES, BAD[0][0], BAD[4][0]]), rng) for _ in range(800)]

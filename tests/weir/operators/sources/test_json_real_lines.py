@@ -8,6 +8,7 @@ import orjson
 import pyarrow as pa
 import pytest
 
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import decode
 
 WORDS = [
@@ -118,7 +119,7 @@ def as_type(value, data_type):
     return float(value) if pa.types.is_floating(data_type) else value
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_lines_of_all_lengths_are_read_as_orjson_reads_them(seed):
     rng = random.Random(seed)
     rows = [event(rng, number) for number in range(300)]

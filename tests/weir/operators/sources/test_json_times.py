@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from tests.effort import cases
 from tests.weir.operators.sources.json_paths_compared import decode, mutate, padded
 from weir.operators.sources.json.json_decode import JsonDecoder
 from weir.operators.sources.json.json_strict import StrictDecoder
@@ -80,7 +81,7 @@ def test_scanned_values_are_those_of_pyarrow(kind):
     texts = DECIMALS if pa.types.is_decimal(kind) else TIMES
     rng = random.Random(5)
     lines = [f'{{"v": {text}}}' for text in texts]
-    for line in lines + [mutate(rng.choice(lines).encode(), rng).decode("latin-1") for _ in range(150)]:
+    for line in lines + [mutate(rng.choice(lines).encode(), rng).decode("latin-1") for _ in range(cases(60))]:
         expected = read(line, kind, use_scanner=False)
         assert read(line, kind, use_scanner=True) == expected, line
 
@@ -90,7 +91,7 @@ def test_all_days_and_fractions_are_scanned(kind):
     rng = random.Random(6)
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}[kind.unit]
     texts = []
-    for _ in range(2_000):
+    for _ in range(cases(700)):
         # As nanoseconds, years from 1678 to 2261 fit.
         seconds = rng.randrange(-9_200_000_000, 9_200_000_000)
         text = pc.strftime(pa.scalar(seconds, pa.timestamp("s")), "%Y-%m-%dT%H:%M:%S").as_py()

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.effort import cases
 from weir.operators.sources.parquet.parquet_footer import check_footer
 
-FLIPS = 1_500
+FLIPS = cases(500)
 
 
 def written(table, **options):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.kernels.bytes import PADDING_BYTES
@@ -61,7 +62,7 @@ def parts_of(rows: pa.RecordBatch | LateRows) -> list[list[dict]]:
     return parts
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(cases(12)))
 def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
     draw = random.Random(seed)
     path = str(tmp_path / "a.parquet")
@@ -192,7 +193,7 @@ def test_texts_of_which_the_first_are_in_a_dictionary_come_late_too(tmp_path):
     assert parts == parts_of(table.combine_chunks().to_batches()[0])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(10)))
 def test_damaged_pages_end_no_process(tmp_path, seed):
     draw = random.Random(seed)
     path = tmp_path / "a.parquet"

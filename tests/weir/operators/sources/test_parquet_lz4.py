@@ -166,10 +166,6 @@ def test_matches_of_every_length_and_distance(literal, before):
     unit = bytes(range(1, 101))
     for length in [*range(4, 40), *LENGTHS]:
         for offset in [*range(1, 40), 63, 64, 65, 100]:
-            whole = bytearray(unit) + b"\xf0" * literal
-            for _ in range(length):
-                whole.append(whole[-offset])
-            whole += bytes(whole[-8:])
             rest = bytes(range(100)) * 4 + bytes(12)
             packed = sequence(unit, 4, 50) + sequence(b"\xf0" * literal, length, offset)
             start = bytearray(unit)
@@ -201,7 +197,7 @@ def test_damaged_blocks_are_refused_or_have_their_size(seed):
             assert found is None or not size or CODEC.decompress(other, size, asbytes=True) == found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_sequences_of_every_kind_follow_each_other(seed):
     """Whole, damaged and cut short: what each sequence says, or nothing."""
     draw = random.Random(seed)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.effort import cases
 from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, tags
 from tests.weir.operators.sources.varints import varint
@@ -176,7 +177,7 @@ def some_texts(draw: random.Random, count: int, longest: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("longest", [30, 3_000, 200_000])
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(cases(6)))
 def test_each_consumer_has_its_texts(tmp_path, seed, longest):
     draw = random.Random(seed)
     is_snappy, has_levels = draw.random() < 0.7, draw.random() < 0.5
@@ -237,7 +238,7 @@ def one_text(draw: random.Random, size: int) -> bytes:
     return out
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(cases(6)))
 def test_tags_of_every_kind_follow_each_other(tmp_path, seed):
     """Whole, damaged and cut short: what each tag says, or nothing. Ends of windows and pieces are at all places."""
     draw = random.Random(seed)
@@ -330,7 +331,7 @@ def damaged_pages(draw: random.Random) -> Iterator[tuple[bytes, int, int, int]]:
         yield packed, len(body), rows + draw.choice([1, 1000]), IS_SNAPPY | HAS_LEVELS
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(cases(6)))
 def test_damaged_pages_write_nothing_where_they_must_not(tmp_path, seed):
     draw = random.Random(seed)
     for page in damaged_pages(draw):

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.effort import cases
 from tests.weir.operators.sources.guarded_memory import guarded
 from tests.weir.operators.sources.snappy_tags import as_specified, damaged, made_by, stream
 from tests.weir.operators.sources.varints import varint
@@ -60,7 +61,7 @@ def pages(draw: random.Random) -> list[bytes]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(cases(10)))
 def test_it_is_what_was_compressed(seed):
     for page in pages(random.Random(seed)):
         assert decompressed(CODEC.compress(page, asbytes=True), len(page)) == page
@@ -95,7 +96,7 @@ def test_damaged_pages_are_refused_or_have_their_size(seed):
             decompressed(damaged(packed, draw), size)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(cases(20)))
 def test_tags_of_every_kind_follow_each_other(seed):
     """Whole, damaged and cut short: what each tag says, or nothing."""
     draw = random.Random(seed)

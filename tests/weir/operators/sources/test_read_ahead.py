@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
 from weir.operators.dead_letters import DeadLetterFile
@@ -210,7 +211,7 @@ class Mixed(weir.Source):
             )
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(cases(3)))
 def test_rows_come_once_over_restarts(tmp_path, seed):
     dice = random.Random(seed)
     restored, ids = None, []

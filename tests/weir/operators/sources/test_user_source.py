@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import weir
+from tests.effort import cases
 from weir.author.operator import OperatorContext, Poll
 from weir.errors import GraphError, InputError
 from weir.operators.dead_letters import DeadLetterFile
@@ -116,7 +117,7 @@ def test_every_split_is_read_once(parallelism):
     assert run.live == []
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(cases(12)))
 @pytest.mark.parametrize("after", [2, 3])
 def test_rows_come_once_over_restarts_with_other_subtasks(tmp_path, seed, after):
     dice = random.Random(seed)

@@ -8,7 +8,7 @@ import pytest
 
 import weir
 
-ROWS, BATCH = 20_000, 4_096
+ROWS, BATCH = 10_000, 4_096
 WINDOWS = {
     "tumbling": weir.tumbling("1s"),
     "sliding": weir.sliding("4s", "1s"),

@@ -16,7 +16,7 @@ WINDOWS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(cases(2)))
+@pytest.mark.parametrize("seed", range(cases(1)))
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_texts_are_as_numbers(kind, seed):
     rng = random.Random(seed)

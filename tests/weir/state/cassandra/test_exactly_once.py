@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tests.effort import cases
 from tests.weir.state.cassandra.last_write_wins import DatabaseStoppedError, LastWriteWins
 from weir.state.cassandra.applying import Applying
 from weir.state.cassandra.store import DatabaseStore
@@ -114,7 +115,7 @@ class World:
             assert head.until is None or len(head.entries) <= 2 * rows
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(cases(30)))
 def test_reads_are_those_of_a_dict_over_crashes_and_late_writers(seed: int) -> None:
     world = World(seed)
     steps = [world.write, world.write, world.checkpoint, world.checkpoint, world.crash, world.wake]

@@ -53,7 +53,7 @@ class Outcome:
             assert self._changed.wait_for(lambda: len(self.groups) + len(self.errors) >= count, 60)
 
 
-@pytest.mark.parametrize("seed", range(cases(2)))
+@pytest.mark.parametrize("seed", range(cases(1)))
 @pytest.mark.parametrize(
     ("groups", "chunk_bytes", "piece_entries"), [(4, 512, 500), (4, 512, 3), (16, 8_000, 3)]
 )

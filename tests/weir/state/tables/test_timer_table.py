@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.effort import cases
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
@@ -247,10 +248,10 @@ class TimersWithoutRoom(Timers):
     cache_bytes = 900
 
 
-TestTimers = model_test(Timers, 100, 40)
-TestTimersWithoutRoom = model_test(TimersWithoutRoom, 60, 30)
-TestTimersOnRocksDb = model_test(TimersOnRocksDb, 15, 20)
-TestTimersOnHybrid = model_test(TimersOnHybrid, 15, 20)
+TestTimers = model_test(Timers, cases(40), 40)
+TestTimersWithoutRoom = model_test(TimersWithoutRoom, cases(25), 30)
+TestTimersOnRocksDb = model_test(TimersOnRocksDb, cases(8), 20)
+TestTimersOnHybrid = model_test(TimersOnHybrid, cases(8), 20)
 
 
 class CountingStore(MemoryBackend):

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.effort import cases
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.tables.values import known_ranges, value_ahead
 from weir.state.tables.values.reading_together import read_together
@@ -119,7 +120,7 @@ class World:
         self.cache.forget_prefixes([prefix])
 
 
-@pytest.mark.parametrize("seed", range(150))
+@pytest.mark.parametrize("seed", range(cases(60)))
 def test_reads_are_those_of_a_dict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(seed, monkeypatch)
     often = [world.write, world.write, world.get, world.scan, world.scan, world.scan, world.read_ahead]
