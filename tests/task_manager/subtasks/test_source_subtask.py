@@ -89,6 +89,7 @@ def source(request):
         operators=[None],
         tables=SimpleNamespace(sweeps=Sweeps()),
         drain=lambda until_s: None,
+        pauses=SimpleNamespace(paused_at=None, on_pause=None),
         is_paused=False,
         park=lambda with_first: [],
         open=lambda: None,
