@@ -12,12 +12,7 @@ RATE, QUIET_RATE = 5_000, 500
 
 
 def paced(source, lines):
-    """A source that gives its rows one after the other; but the rules at once.
-
-    While the rules are behind, timers of rows wait for them, and which rows come meanwhile is open.
-    """
-    if source == "rules":
-        return lines
+    """A source that gives its rows one after the other."""
     return replace(lines, rate=QUIET_RATE if source == "quiet" else RATE)
 
 
