@@ -116,8 +116,9 @@ class TaskTimes(Generic[OutputT]):
         if self._tells_inputs_apart:
             self._show_inputs()
         self.is_held = self._chain.holds_time
-        # What was shown stays, whatever is held.
-        self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
+        # What was shown stays, whatever is held; rows that move with their key groups may be parked from the start.
+        if not self.is_parked():
+            self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
 
     def rows_come(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, bool]:
         """Note rows of a channel: it is not idle.
