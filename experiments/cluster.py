@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -33,6 +34,8 @@ _PATIENT_POLL_S = 0.25
 Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], "subprocess.Popen[bytes]"]
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
+#: In the log of a control plane: where it is asked.
+_STATUS_PAGE = re.compile(r"; http://\S+:(\d+)/status")
 #: Job states that never change again.
 FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED", "STOPPED"})
 
@@ -108,6 +111,8 @@ class Cluster:
     ) -> WeirProcess:
         """``python -m control_plane``; gives the process at once. ``cpus`` holds it to processors."""
         flags = [*arguments, "--job", job, "--port", str(self.grpc_port), "--http-port", str(self.http_port)]
+        # Another process may take a documented port after it was seen free, and would be asked in place of this one.
+        flags += ["--or-any-http-port"] if self._documented_ports else []
         flags += ["--task-managers", str(self.task_managers)]
         flags += ["--exit-when-finished"] if exit_when_finished else []
         for parameter, value in parameters.items():
@@ -190,6 +195,8 @@ class Cluster:
 
     def status(self, timeout_s: float = 30.0) -> dict[str, Any] | None:
         """``/status``; None while the control plane does not answer."""
+        if self._documented_ports and not self._find_http_port():
+            return None
         try:
             status: dict[str, Any] = self.http("GET", "/status", timeout_s)[1]
         except (urllib.error.URLError, OSError):
@@ -260,6 +267,14 @@ class Cluster:
                     f"{process.name} ended with exit code {process.popen.returncode} before the job started\n"
                     f"--- {process.log_path}\n{process.log_tail()}"
                 )
+
+    def _find_http_port(self) -> bool:
+        """Look into the control plane's log where it is asked; returns whether that is known."""
+        process = self.processes["control_plane"]
+        found = _STATUS_PAGE.findall(process.log_path.read_text(errors="replace"))
+        if found:
+            self.http_port = int(found[-1])
+        return bool(found)
 
     def _port(self, documented: int) -> int:
         return documented if self._documented_ports and is_free(documented) else free_port()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.ports import free_port
@@ -20,12 +21,18 @@ class Brokers:
 
     Args:
         directory: for data and logs; made anew.
+        heap: of each broker.
+        properties: of the brokers, beside those that make them miss a dead one soon.
     """
 
     count = 3
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self, directory: Path, heap: str = _HEAP, properties: Mapping[str, str] | None = None
+    ) -> None:
         self._directory = directory
+        self._heap = heap
+        self._properties = _PROPERTIES | dict(properties or {})
         self._starting: threading.Thread | None = None
         self._failure = ""
         self._port = 0
@@ -74,7 +81,11 @@ class Brokers:
 
     def _start(self) -> str:
         return kafka.start(
-            self._directory, brokers=self.count, base_port=self._port, heap=_HEAP, properties=_PROPERTIES
+            self._directory,
+            brokers=self.count,
+            base_port=self._port,
+            heap=self._heap,
+            properties=self._properties,
         )
 
     def _start_again(self) -> None:

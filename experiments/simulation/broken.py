@@ -24,7 +24,7 @@ from weir.protocol.checkpoints import checkpoint_model as checkpoints
 from weir.protocol.checkpoints.checkpoint import CheckpointMachine
 from weir.protocol.checkpoints.manifest import SubtaskPart
 from weir.protocol.rescale.rescale_owner import OwnerAction, OwnerEvent, OwnerMachine, OwnerPhase
-from weir.rows.records import Element, InputRows
+from weir.rows.records import InputRows
 from weir.types import SubtaskId
 
 #: What can be broken on purpose, and what that is.
@@ -44,7 +44,7 @@ FENCES = {
     "parking": "an owner processes rows of key groups that it does not have yet",
     "watermark": "an owner's watermark passes rows that wait for their key group",
     "leaving": "an owner's watermark goes on while rows of key groups that it is to hand over wait at the new owner",
-    "held rows": "rows that waited when their sender switched keep the way that they had",
+    "held rows": "rows that waited when their sender switched leave after its marker",
     "ended": "nobody tells a new subtask that one before it has ended",
     "lost": "consumers are not told that a new subtask was lost before it sent a row",
     "lost last": "consumers are not told that a new subtask was lost, if that ended the rescale",
@@ -106,11 +106,11 @@ class _HoldsNothing(TaskTimes[Output]):
 
 
 class _KeepsHeldRows(ChannelWriter):
-    """Sends rows that waited at a switch the way that they had."""
+    """Sends rows that waited at a switch after the marker."""
 
-    def take_back(self) -> list[Element]:
+    def send_now(self) -> bool:
         """Nothing."""
-        return []
+        return False
 
 
 class _ForgetsEnded(Switching):

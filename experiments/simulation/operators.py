@@ -6,13 +6,21 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 
 from experiments.simulation.world import SCALE, Violation
 from weir.author.operator import Json, Operator, OperatorContext, Poll, SourceReader
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
-from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, with_system_columns
+from weir.rows import row_watermarks
+from weir.rows.records import (
+    EVENT_TIME_COLUMN,
+    WATERMARK_MAX_MS,
+    WATERMARK_MIN_MS,
+    int64_column,
+    with_system_columns,
+)
 from weir.specs import SinkSpec, SourceSpec
 
 if TYPE_CHECKING:
@@ -87,6 +95,11 @@ class RowsReader(SourceReader):
         split = min(left, key=lambda item: item.time_ms)
         batch = split.rows.slice(split.position, min(rng.randint(1, 6), rows_max))
         split.position += batch.num_rows
+        others_ms = min((item.time_ms for item in left if item is not split), default=WATERMARK_MAX_MS)
+        # As of each row: it comes to a consumer with the row.
+        batch = row_watermarks.with_column(
+            batch, np.minimum(int64_column(batch, EVENT_TIME_COLUMN), others_ms)
+        )
         next_us = self._clock.now_us() + int(rng.random() * 8_000 * SCALE)
         return Poll(batch, event_time_ms_max=min(item.time_ms for item in left), next_poll_us=next_us)
 
@@ -122,13 +135,16 @@ class Check(Operator):
 
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         """Look at the rows."""
-        earliest_ms = min(batch.column(EVENT_TIME_COLUMN).to_pylist())
+        times_ms = int64_column(batch, EVENT_TIME_COLUMN)
+        column = row_watermarks.column_of(batch)
+        if column is not None and (late := column > times_ms).any():
+            raise self._violation(f"rows of {times_ms[late].tolist()} are late as of {column[late].tolist()}")
+        earliest_ms = int(times_ms.min())
         if earliest_ms < self._watermark_ms:
             raise self._violation(f"a row of {earliest_ms} comes after the watermark {self._watermark_ms}")
         place = self._context.generation, self._context.stage_index
         groups = key_groups(hash_keys(key_bytes(batch, ["key"])), self._run.loaded.graph.max_parallelism)
-        times_ms = batch.column(EVENT_TIME_COLUMN).to_pylist()
-        for group, time_ms in zip(groups.tolist(), times_ms, strict=True):
+        for group, time_ms in zip(groups.tolist(), times_ms.tolist(), strict=True):
             self._run.ledger.row(place, self._context.subtask_index, group, time_ms)
         numbers = zip(*(batch.column(name).to_pylist() for name in ("key", "source", "number")), strict=True)
         for key, source, number in numbers:

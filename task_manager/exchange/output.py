@@ -179,7 +179,7 @@ class Output:
     def finish(self) -> None:
         """Send everything and the end of the stream; waits for credit.
 
-        No channel ends before all rows were sent on all of them: until then a reroute can move rows to any channel.
+        No channel ends before all rows were sent on all of them: a reroute meanwhile finds all of them open.
         """
         self.is_held = False
         self._settle(lambda writer: writer.is_empty, everything=True)

@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from task_manager.exchange.channels import Channel
 from task_manager.exchange.divided_block import DividedBlock
-from task_manager.exchange.watermark_order import WatermarkOrder
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.keys.division import (
@@ -23,9 +22,7 @@ from weir.keys.division import (
 )
 from weir.plan.graph import Edge, Exchange
 from weir.rows.records import (
-    KEY_HASH_COLUMN,
     ControlElement,
-    Element,
     EndOfStream,
     Idle,
     RouteMarker,
@@ -56,7 +53,9 @@ class OutputEdge:
         #: In the order in which they are pumped.
         self.writers = self._in_order()
         self._next = 0
-        self._watermarks = WatermarkOrder()
+        #: What all channels were told last: a new one learns it.
+        self._watermark: Watermark | None = None
+        self._idle: Idle | None = None
         #: The latest block of :meth:`add_ahead`, as the table divides it.
         self._divided: DividedBlock | None = None
 
@@ -105,7 +104,7 @@ class OutputEdge:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Queue one batch; never waits."""
-        self._watermarks.rows_come()
+        self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
         if self.edge.exchange is Exchange.HASH:
             self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
@@ -123,7 +122,7 @@ class OutputEdge:
             self.add(batch.take(plain_array(rows)))
             return
         assert self._group_to_subtask is not None
-        self._watermarks.rows_come()
+        self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
         parts = split_picked(batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers)
         for index, part, size_bytes in parts:
@@ -134,7 +133,7 @@ class OutputEdge:
         if not self.divides_late or len(self._writers) == 1:
             self.add(late.joined(batch))
             return
-        self._watermarks.rows_come()
+        self._idle = None
         self._add_hashed(*with_key_hash(batch, self.edge.key_columns), late)
 
     @property
@@ -153,7 +152,7 @@ class OutputEdge:
         if self.edge.exchange is not Exchange.HASH or len(self._writers) == 1:
             self.add(block.slice(first, end - first))
             return False
-        self._watermarks.rows_come()
+        self._idle = None
         divided = self._divide(block)
         all_left = True
         unflushed: list[Channel] = []
@@ -187,9 +186,10 @@ class OutputEdge:
 
     def tell(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; never waits."""
-        if isinstance(element, Watermark | Idle):
-            self._watermarks.tell(element, self.writers)
-            return
+        if isinstance(element, Watermark):
+            self._watermark, self._idle = element, None
+        elif isinstance(element, Idle):
+            self._idle = element
         for writer in self.writers:
             writer.add(element)
 
@@ -202,19 +202,16 @@ class OutputEdge:
     ) -> None:
         """Switch to other consumers at a batch boundary; see docs/design/0001.
 
-        Rows that were not sent yet follow the new table; with BROADCAST they leave now, for all consumers of before,
-        whether these have credit or not: else one of them could have a row that another one never gets, and a new one
-        would not know of it. What waits for a consumer is bounded, so this is, too.
+        Rows that were not sent yet leave now, whether there is credit or not, for whom they were meant: later ones,
+        which say how far time has come, may have reached the others. What waits for a consumer is bounded, so this
+        is, too.
 
         To a stage with key groups a route marker separates old from new rows on every channel, also of an input without
         keys: owners wait for those of all inputs. The end of the stream goes to retired consumers. Where the stream has
         ended already nothing follows. New consumers learn the watermark that the others have.
         """
-        told = self._watermarks.take_back()
-        unsent = {index: writer.take_back() for index, writer in self._writers.items()}
-        if self.edge.exchange is Exchange.BROADCAST:
-            for index, elements in unsent.items():
-                self._writers[index].send_now([item for item in elements if isinstance(item, pa.RecordBatch)])
+        # Barriers among it are dropped: their checkpoint was given up for the rescale.
+        ended = [writer.send_now() for writer in self.writers]
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
         self.writers = self._in_order()
@@ -232,34 +229,16 @@ class OutputEdge:
         self._divided = None
         self._next = 0
         for writer in new.values():
-            for element in (self._watermarks.watermark, self._watermarks.idle):
+            for element in (self._watermark, self._idle):
                 if element is not None:
                     writer.channel.send(element)
-        self._add_again(unsent)
-        if told is not None:
-            self.tell(told)
+        if any(ended):
+            self.tell(EndOfStream())
 
     def _in_order(self) -> list[ChannelWriter]:
         """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
         by_index = [self._writers[index] for index in sorted(self._writers)]
         return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
-
-    def _add_again(self, unsent: Mapping[int, Sequence[Element]]) -> None:
-        """Queue taken-back rows in order, and after all of them the end of the stream, if that was among them."""
-        has_ended = False
-        for elements in unsent.values():
-            for element in elements:
-                if isinstance(element, EndOfStream):
-                    has_ended = True
-                elif not isinstance(element, pa.RecordBatch):
-                    # A barrier: its checkpoint was given up for the rescale.
-                    continue
-                elif self.edge.exchange is Exchange.HASH:
-                    self._add_hashed(element, element.column(KEY_HASH_COLUMN).to_numpy())
-                elif self.edge.exchange is not Exchange.BROADCAST:
-                    self.add(element)
-        if has_ended:
-            self.tell(EndOfStream())
 
     def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray, late: LateColumn | None = None) -> None:
         """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads.

@@ -11,7 +11,6 @@ that leaves. Only a single row may be larger.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from task_manager.exchange.channels import Channel
 from weir.errors import WireLimitError
 from weir.rows.records import (
     JOINED_BYTES,
+    WATERMARK_MAX_MS,
     Barrier,
     ControlElement,
     Element,
@@ -63,26 +63,6 @@ class _Waiting:
     is_rest: bool = False
 
 
-class Passing:
-    """Stands among what waits in several writers, for an element that goes out when it has passed all of them."""
-
-    __slots__ = ("_left", "_passed", "element")
-
-    def __init__(
-        self, element: Watermark | Idle, writers_count: int, passed: Callable[[Passing], None]
-    ) -> None:
-        #: None: it is not to go out any more.
-        self.element: Watermark | Idle | None = element
-        self._left = writers_count
-        self._passed = passed
-
-    def leaves_one(self) -> None:
-        """All rows before it have left one writer."""
-        self._left -= 1
-        if not self._left:
-            self._passed(self)
-
-
 class ChannelWriter:
     """Used by the sending subtask's thread only."""
 
@@ -91,7 +71,7 @@ class ChannelWriter:
         self._clock = channel.gate.clock
         self._policy = policy
         self._whole_rows_max = policy.whole_rows_max
-        self._pending: deque[_Waiting | ControlElement | Passing] = deque()
+        self._pending: deque[_Waiting | ControlElement] = deque()
         self._rows = 0
         self._bytes = 0
         self._ended = False
@@ -189,7 +169,18 @@ class ChannelWriter:
             return
         if isinstance(element, Barrier):
             self._barrier_s = min(self._barrier_s, self._clock.monotonic_s())
+        elif isinstance(element, Watermark) and element.time_ms != WATERMARK_MAX_MS:
+            self._forget_older()
         self._pending.append(element)
+
+    def _forget_older(self) -> None:
+        """Drop what a newer watermark replaces, but for the oldest: it leaves, however fast the newer ones follow.
+
+        Rows between which watermarks stand cannot be joined, and must not be more than wait for credit.
+        """
+        told = [item for item in self._pending if isinstance(item, Watermark | Idle)]
+        for item in told[1:]:
+            self._pending.remove(item)
 
     def send_at_once(self, batch: pa.RecordBatch, size_bytes: int) -> bool:
         """Send rows as they are, if nothing waits before them or holds them up; False: :meth:`add` is to take them.
@@ -206,10 +197,6 @@ class ChannelWriter:
         self.bytes_sent += size_bytes
         return True
 
-    def add_passing(self, passing: Passing) -> None:
-        """Queue what stands for an element that is sent elsewhere: the rows before it are due."""
-        self._pending.append(passing)
-
     def pump(self, now_s: float, *, everything: bool = False) -> None:
         """Send what is due and has credit; with ``everything``, whatever has credit."""
         gate = self.channel.gate
@@ -217,10 +204,6 @@ class ChannelWriter:
             return
         while self._pending:
             head = self._pending[0]
-            if isinstance(head, Passing):
-                self._pending.popleft()
-                head.leaves_one()
-                continue
             if not isinstance(head, _Waiting):
                 self._pending.popleft()
                 if isinstance(head, Barrier):
@@ -240,31 +223,28 @@ class ChannelWriter:
         if not self._pending:
             gate.check()
 
-    def take_back(self) -> list[Element]:
-        """Empty the buffer: what was not sent yet was promised to nobody and can go elsewhere."""
-        elements = [
-            item.batch if isinstance(item, _Waiting) else item
-            for item in self._pending
-            if not isinstance(item, Passing)
-        ]
-        self._pending.clear()
-        self._arrivals.clear()
-        self._rows = self._bytes = 0
-        self.deadline_s = self._barrier_s = float("inf")
-        self._ended = self._ended and not any(isinstance(element, EndOfStream) for element in elements)
-        return elements
+    def send_now(self) -> bool:
+        """Send what waits whether or not there is credit, but for barriers, which are dropped.
 
-    def send_now(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Send rows whether or not there is credit; nothing waits here.
+        Returns:
+            Whether the end of the stream was among it: it is not sent, and rows may follow again.
 
         Raises:
             ConnectionLostError: the receiver is gone.
             WireLimitError: a row is larger than a message may be.
         """
-        for batch in batches:
-            self._append(batch, None)
-        while self._rows:
-            self._send_without_credit()
+        ends = False
+        while self._pending:
+            if isinstance(self._pending[0], _Waiting):
+                self._send_without_credit()
+                continue
+            element = self._pending.popleft()
+            if isinstance(element, EndOfStream):
+                ends, self._ended = True, False
+            elif isinstance(element, Watermark | Idle):
+                self.channel.send(element)
+        self.deadline_s = self._barrier_s = float("inf")
+        return ends
 
     def _send_without_credit(self) -> None:
         """Send one batch of leading rows."""

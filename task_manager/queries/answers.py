@@ -31,7 +31,7 @@ from weir.plan.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, continuation
 from weir.state import patience
 from weir.state.tables.cells.cell_table import CellTable
-from weir.state.tables.expiry import UNDATED
+from weir.state.tables.stamps import UNDATED
 from weir.types import SubtaskId
 
 #: Questions that are answered at a time.

@@ -17,8 +17,8 @@ from weir.protocol.queries import QueryError, Question
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
 from weir.state.tables.broadcast import dict_entries, entries_of_dict
-from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import GroupClock, clock_key, retention_cut_ms, unpack_clock
+from weir.state.tables.stamps import UNDATED
 from weir.state.ttl import Ttl
 
 #: Checkpoints that are open at a time; those that nobody has asked for so long are closed.

@@ -18,8 +18,8 @@ from weir.operators.queries.key_range import Check
 from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_ends, stored_entries
 from weir.protocol.queries import QueryError
 from weir.state.overlay import overlaid
-from weir.state.tables.expiry import UNDATED
 from weir.state.tables.panes.window_table import WindowTable
+from weir.state.tables.stamps import UNDATED
 
 
 class LiveRange:

@@ -9,9 +9,9 @@ import numpy as np
 from weir.operators.queries.reading import PaneBounds, PaneEntries
 from weir.state.tables.broadcast import BroadcastTable, entries_of_dict
 from weir.state.tables.cells.cell_table import CellTable
-from weir.state.tables.expiry import UNDATED
 from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.retained import RetainedTable
+from weir.state.tables.stamps import UNDATED
 from weir.state.tables.values.value_table import ValueTable
 
 

@@ -14,9 +14,9 @@ from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
 from weir.keys.division import LateColumn
-from weir.operators.pauses import Paused
 from weir.operators.reader_times import ReaderTimes
 from weir.operators.step_errors import as_kept, name_step, naming_step
+from weir.operators.step_flow import StepFlow
 from weir.protocol.watermarks.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
 from weir.rows.records import WATERMARK_MAX_MS, Watermark
@@ -96,7 +96,7 @@ class SourceSubtask(Subtask):
 
     _has_no_inputs = True
 
-    def _pause(self, paused: Paused) -> None:
+    def _pause(self, paused: StepFlow) -> None:
         # Else a barrier leaves between two polls.
         if (self._clock.monotonic_s() - self._began_s) * 1e3 >= self._timers.alignment_timeout_ms:
             super()._pause(paused)
@@ -123,6 +123,7 @@ class SourceSubtask(Subtask):
             raise
         with naming_step(self._step):
             self._reader.close()
+        self._times.end()
         self._chain.finish()
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 

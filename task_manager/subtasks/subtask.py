@@ -21,8 +21,8 @@ from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
 from weir.author.operator import NEVER_US, Json
 from weir.errors import WeirError, kind_of
-from weir.operators.pauses import Paused
 from weir.operators.step_errors import StepError
+from weir.operators.step_flow import StepFlow
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.part_rows import PartRows
 from weir.rows.records import Barrier, EndOfStream, InputRows, batch_bytes
@@ -314,7 +314,7 @@ class Subtask(ABC):
         self.mailbox.inbox.busy_share = self._pace.busy_share
         self._run_commands()
 
-    def _pause(self, paused: Paused) -> None:
+    def _pause(self, paused: StepFlow) -> None:
         """An operator has done a part of what is due: do what was ordered meanwhile, and may be done now."""
         self.mailbox.run_at_pause()
         self._note_start()

@@ -18,7 +18,7 @@ from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir.author.operator import HELD_INPUT, Json
 from weir.errors import StateError
-from weir.operators.pauses import Paused
+from weir.operators.step_flow import StepFlow
 from weir.operators.task_times import TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.protocol.rescale.rescale_owner import (
@@ -95,7 +95,7 @@ class TaskSubtask(Subtask):
         #: The input of the rows that are being processed.
         self._taken_edge = 0
         #: Where an operator has done a part of what is due; None: it has nothing left.
-        self._paused: Paused | None = None
+        self._paused: StepFlow | None = None
 
     def own_groups(
         self,
@@ -197,7 +197,7 @@ class TaskSubtask(Subtask):
             return None
         return InputRows(self._taken_edge, self._paused.rest, in_time=True)
 
-    def _pause(self, paused: Paused) -> None:
+    def _pause(self, paused: StepFlow) -> None:
         if self._is_moving:
             return
         super()._pause(paused)
@@ -221,6 +221,7 @@ class TaskSubtask(Subtask):
             self._forward_watermark()
         if self._ownership is not None and self._ownership.has_parked_rows:
             raise StateError("rows are left whose key groups were never handed over; this is a bug in Weir")
+        self._times.end()
         self._chain.finish()
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 

@@ -99,14 +99,14 @@ def test_a_rate_that_no_machine_sustains_is_halved(tmp_path, forked):
     options = RescaleOptions(
         state="user-records",
         state_bytes=1e6,
-        rate=400_000,
+        rate=1_600_000,
         duration_s=5,
         settle_s=0.2,
         before_s=3,
         data_root=tmp_path,
     )
     document = run_rescale(options, lambda step, done: None).as_json()
-    assert document["rate_given"] == 400_000
+    assert document["rate_given"] == 1_600_000
     # A judgement, if there is one, is of a lower rate.
-    assert document["judged"] == 0 or document["rate"] < 400_000
+    assert document["judged"] == 0 or document["rate"] < 1_600_000
     assert document["judged"] == 1 or document["not_judged"]

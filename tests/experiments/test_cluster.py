@@ -1,6 +1,9 @@
+import json
 import signal
 import subprocess
+import threading
 import urllib.error
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -56,6 +59,34 @@ def test_waiting_ends_with_the_log_when_the_control_plane_does(tmp_path):
         assert "jobs.absent" in str(caught.value)
         assert process.popen.returncode == 2
         assert cluster.wait_ended(5) == {"control_plane": 2}
+
+
+class _Foreign(BaseHTTPRequestHandler):
+    """The control plane of somebody else."""
+
+    def do_GET(self):
+        body = json.dumps({"job": "foreign", "state": "CANCELLED"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.mark.scenario
+def test_who_took_a_documented_port_meanwhile_is_not_asked(tmp_path, forked):
+    with Cluster(tmp_path, documented_ports=True) as cluster:
+        with HTTPServer(("127.0.0.1", cluster.http_port), _Foreign) as foreign:
+            threading.Thread(target=foreign.serve_forever).start()
+            try:
+                cluster.start_control_plane("jobs.throughput", {"input": "x"})
+                status = cluster.wait_for(lambda status: True, "a status")
+            finally:
+                foreign.shutdown()
+        assert status["state"] == "WAITING_FOR_TASK_MANAGERS"
 
 
 @pytest.mark.scenario

@@ -36,7 +36,12 @@ def start(directory, *arguments, **environment):
 
 def run(directory, *arguments, **environment):
     with start(directory, *arguments, **environment) as process:
-        out, err = process.communicate(timeout=250)
+        try:
+            out, err = process.communicate(timeout=250)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            pytest.fail(f"the demo did not end within 250 s\n{out}{err}")
     return process.returncode, out, err
 
 
@@ -106,7 +111,7 @@ def test_a_signal_ends_all_processes(small_workload):
         process.send_signal(signal.SIGINT)
         rest, err = process.communicate(timeout=250)
         watchdog.cancel()
-    assert len(children) == 2, seen
+    assert len(children) == 2, seen + err
     assert "Spark" not in seen.partition("2/4")[2], "the workload was not reused"
     assert "counts equal those of a Polars batch query" in seen
     assert process.returncode == 130

@@ -73,7 +73,7 @@ def test_settled_begins_when_the_queue_is_gone():
 
 @pytest.mark.scenario
 def test_results_and_sidecars_are_written(tmp_path, forked):
-    settings = RunSettings(events=1000, warm_up_s=0.5, scale_after_s=2.5, repeat=1, keys=20)
+    settings = RunSettings(events=1400, warm_up_s=0.5, scale_after_s=4.5, repeat=1, keys=20)
     common = {"count_ms": 0.5, "junk": 1}
     lines = []
     paths = run_matrix(
@@ -90,7 +90,7 @@ def test_results_and_sidecars_are_written(tmp_path, forked):
     for path in paths:
         rows = [line.split(",") for line in path.read_text().splitlines()]
         # Three quarters of what is read after the warm-up.
-        assert len(rows) == 750
+        assert len(rows) == 1_050
         assert rows == sorted(rows, key=lambda row: int(row[0]))
     calm, scaled = (json.loads(path.with_suffix(".json").read_bytes()) for path in paths)
     assert calm["label"] == "calm: source=5, count=0.5, replicas=1, localkv, junk=1"

@@ -89,7 +89,16 @@ def environment(tmp_path_factory):
     """An environment with the wheel and what it depends on, nothing else."""
     directory = tmp_path_factory.mktemp("package")
     source = directory / "source"
-    for name in ("weir", "control_plane", "task_manager", "proto", "jobs", "benchmarks", "workload"):
+    for name in (
+        "weir",
+        "control_plane",
+        "task_manager",
+        "log_broker",
+        "proto",
+        "jobs",
+        "benchmarks",
+        "workload",
+    ):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, source)
@@ -138,7 +147,7 @@ def check_counts(rows):
 def test_the_wheel_has_our_packages_only(environment):
     (packages,) = environment.glob("lib/python3*/site-packages")
     names = {path.name for path in packages.iterdir()}
-    assert {"weir", "control_plane", "task_manager"} <= names
+    assert {"weir", "control_plane", "task_manager", "log_broker"} <= names
     assert not names & {"proto", "jobs", "benchmarks", "workload", "experiments", "tests"}
     for path in (ROOT / "weir").rglob("*.py"):
         assert (packages / path.relative_to(ROOT)).exists()

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import weir
-from experiments.scaling import rescale
+from experiments.processes import ClusterError
 from tests.scenarios.conftest import SERVERS
 from tests.scenarios.losses import task_manager_of
+from tests.scenarios.patience import rescale_patiently
 from weir.questions.client import AskError
 
 pytestmark = pytest.mark.scenario
@@ -83,22 +84,37 @@ def get(cluster, path):
         time.sleep(0.1)
 
 
-def has_all(address):
-    """Whether the last checkpoint has every row."""
+def had(address):
+    """How many rows each part of the last checkpoint has, and whether the newest of each key are there."""
     with patient(address) as job:
-        states = job.state("states", "count"), job.state("seen", "seen")
-        if not all(state.range()["value"].sum() == EVENTS for state in states):
-            return False
+        counts = {name: int(job.state(name, state).range()["value"].sum()) for name, state in COUNTS}
         sessions = job.state("sessions", "rides").range().explode("value").unnest("value")
         marks = job.state("ruled", "broadcast").get("latest", consistency="checkpoint")
         newest = (
             job.state("newest", "top").range()["value"].list.first().struct.field("value").struct.field("id")
         )
-        return (
-            marks == EVENTS - 1_000
-            and sessions["value"].sum() == EVENTS
-            and set(newest) >= set(range(EVENTS - 1, EVENTS - SERVERS - 1, -1))
-        )
+    is_newest = set(newest) >= set(range(EVENTS - 1, EVENTS - SERVERS - 1, -1))
+    return counts | {"sessions": int(sessions["value"].sum()), "marks": marks, "has newest": is_newest}
+
+
+#: What :func:`had` returns when all rows are there.
+ALL = {"states": EVENTS, "seen": EVENTS, "sessions": EVENTS, "marks": EVENTS - 1_000, "has newest": True}
+COUNTS = [("states", "count"), ("seen", "seen")]
+
+
+def wait_for_all(cluster, address):
+    """Wait until the last checkpoint has every row."""
+    found = {}
+
+    def has_all(_):
+        found.update(had(address))
+        return found == ALL
+
+    try:
+        cluster.wait_for(has_all, "a checkpoint of everything", PATIENCE_S)
+    except ClusterError as error:
+        error.add_note(f"it had {found}")
+        raise
 
 
 def check_keys(address, consistency):
@@ -331,14 +347,14 @@ def test_questions_while_a_job_runs_is_rescaled_and_fails(make_cluster, tmp_path
     for asker in askers:
         asker.start()
     for parallelism in (3, 1):
-        rescale(cluster, stage, parallelism)
+        rescale_patiently(cluster, stage, parallelism)
     if windows != stage:
-        rescale(cluster, windows, 3)
+        rescale_patiently(cluster, windows, 3)
     cluster.wait_for(lambda _: all(asker.seen or asker.failure for asker in askers), "an answer to each")
     for asker in askers:
         asker.finish()
 
-    cluster.wait_for(lambda _: has_all(address), "a checkpoint of everything", PATIENCE_S)
+    wait_for_all(cluster, address)
     for instance in instances:
         check_keys(instance, "latest")
     check_keys(instances[-1], "checkpoint")

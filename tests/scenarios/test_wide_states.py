@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 import pytest
 
 from experiments.cluster import FINAL_STATES
-from experiments.scaling import rescale
 from tests.scenarios.losses import lose_task_manager
+from tests.scenarios.patience import rescale_patiently
 
 pytestmark = pytest.mark.scenario
 
@@ -70,7 +70,7 @@ def test_rows_and_states_of_16_mb(make_cluster, tmp_path, release):
     )
     generation = lose_task_manager(cluster, STAGE)["generation"]
     for parallelism in (3, 1):
-        rescale(cluster, STAGE, parallelism)
+        rescale_patiently(cluster, STAGE, parallelism)
     savepoint = cluster.directory / "savepoints" / "wide"
     assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")

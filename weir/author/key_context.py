@@ -13,7 +13,7 @@ from weir.author.timers import NoTimers, Timers
 from weir.keys import hashing as weir_keys
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MIN_MS, int64_column
 from weir.state.handles.block import Cursor, Handle, Keys, write_back
-from weir.state.tables.expiry import StateTimes
+from weir.state.tables.state_times import StateTimes
 
 
 class KeyContext:
@@ -103,9 +103,15 @@ class KeyContext:
 
         A timer that one of a later time registered has that time.
         """
-        if hashes is not None and isinstance(self.timers, Timers) and not self.timers.is_processing:
-            self.timers.watermark_ms = max(int(times_ms[0]), self.reached_ms)
         times = self.state_times
+        if isinstance(self.timers, Timers) and self.timers.is_processing:
+            # By event time they are as of the last row, of this subtask or of a former owner of their keys.
+            if times is not None and (now_ms := max(times.watermark_ms, self.reached_ms)) != WATERMARK_MIN_MS:
+                times.enter_rows(now_ms)
+                times.move(now_ms)
+            return
+        if hashes is not None and isinstance(self.timers, Timers):
+            self.timers.watermark_ms = max(int(times_ms[0]), self.reached_ms)
         if times is None:
             return
         # One that was registered too late is as of the row that did.
@@ -124,7 +130,9 @@ class KeyContext:
         """The timer of a key of the block fires; ``reached_ms``: its time, or that of the one that registered it."""
         self._cursor.index = position
         self._times, self.row_index = [time_ms], 0
-        if isinstance(self.timers, Timers) and not self.timers.is_processing:
+        if isinstance(self.timers, Timers):
+            if self.timers.is_processing:
+                return
             # Others come later, however far the watermark has come at once.
             self.timers.watermark_ms = max(reached_ms, self.reached_ms)
         if self.state_times is not None:

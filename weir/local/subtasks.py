@@ -87,6 +87,7 @@ class LocalSubtask(ABC):
 
     def _end(self) -> None:
         """All input was processed."""
+        self.times.end()
         self.chain.finish()
         self._output.broadcast(Watermark(WATERMARK_MAX_MS))
         self._output.broadcast(EndOfStream())

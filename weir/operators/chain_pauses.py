@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from weir.author.operator import Operator, OperatorContext, WaitingOperator
 from weir.clock import SystemClock
 from weir.errors import CheckpointError
-from weir.operators.pauses import Paused
 from weir.operators.step_flow import StepFlow, WaitingRows, step_keys
 
 #: The subtask looks around between two parts of rows, seconds after it did so last.
@@ -26,8 +25,9 @@ class ChainPauses:
         self._steps = steps
         #: Rows on their way into each operator.
         self.flows = [StepFlow(context.batch_size) for _, context in steps]
-        #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds.
-        self.on_pause: Callable[[Paused], None] | None = None
+        #: Called where barriers may pass, and the chain takes rows again only afterwards; None: nobody minds. It gets
+        #: what the first operator has on its way, also what changes there when :meth:`OperatorChain.park` draws it on.
+        self.on_pause: Callable[[StepFlow], None] | None = None
         #: The last operator that may be about to yield more, at a pause; None: there is no pause.
         self.paused_at: int | None = None
         #: What is under way is named by these in checkpoints.
@@ -63,8 +63,7 @@ class ChainPauses:
         if now_s - self._looked_s < _LOOK_S:
             return
         self.paused_at, self._looked_s = index, now_s
-        first = self.flows[0]
-        self.on_pause(Paused(first.rest, first.known_ms))
+        self.on_pause(self.flows[0])
         self.paused_at = None
 
     def unfinished(self) -> list[int]:

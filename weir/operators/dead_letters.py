@@ -83,6 +83,8 @@ class DeadLetterFile:
         self._known_rows = known_rows
         self._passed_id = passed_id
         self._file: BinaryIO | None = None
+        #: What was in the file before this one writes; None: nobody has asked.
+        self._bytes_before: int | None = None
 
     def reject(
         self, source: str, position: int, reason: str, raw: bytes, length_bytes: int | None = None
@@ -154,10 +156,15 @@ class DeadLetterFile:
 
     def position_bytes(self) -> int:
         """How much is in the file; see :class:`weir.author.operator.RepeatableDeadLetters`."""
-        try:
-            return self.path.stat().st_size
-        except OSError:
-            return 0
+        # Sources ask with every batch, and nobody else writes.
+        if self._file is not None:
+            return self._file.tell()
+        if self._bytes_before is None:
+            try:
+                self._bytes_before = self.path.stat().st_size
+            except OSError:
+                self._bytes_before = 0
+        return self._bytes_before
 
     def skip_known(self, positions: Mapping[int, int]) -> None:
         """Remember what is in the files after these positions; files that are not on this machine are passed over."""
@@ -193,7 +200,7 @@ class DeadLetterFile:
         """Release the file; safe to call twice."""
         if self._file is not None:
             self._file.close()
-            self._file = None
+            self._file = self._bytes_before = None
 
 
 def letters_stem(directory: str | Path, job: str, operator: str) -> str:

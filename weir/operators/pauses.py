@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
-
-import pyarrow as pa
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +15,3 @@ class Pause:
 
     #: Of the batch that it was given, so many were taken.
     rows: int = 0
-
-
-class Paused(NamedTuple):
-    """What the chain tells its subtask at a :class:`Pause`."""
-
-    #: Rows that the first operator has not taken yet; None: it was given none.
-    rest: pa.RecordBatch | None
-    #: With a rest: the watermark that the first operator was told of.
-    known_ms: int

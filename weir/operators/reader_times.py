@@ -127,6 +127,10 @@ class ReaderTimes(Generic[OutputT]):
             self.is_idle = True
             output.broadcast(Idle(), but=() if is_idle else early)
 
+    def end(self) -> None:
+        """Tell operators and consumers, as all was read, how far time had come, whatever their pace."""
+        self.tell(self._data_s)
+
 
 def _follow(watermark: SourceWatermark, polled: Poll) -> bool:
     """Raise the watermark by what was read; it rises without rows too, when a split that held it back has ended."""

@@ -13,8 +13,7 @@ import pyarrow as pa
 from weir.author.operator import HELD_INPUT, Json
 from weir.operators.chain import OperatorChain
 from weir.operators.chain_ports import SubtaskOutput
-from weir.operators.pauses import Paused
-from weir.operators.step_flow import WaitingRows
+from weir.operators.step_flow import StepFlow, WaitingRows
 from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, channels_by_edge
 from weir.protocol.watermarks.input_times import InputTimes, times_to_json
 from weir.protocol.watermarks.watermark_forward import WatermarkForward
@@ -96,7 +95,7 @@ class TaskTimes(Generic[OutputT]):
         """Returns of each open channel its watermark and whether it is idle; any thread may ask."""
         return [(c, at, is_idle) for c, at, is_idle in self.inputs.known() if isinstance(c, ChannelId)]
 
-    def to_json(self, paused: Paused | None = None) -> Json:
+    def to_json(self, paused: StepFlow | None = None) -> Json:
         """Returns what a checkpoint has of it (``weir.protocol.watermarks.input_times``)."""
         known = [(channel, at) for channel, at, _ in self.known()]
         shown_ms, combined_ms = max(self.shown_ms, self._resumed_ms), self.inputs.combined_ms
@@ -216,6 +215,20 @@ class TaskTimes(Generic[OutputT]):
         ):
             self.left_ms = self._chain.tell_assigned()
             consumers.tell(Watermark(self.left_ms))
+
+    def end(self) -> None:
+        """Tell operators and consumers, as all inputs have ended, how far time had come, whatever their pace.
+
+        That is where the input that was ahead has come, whichever has ended first. Called before the chain ends.
+        """
+        if not self.is_held:
+            self._show(self.inputs.highest_ms)
+        if self._early_sides and self.early.forward.take_before_idleness(self.shown_ms):
+            self.early.tell(Watermark(self.shown_ms))
+        if self._assigns_times:
+            self.left_ms = self._chain.tell_assigned()
+        if self.consumers.forward.take_before_idleness(self.left_ms):
+            self.consumers.tell(Watermark(self.left_ms))
 
 
 def _never() -> bool:

@@ -18,6 +18,7 @@ from weir.process.lifeline import Message, Parent
 _NEEDED = {
     "control_plane": ("control_plane.process", "weir.config"),
     "task_manager": ("task_manager.process", "weir.config", "weir.dataflow.loading"),
+    "log_broker": ("log_broker.process",),
 }
 
 

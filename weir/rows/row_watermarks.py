@@ -98,6 +98,9 @@ def of_split(
     """
     if wanted is RowWatermarks.NONE or not len(times_ms):
         return None
+    if wanted is RowWatermarks.LATE and int((highest_ms - times_ms).max()) <= bound_ms:
+        # As nearly always; before the first row this may pass 64 bits, and then looks like late rows.
+        return None
     own_ms = highest_ms - bound_ms
     # Before the first row there is no time that could be subtracted from.
     own_ms = (

@@ -13,7 +13,15 @@ from weir.clock import SystemClock
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
-from weir.rows.records import KEY_HASH_COLUMN, Barrier, EndOfStream, Idle, RouteMarker, Watermark
+from weir.rows.records import (
+    KEY_HASH_COLUMN,
+    WATERMARK_MAX_MS,
+    Barrier,
+    EndOfStream,
+    Idle,
+    RouteMarker,
+    Watermark,
+)
 
 
 def stalled_edge():
@@ -36,46 +44,55 @@ def stalled_edge():
     return output, links, before
 
 
-def test_a_watermark_waits_for_the_rows_before_it_on_all_channels():
-    """A rescale may move a row that waits to a consumer for which it would be late."""
+def test_of_watermarks_that_wait_behind_rows_the_first_and_the_last_leave():
+    """Where nothing waits they leave at once."""
     output, [(_, slow), (_, fast)], _ = stalled_edge()
     for time_ms in range(100):
         output.broadcast(Watermark(time_ms))
-    assert drain(fast) == []
+    assert drain(fast) == [Watermark(time_ms) for time_ms in range(100)]
     first = slow.poll(0.0)
     assert first.element.num_rows == 1
     first.release()
     output.pump()
     assert drain(slow)[1:] == [Watermark(0), Watermark(99)]
-    assert drain(fast) == [Watermark(0), Watermark(99)]
 
 
-def test_rows_end_the_idleness_that_was_not_told_yet():
-    output, [(_, slow), (_, fast)], _ = stalled_edge()
-    output.broadcast(Watermark(5))
-    output.broadcast(Idle())
-    output._edges[0].add(batch(["server-1"]))
-    for _ in range(3):
-        drain(slow)
-        output.pump()
-    assert Idle() not in drain(fast)
+def test_the_end_of_time_does_not_replace_the_watermark_before_it():
+    """How far time had come at the end counts for early results."""
+    output, [(_, slow), _], _ = stalled_edge()
+    told = [Watermark(1), Watermark(2), Watermark(WATERMARK_MAX_MS)]
+    for element in told:
+        output.broadcast(element)
+    received = drain(slow)
+    output.pump()
+    assert (received + drain(slow))[-3:] == told
 
 
-def test_no_row_that_moves_at_a_switch_comes_after_a_watermark_that_it_was_before():
+def test_the_watermark_before_idleness_leaves_behind_rows_too():
+    output, [(_, slow), _], _ = stalled_edge()
+    for element in (Watermark(1), Watermark(2), Idle()):
+        output.broadcast(element)
+    received = drain(slow)
+    output.pump()
+    assert (received + drain(slow))[-3:] == [Watermark(1), Watermark(2), Idle()]
+
+
+def test_what_waits_at_a_switch_leaves_before_the_marker_for_whom_it_was_meant():
     output, [(_, slow), (_, fast)], before = stalled_edge()
     output.broadcast(Watermark(5))
     after, _ = rescaled(before, (1,))
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {}, [0])
-    moved = drain(fast)
-    assert [type(element).__name__ for element in moved] == ["RouteMarker", "RecordBatch", "Watermark"]
+    assert [type(element).__name__ for element in drain(fast)] == ["Watermark", "RouteMarker"]
     assert [type(element).__name__ for element in drain(slow)] == [
         "RecordBatch",
+        "RecordBatch",
+        "Watermark",
         "RouteMarker",
         "EndOfStream",
     ]
 
 
-def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
+def test_reroute_sends_unsent_rows_marks_every_channel_and_ends_retired_ones():
     before = initial_table(1, 2, 128)
     after, _ = rescaled(before, (0, 2))
     links = [channel(index, elements_max=1) for index in range(3)]
@@ -90,6 +107,7 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
     output.emit(batch([f"server-{n}" for n in range(100)], 100))
     output.broadcast(Watermark(77))
     output.reroute(edge_of(Exchange.HASH), after.version, after.group_to_subtask, {2: links[2][0]}, [1])
+    output.emit(batch([f"server-{n}" for n in range(100)], 200))
     received = [drain(inbox) for _, inbox in links]
     while (more := [drain(inbox) for _, inbox in links]) != [[], [], []] or not all(
         out.is_empty for out in edge.writers
@@ -108,9 +126,15 @@ def test_reroute_moves_unsent_rows_marks_every_channel_and_ends_retired_ones():
                 groups = key_groups(element.column(KEY_HASH_COLUMN).to_numpy(), 128)
                 assert set(table.group_to_subtask[groups]) == {index}
                 rows += element.column("n").to_pylist()
-        if index != 1:
-            assert elements[-1] == Watermark(77), "behind every row that it was behind before"
-    assert sorted(rows) == list(range(200))
+        numbers = [
+            element.column("n").to_pylist() if isinstance(element, pa.RecordBatch) else element.time_ms
+            for element in elements
+            if isinstance(element, pa.RecordBatch | Watermark)
+        ]
+        told = numbers.index(77)
+        assert all(max(part) < 200 for part in numbers[:told]), "behind every row that it was behind before"
+        assert all(min(part) >= 200 for part in numbers[told + 1 :])
+    assert sorted(rows) == list(range(300))
 
 
 @pytest.mark.parametrize("has_key_groups", [False, True])
@@ -170,7 +194,7 @@ def test_an_input_without_keys_of_a_stage_with_key_groups_has_markers_too():
 
 
 def test_a_reroute_while_the_rest_is_sent_loses_nothing():
-    """One consumer has credit for all, the other one for nothing: its rows go to the first one when it retires."""
+    """One consumer has credit for all, the other one for nothing, and retires: its rows go without."""
     before = initial_table(1, 2, 128)
     after, _ = rescaled(before, (0,))
     links = [channel(0), channel(1, elements_max=1)]

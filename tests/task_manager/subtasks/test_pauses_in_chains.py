@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter, defaultdict
 
@@ -195,8 +196,11 @@ def without_column(elements, wanted):
     return [sent(element) for element in elements]
 
 
-@pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("seed", range(cases(1)))
+@pytest.mark.parametrize(
+    ("chain", "seed"),
+    # In the latter a step has taken some of its rows when the one behind it pauses, and pauses itself before the next.
+    [*itertools.product(CHAINS, range(cases(1))), ("behind timers", 7), ("timers behind timers", 7)],
+)
 def test_restarts_between_parts_change_nothing(chain, seed):
     rng = random.Random(seed)
     rows = rows_of(rng)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 import pyarrow as pa
+import pytest
 
 import weir
 from task_manager.exchange.deliveries import Delivery
@@ -17,7 +18,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 )
 from weir.author.operator import HoldsRows
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
-from weir.rows.records import Idle, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, EndOfStream, Idle, Watermark
 from weir.specs import AssignEventTimeSpec
 
 
@@ -65,6 +66,20 @@ def test_rows_of_one_wave_are_one_batch_although_one_of_its_watermarks_makes_the
     # What follows a watermark on its own channel comes after it.
     assert setup.operator.calls[:4] == [[1, 2], "watermark 10", [3, 4], "watermark 20"]
     assert setup.operator.calls[4] == [5]
+
+
+@pytest.mark.parametrize("first", [LEFT, RIGHT])
+def test_the_highest_watermark_before_the_end_is_told_whichever_input_ends_first(first):
+    """Early results and timers say the same in each run."""
+    ends = [(LEFT, Watermark(10)), (RIGHT, Watermark(5))]
+    ends.sort(key=lambda item: item[0] != first)
+    after = [Watermark(WATERMARK_MAX_MS), EndOfStream()]
+    steps = [(channel, element) for channel, told in ends for element in (told, *after)]
+    setup = Setup(*steps, script=Gathered).run()
+    shown = [call for call in setup.operator.calls if isinstance(call, str) and call.startswith("w")]
+    assert shown[-1] == "watermark 10"
+    told = [item.time_ms for item in setup.sent if isinstance(item, Watermark)]
+    assert told[-2:] == [10, WATERMARK_MAX_MS]
 
 
 def test_idleness_goes_on_and_ends_with_the_next_row():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.law import kept_steps, session_steps, trigger_steps, window_steps
+from benchmarks.law import chain_steps, kept_steps, session_steps, trigger_steps, window_steps
 from benchmarks.law.steps import case_of, difference
 
 ALL = (*window_steps.STEPS, *session_steps.STEPS, *trigger_steps.STEPS, *kept_steps.STEPS)
@@ -25,6 +25,25 @@ def test_a_step_says_what_plain_python_says(name):
 @pytest.mark.parametrize("name", OF_SEVERAL[::2])
 def test_a_step_says_what_plain_python_says_of_several_splits(name):
     assert difference(STEPS[name], case_of(STEPS[name], SEVERAL, 40)) is None
+
+
+@pytest.mark.parametrize("seed", [7, 49])
+def test_rows_that_waited_do_not_change_a_window_that_has_fired(seed):
+    """Of one watermark that several waiting rows have in between, and that new sessions in old panes come with."""
+    step = STEPS["own aggregates of sessions, late rows"]
+    assert difference(step, case_of(step, seed, 100)) is None
+
+
+@pytest.mark.parametrize("seed", [12, 20])
+def test_timers_that_late_rows_register_in_batches_are_due_as_of_these(seed):
+    name = "earlier timers by timers in batches, then windows"
+    (step,) = (step for step in chain_steps.SURE if step.name == name)
+    assert difference(step, case_of(step, seed, 100)) is None
+
+
+def test_sessions_that_become_one_are_told_at_the_moment_at_which_they_do():
+    step = STEPS["sessions, early, changelog"]
+    assert difference(step, case_of(step, 210, 100)) is None
 
 
 @pytest.mark.parametrize("name", ["each third row, changelog", "after certain rows"])

@@ -42,7 +42,15 @@ class Run:
     """All subtasks of a source in one process, with what they gave, per subtask."""
 
     def __init__(
-        self, tmp_path, spec, parallelism, restored=None, start_us=START_US, clock=None, batch_size=50
+        self,
+        tmp_path,
+        spec,
+        parallelism,
+        restored=None,
+        start_us=START_US,
+        clock=None,
+        batch_size=50,
+        generation=1,
     ):
         self.readers, self.letters, self.rows = [], [], []
         OPEN.append(self)
@@ -64,6 +72,7 @@ class Run:
                     clock=self.clock,
                     dead_letters=letters,
                     restored=restored or {},
+                    generation=generation,
                     subtask_indices=tuple(range(parallelism)),
                 )
             )
@@ -143,7 +152,7 @@ def write_lines(directory, random_, files, lines):
                 good.append(number)
                 number += 1
             raw += random_.choice([b"\n", b"\n", b"\r\n"])
-        if raw and random_.random() < 0.5:
+        if raw.endswith(b"\n") and random_.random() < 0.5:
             del raw[-1]
         write_file(path, raw)
     # A mark alone, or an input without lines, is no case for the positions.
@@ -192,6 +201,21 @@ def test_json_lines_go_on_exactly_behind_the_last_row(tmp_path, tiny_splits, see
     run = Run(tmp_path, spec, parallelism, restored).read(random_)
     run.stop()
     assert [before + after for before, after in zip(found, run.ids(), strict=True)] == whole.ids()
+    assert known_letters(tmp_path) == sorted(bad)
+    assert sum(reader.rejected for reader in run.readers) == len(bad)
+
+
+@pytest.mark.parametrize("seed", range(cases(3)))
+def test_dead_letters_are_there_once_where_a_job_failed_before_its_first_checkpoint(
+    tmp_path, tiny_splits, seed
+):
+    random_ = random.Random(seed)
+    _, bad = write_lines(tmp_path / "in", random_, 3, 100)
+    spec = JsonLinesSpec(schema=SCHEMA, path=str(tmp_path / "in"), line_bytes_max=LINE_BYTES_MAX)
+    for generation in (1, 2):
+        Run(tmp_path, spec, 2, generation=generation).read(random_, random_.randrange(60)).close()
+    run = Run(tmp_path, spec, 2, generation=3).read(random_)
+    run.close()
     assert known_letters(tmp_path) == sorted(bad)
     assert sum(reader.rejected for reader in run.readers) == len(bad)
 

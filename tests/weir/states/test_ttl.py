@@ -330,3 +330,51 @@ def test_a_timer_finds_what_its_watermark_lets_expire_and_what_it_writes_is_of_i
         assert [row["n"] for row in job.rows("count").to_dicts()[3:]] == [-1, 51]
         job.push("rows", [{"k": "a", "at": 9_000, "_event_time_ms": 5_299}])
         assert job.rows("count").to_dicts()[-1]["n"] == 1
+
+
+class ByTheClock(weir.KeyedProcess):
+    """A timer by the clock looks at a state by event time, and writes it."""
+
+    n = weir.ValueState(pl.Int64, default=0, ttl=weir.Ttl("1h"))
+
+    def process(self, key, row, context):
+        self.n.value += 1
+        context.timers.register_processing(context.timers.now_ms + 1_000)
+        yield {"k": key[0], "n": self.n.value}
+
+
+class OneByOne(ByTheClock):
+    def on_timer(self, key, time_ms, context):
+        self.n.value += 100
+        yield {"k": key[0], "n": self.n.value}
+
+
+class Together(ByTheClock):
+    def on_timers(self, batch, context):
+        keys = context.keys(batch).distinct
+        told = self.n.get(keys).to_numpy() + 100
+        self.n.put(keys, told)
+        yield pa.record_batch({"k": batch["k"].take(pa.array(keys.first_rows)), "n": told})
+
+
+@pytest.mark.parametrize("kind", [OneByOne, Together])
+def test_a_timer_by_the_clock_finds_what_has_not_expired_by_event_time(kind):
+    flow = weir.Dataflow("ttl")
+    source = weir.JsonLines("x.jsonl", schema={"k": str})
+    counted = flow.source("rows", source).key_by("k").process("count", kind, {"k": str, "n": int})
+    counted.sink("out", weir.Blackhole())
+    with weir.testing.start(flow, clock=ManualClock(), collect_sinks=True) as job:
+
+        def push(time_ms):
+            job.push("rows", [{"k": "a", "_event_time_ms": time_ms}])
+
+        push(1_000)
+        job.advance_time(2_000)
+        push(2_000)
+        # Its time is that of the last row: it goes with what later ones find gone.
+        job.advance_time(2_000)
+        job.advance_watermark("rows", 3_601_999)
+        push(3_601_999)
+        job.advance_watermark("rows", 3_602_000)
+        push(3_602_000)
+        assert [row["n"] for row in job.rows("count").to_dicts()] == [1, 101, 102, 202, 203, 204]

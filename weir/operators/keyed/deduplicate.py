@@ -34,7 +34,13 @@ from weir.state.ttl import Ttl
 
 
 class _DatedByValue(ExpiringCellHandle):
-    """A cell whose value is its time: it expires when the watermark is so far above the value."""
+    """A cell whose value is its time: it expires when the watermark is so far above the value.
+
+    Each row compares itself with what is there: only what no row looks at any more is passed over.
+    """
+
+    def _cut_ms(self) -> int:
+        return self._expiry.passed_cut_ms
 
     def _write(self, keys: Keys, rows: np.ndarray, cells: np.ndarray, present: np.ndarray) -> None:
         self._expiry.begin(keys.hashes)

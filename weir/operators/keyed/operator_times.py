@@ -4,6 +4,7 @@ Beside the codec (``weir.operators.keyed.state_codec``), a snapshot of an operat
 
     "times": {"watermark_ms": 1700000000000, "since_ms": {"seen": 1699999990000}, "first_ms": {"seen": 1699999995001}}
 
+and ``"passed_ms"``, where that is not the same: the watermark that nothing still to come is behind, or null
 (``first_ms``: before when entries have expired, for a job that is changed: ``weir.protocol.checkpoints.horizons``)
 
 and the form of a state whose values have times in the store says so: ``{"kind": "value", "type": "int64", "stamps":
@@ -19,7 +20,7 @@ from weir.author.operator import Json, OperatorContext
 from weir.author.states import State
 from weir.errors import StateMismatchError
 from weir.protocol.checkpoints.horizons import Horizon
-from weir.state.tables.expiry import StateTimes
+from weir.state.tables.state_times import StateTimes
 
 
 class OperatorTimes:

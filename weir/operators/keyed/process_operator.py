@@ -40,7 +40,7 @@ from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows
 from weir.specs import KeyedProcessSpec
 from weir.state.handles.block import Cursor, Handle
-from weir.state.tables.expiry import StateTimes
+from weir.state.tables.state_times import StateTimes
 
 
 class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):

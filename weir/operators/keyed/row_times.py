@@ -9,7 +9,7 @@ from weir.operators.keyed.firing import TimerFirer
 from weir.rows import row_watermarks
 from weir.rows.records import EVENT_TIME_COLUMN, int64_column
 from weir.state.handles.block import Keys
-from weir.state.tables.expiry import StateTimes
+from weir.state.tables.state_times import StateTimes
 from weir.state.tables.timers.timer_group import NEVER_MS
 
 
@@ -29,6 +29,7 @@ class RowTimes:
         ``known_ms``: the watermark before.
         """
         late, self._as_of_ms = row_watermarks.as_of(batch, column, known_ms)
+        self._late = late
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         # A late row is as of its split, wherever others are.
         own_ms = np.where(late, row_watermarks.of_splits(column), times_ms)
@@ -77,6 +78,7 @@ class RowTimes:
         """Take so many rows of the piece at once that none comes after time has gone on for its key.
 
         Where there are timers, each key comes once: a row may register one that is due before the next row of its key.
+        A late row begins a part of its own then: what it registers may be due already, as of it and not before.
 
         Args:
             keys: of the rows of the piece.
@@ -90,6 +92,8 @@ class RowTimes:
         later = before >= 0
         if self._firer is None:
             later &= times_ms != times_ms[before]
+        else:
+            later[1:] |= self._late[self._first + 1 :]
         # Timers that are there are due.
         later[1:] |= self._as_of_ms[self._first + 1 :] >= self._next_ms
         taken = int(later.argmax()) if later.any() else len(inverse)

@@ -31,7 +31,7 @@ from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.elements import ELEMENT
 from weir.state.handles.version_format import unpack_version
-from weir.state.tables.expiry import UNDATED, value_stamps
+from weir.state.tables.stamps import UNDATED, value_stamps
 from weir.state.tables.timers.time_first import time_bytes
 from weir.state.types import STAMP_BYTES, STAMPED
 from weir.state.types.map_keys import MapKeyType

@@ -41,7 +41,7 @@ from weir.state.tables.cells.accumulators import (
     value_bytes,
 )
 from weir.state.tables.cells.cell_table import WholeCell
-from weir.state.tables.expiry import UNDATED, value_stamps
+from weir.state.tables.stamps import UNDATED, value_stamps
 
 #: Running aggregates whose only cell is replaced by each row.
 _COUNTS, _EXTREMES_AND_SUMS = ("count", "count_distinct"), ("sum", "min", "max")

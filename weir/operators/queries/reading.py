@@ -79,7 +79,7 @@ class RangeReading(Protocol):
         ...
 
     def watermark_of(self, group: int) -> int:
-        """The watermark of a group's owner; ``weir.state.tables.expiry.UNDATED``: it is not known."""
+        """The watermark of a group's owner; ``weir.state.tables.stamps.UNDATED``: it is not known."""
         ...
 
     def number_of(self, state: str) -> int:
@@ -94,7 +94,7 @@ class RangeReading(Protocol):
 class StateReading(RangeReading, Protocol):
     """The same, read by key too."""
 
-    #: The highest watermark that the step knew; ``weir.state.tables.expiry.UNDATED``: none.
+    #: The highest watermark that the step knew; ``weir.state.tables.stamps.UNDATED``: none.
     watermark_ms: int
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -24,7 +24,7 @@ class WatermarkTracker:
         self._watermarks_ms = dict.fromkeys(inputs, _MIN_MS)
         self._idle: set[Hashable] = set()
         #: That any input has come to, except the end of time.
-        self._highest_ms = _MIN_MS
+        self.highest_ms = _MIN_MS
 
     @property
     def open_inputs(self) -> set[Hashable]:
@@ -64,14 +64,14 @@ class WatermarkTracker:
         for name, time_ms in watermarks_ms.items():
             self._watermarks_ms[name] = time_ms
         self.combined_ms = combined_ms
-        self._highest_ms = max(combined_ms, *watermarks_ms.values()) if watermarks_ms else combined_ms
+        self.highest_ms = max(combined_ms, *watermarks_ms.values()) if watermarks_ms else combined_ms
 
     def advance(self, name: Hashable, time_ms: int) -> int | None:
         """Note a watermark; returns the new combined one if that rises, else None."""
         self._idle.discard(name)
         self._watermarks_ms[name] = max(self._watermarks_ms[name], time_ms)
-        if self._highest_ms < time_ms != _MAX_MS:
-            self._highest_ms = time_ms
+        if self.highest_ms < time_ms != _MAX_MS:
+            self.highest_ms = time_ms
         return self._raise()
 
     def mark_active(self, name: Hashable) -> None:
@@ -115,7 +115,7 @@ class WatermarkTracker:
         # An input at its end is at the highest time: it is the lowest only when no other counts.
         lowest_ms = min((at for name, at in self._watermarks_ms.items() if name not in idle), default=_MAX_MS)
         if lowest_ms == _MAX_MS and idle:
-            lowest_ms = self._highest_ms
+            lowest_ms = self.highest_ms
         if lowest_ms <= self.combined_ms:
             return None
         self.combined_ms = lowest_ms

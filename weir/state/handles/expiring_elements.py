@@ -32,7 +32,8 @@ from weir.state.handles.declarations import Declaration
 from weir.state.handles.elements import READ_COUNT, ElementHandle
 from weir.state.handles.lists import ListHandle
 from weir.state.handles.maps import MapHandle
-from weir.state.tables.expiry import UNDATED, Expiry
+from weir.state.tables.expiry import Expiry
+from weir.state.tables.stamps import UNDATED
 from weir.state.types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from weir.state.handles.block import Cursor, Keys, StoredValues
 from weir.state.handles.byte_values import ABSENT, UNREAD, BytesHandle
 from weir.state.handles.cell_values import CellHandle
 from weir.state.handles.declarations import ValueDeclaration
-from weir.state.tables.expiry import UNDATED, Expiry
+from weir.state.tables.expiry import Expiry
+from weir.state.tables.stamps import UNDATED
 from weir.state.tables.values.value_table import ValueTable
 
 if TYPE_CHECKING:
@@ -83,6 +84,10 @@ class ExpiringCellHandle(CellHandle):
             self._stamps = None
         return super()._load()
 
+    def _cut_ms(self) -> int:
+        """Up to which time values have expired where no row has its own."""
+        return self._expiry.cut_ms
+
     def _read(self, keys: Keys) -> tuple[np.ndarray, np.ndarray]:
         expiry = self._expiry
         expiry.begin(keys.hashes)
@@ -90,7 +95,7 @@ class ExpiringCellHandle(CellHandle):
         stamps = np.where(presence[:, 0] & _TIME, cells[:, 1], UNDATED)
         present = (presence[:, 0] & _VALUE) != 0
         if not expiry.is_in_rows:
-            present &= ~expiry.expired(stamps)
+            present &= ~expiry.expired(stamps, self._cut_ms())
             if self._is_refreshed_by_access:
                 self._stale = present & (stamps < expiry.stamp)
         elif keys is self._cursor.block and self._cursor.index is not None:

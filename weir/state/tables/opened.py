@@ -10,11 +10,12 @@ from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells.cell_table import CellTable
-from weir.state.tables.expiry import Expiry, StateTimes
+from weir.state.tables.expiry import Expiry
 from weir.state.tables.held import HeldTable
 from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.retained import RetainedTable
 from weir.state.tables.retention_sweep import RetentionSweep
+from weir.state.tables.state_times import StateTimes
 from weir.state.tables.sweep import Sweep, Sweeps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers.timer_table import TimerTable

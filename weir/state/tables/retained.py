@@ -33,7 +33,8 @@ from weir.errors import StateMismatchError
 from weir.state import layout
 from weir.state.api import StateBackend
 from weir.state.handles.block import element_owner
-from weir.state.tables.expiry import UNDATED, Expiry
+from weir.state.tables.expiry import Expiry
+from weir.state.tables.stamps import UNDATED
 from weir.state.tables.values.value_table import ValueTable
 
 _INDEX, _CLOCK = b"x", b"t"
@@ -89,8 +90,8 @@ class RetainedTable(ValueTable):
 
     @property
     def highest_ms(self) -> int:
-        """The highest time that decides for any key group what leaves; ``UNDATED``: none does."""
-        return max(self._highest_stream_ms, self.expiry.now_ms)
+        """The highest time that decides for any key group what is deleted; ``UNDATED``: none does."""
+        return max(self._highest_stream_ms, self.expiry.passed_ms)
 
     def clock(self, group: int) -> GroupClock:
         """That of a key group which :meth:`begin` was told."""

@@ -13,8 +13,8 @@ import numpy as np
 from weir.clock import Clock
 from weir.state.api import StateBackend
 from weir.state.handles.version_format import is_gone_before
-from weir.state.tables.expiry import UNDATED
 from weir.state.tables.retained import RetainedTable, indexed_entry
+from weir.state.tables.stamps import UNDATED
 from weir.state.tables.timers.time_first import time_bytes
 from weir.state.tables.values.reading_together import read_together
 
@@ -57,7 +57,6 @@ class RetentionSweep:
         if self._backend.writes_wait() or self._backend.is_stalled():
             return False
         expiry = self._table.expiry
-        expiry.look()
         if not (expiry.owned & ~self._known).any() and not _has_gone_on(
             self._rested_ms, self._table.highest_ms, self._step_ms
         ):
@@ -95,7 +94,7 @@ class RetentionSweep:
         ]
 
     def _is_due(self, group: int) -> bool:
-        cut_ms = self._table.cut_ms(self._table.clock(group), self._table.expiry.now_ms)
+        cut_ms = self._table.cut_ms(self._table.clock(group), self._table.expiry.passed_ms)
         return _has_gone_on(int(self._swept_ms[group]), cut_ms, self._step_ms)
 
     def _start(self, group: int) -> bytes:
@@ -106,7 +105,7 @@ class RetentionSweep:
     def _sweep_chunk(self, group: int) -> bool:
         """Delete what a chunk of the index names; True: there may be more."""
         table = self._table
-        cut_ms = table.cut_ms(table.clock(group), table.expiry.now_ms)
+        cut_ms = table.cut_ms(table.clock(group), table.expiry.passed_ms)
         start = self._start(group)
         self._positions.pop(group, None)
         found = table.scan_stored(start, table.index_prefix(group) + time_bytes(cut_ms))

@@ -21,7 +21,8 @@ import numpy as np
 from weir.clock import Clock, SystemClock
 from weir.state import layout
 from weir.state.api import StateBackend, prefix_end
-from weir.state.tables.expiry import UNDATED, Expiry
+from weir.state.tables.expiry import Expiry
+from weir.state.tables.stamps import UNDATED
 
 #: Entries that are read at a time: with all of them deleted about a millisecond.
 CHUNK_ENTRIES = 512
@@ -68,6 +69,8 @@ class Sweep:
         self._known = np.zeros(groups, dtype=np.bool_)
         #: By key group: the time at which it is looked at next.
         self._due_ms = np.full(groups, UNDATED, dtype=np.int64)
+        #: What has expired at this time has for all that is still to come.
+        self._now_ms = UNDATED
         #: The group that is swept, where in it, and what was found there so far; or the group after which to search.
         self._group = -1
         self._position: bytes | None = None
@@ -85,8 +88,8 @@ class Sweep:
         """
         if self._backend.writes_wait():
             return False
-        self._expiry.look()
-        if self._expiry.now_ms == UNDATED:
+        self._now_ms = self._expiry.passed_ms
+        if self._now_ms == UNDATED:
             return False
         self._note_owned()
         while self._position is not None or self._begin_group():
@@ -105,7 +108,7 @@ class Sweep:
 
     def _begin_group(self) -> bool:
         """Begin with the next group that is due; False: none is."""
-        due = self._expiry.owned & (self._due_ms <= self._expiry.now_ms)
+        due = self._expiry.owned & (self._due_ms <= self._now_ms)
         groups = np.flatnonzero(due)
         if not len(groups):
             return False
@@ -114,7 +117,7 @@ class Sweep:
             if self._backend.is_settled(group):
                 self._group = group
                 self._position = layout.key_prefix(group, self._state_id)
-                self._oldest, self._deleted_bytes, self._left_some = self._expiry.now_ms, 0, False
+                self._oldest, self._deleted_bytes, self._left_some = self._now_ms, 0, False
                 return True
         return False
 
@@ -126,7 +129,7 @@ class Sweep:
         has_more = len(entries) == CHUNK_ENTRIES
         if entries:
             stamps = self._table.stamps_of([value for _, value in entries])
-            expired = self._expiry.expired(stamps)
+            expired = self._expiry.expired(stamps, self._expiry.passed_cut_ms)
             if not expired.all():
                 oldest = int(stamps[~expired].min())
                 self._oldest = min(self._oldest, self._expiry.since_ms if oldest == UNDATED else oldest)
@@ -153,7 +156,7 @@ class Sweep:
         ttl_ms = self._expiry.ttl.duration_ms
         due_ms = self._oldest + ttl_ms + ttl_ms // _SLACK
         if self._left_some:
-            due_ms = min(due_ms, self._expiry.now_ms + min(ttl_ms // _SLACK + 1, _RETRY_MS))
+            due_ms = min(due_ms, self._now_ms + min(ttl_ms // _SLACK + 1, _RETRY_MS))
         self._due_ms[self._group] = due_ms
         if self._deleted_bytes:
             self._backend.give_back(self._group, self._state_id, self._deleted_bytes)

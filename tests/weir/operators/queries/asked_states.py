@@ -7,7 +7,7 @@ import weir
 from weir.operators.queries.answering import answer_one, answer_range, asked_state
 from weir.operators.queries.reading import StoredReading
 from weir.protocol.queries import Question
-from weir.state.tables.expiry import UNDATED
+from weir.state.tables.stamps import UNDATED
 
 GROUPS = 4
 #: Of the step, when its states are asked for.

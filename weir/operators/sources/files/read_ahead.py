@@ -48,6 +48,8 @@ class ReadAheadReader(UserSourceReader):
         self._thread: SourceThread | None = None
         self._listing: Call[list[Json]] | None = None
         self._listed_now: list[Json] | None = None
+        #: How large rows are is known.
+        self._is_measured = False
 
     @override
     def open(self, context: OperatorContext) -> None:
@@ -112,7 +114,9 @@ class ReadAheadReader(UserSourceReader):
             split.ahead = thread.add(lambda: iter(self._source.read(place, begun)))
         self._letters_bytes = self._letters_position()
         while True:
-            taken = thread.take(split.ahead, min(self.rows_wanted, thread.rows_max))
+            # While some are taken as many more are read.
+            rows_max = thread.rows_max if self._is_measured else 1
+            taken = thread.take(split.ahead, min(self.rows_wanted, rows_max))
             if not taken:
                 self._note_nothing(split)
                 return None
@@ -139,6 +143,7 @@ class ReadAheadReader(UserSourceReader):
         if batch is not None and self._thread is not None:
             row_bytes = max(batch.nbytes // batch.num_rows, 1)
             self._thread.rows_max = max(1, min(_ROWS_MAX, _BYTES_MAX // row_bytes))
+            self._is_measured = True
         return batch
 
     def _take(self, rows: DecodedRows, count: int, next_poll_us: int) -> Poll:

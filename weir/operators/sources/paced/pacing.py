@@ -105,6 +105,9 @@ class BatchSource(SourceReader):
         if positions:
             self._restore(positions, indices, start_us)
         else:
+            if context.generation > 1:
+                # The job begins again from nothing: it failed before its first checkpoint.
+                self._skip_known_dead_letters(dict.fromkeys(indices, 0))
             self._open_input(context)
             self._begin(start_us)
         if self._progress.schedule is not None:

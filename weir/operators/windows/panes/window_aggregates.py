@@ -14,6 +14,7 @@ from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.part_rows import PartRows, split_parts
@@ -344,11 +345,20 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
                 return self._passed_waiting(waiting, time_ms)
         return self._passed(time_ms)
 
-    def _passed_waiting(self, waiting: WaitingRows, time_ms: int) -> Iterator[pa.RecordBatch]:
+    def _passed_waiting(self, waiting: WaitingRows, time_ms: int) -> Iterator[pa.RecordBatch | Pause]:
+        yield from self._releases(waiting, time_ms)
+        yield from self._passed(time_ms)
+
+    def _releases(self, waiting: WaitingRows, time_ms: int) -> Iterator[pa.RecordBatch | SideRows | Pause]:
+        """Fire up to what rows wait for, and process these.
+
+        What has fired is handed on before: the rows change what is kept of its panes. A pause says so.
+        """
         while waiting.first_ms <= time_ms:
             yield from self._passed(waiting.first_ms)
+            yield Pause()
             yield from self._released(waiting)
-        yield from self._passed(time_ms)
+            yield Pause()
 
     def _passed(self, time_ms: int) -> Iterable[pa.RecordBatch]:
         """A watermark has come."""
@@ -374,9 +384,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         waiting = self._waiting
         if waiting is not None:
             waiting.look(self.table)
-            while waiting.first_ms != NEVER_MS:
-                yield from self._passed(waiting.first_ms)
-                yield from self._released(waiting)
+            yield from self._releases(waiting, NEVER_MS - 1)
         yield from self._fire(WATERMARK_MAX_MS)
 
     def _next_end_ms(self) -> int:

@@ -7,6 +7,7 @@ Entries of discarding sessions are emptied but for their first and last time, wh
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import numpy as np
@@ -84,8 +85,8 @@ class EarlySessionOperator(SessionAggregateOperator):
         told_ms = np.where(table.places_ms == NOTHING_MS, NOTHING_MS, table.places_ms + self._lateness_ms)
         before_ms = np.maximum(told_ms, self._watermark_ms)
         for moment_ms, groups in self._times_told.moments(before_ms, max(time_ms, self._watermark_ms)):
-            yield from super()._passed(moment_ms)
-            for made in self._tell_early(groups):
+            # What leaves at one of these moments is not as of a later one, to which the watermark comes at once.
+            for made in itertools.chain(super()._passed(moment_ms), self._tell_early(groups)):
                 yield row_watermarks.fired(made, moment_ms - 1) if self._cuts & TimeCuts.DUE else made
         yield from super()._passed(time_ms)
 

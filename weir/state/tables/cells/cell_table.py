@@ -18,7 +18,7 @@ from weir.state.packed import PackedKeys, split_rows
 from weir.state.tables.cached_entries import CachedEntries, CachedPart
 from weir.state.tables.cells import accumulators
 from weir.state.tables.cells.cell_cache import CellCache
-from weir.state.tables.expiry import cell_stamps
+from weir.state.tables.stamps import cell_stamps
 
 #: What a key adds to a copy beside its cells, about.
 _COPIED_KEY_BYTES = 32

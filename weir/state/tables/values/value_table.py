@@ -13,7 +13,8 @@ from weir.state import layout
 from weir.state.api import StateBackend, StoreStats
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
-from weir.state.tables.expiry import Expiry, value_stamps
+from weir.state.tables.expiry import Expiry
+from weir.state.tables.stamps import value_stamps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.values.value_ahead import ReadAhead
 from weir.state.tables.values.value_cache import WriteBackCache
