@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from benchmarks.results import BenchmarkError, result_table, what_is_wrong, write_json
 from benchmarks.sustained import not_judged
@@ -83,16 +84,27 @@ def _progress() -> Iterator[Report]:
         yield lambda step, done: progress.update(task, description=step, completed=min(done, 1.0))
 
 
-def execute(measure: Callable[[Report], dict[str, Any]], path: Path | None) -> None:
+def execute(
+    measure: Callable[[Report], dict[str, Any]],
+    path: Path | None,
+    more: Callable[[dict[str, Any]], Table] | None = None,
+) -> None:
     """Run a benchmark, show and write its result, end the process: with exit code 1 where a result is wrong.
 
     And with 4 where the machine was too slow to judge something.
+
+    Args:
+        measure: returns the result's document.
+        path: of the file; None: none is written.
+        more: makes a table of what the usual one leaves out, which is shown above it.
     """
 
     def main() -> int:
         with _progress() as report:
             document = measure(report)
         document["command"] = _command_line()
+        if more is not None:
+            Console().print(more(document))
         Console().print(result_table(document))
         if path is not None:
             write_json(path, document)

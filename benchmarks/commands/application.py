@@ -18,6 +18,7 @@ python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
 python -m benchmarks sinks --sink parquet
 python -m benchmarks latency --rate 0
+python -m benchmarks wal --no-kafka
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
 python -m benchmarks watermark_lag
@@ -31,7 +32,7 @@ python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
 python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report
 
-nexmark needs Java, to compare; kafka and cassandra need Java and Maven. Inputs have the lines that
+nexmark needs Java, to compare; kafka, wal and cassandra need Java and Maven. Inputs have the lines that
 workgen.py makes, and are kept in data/benchmarks.
 """
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table
 
 from benchmarks.command_line import (
     CorpusName,
@@ -115,6 +116,34 @@ def kafka(
         return benchmark.run(benchmark.KafkaOptions(events, keys, repeat), report).as_json()
 
     execute(measure, json)
+
+
+@app.command()
+def wal(
+    json: Json = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each case.")] = 5,
+    repeat: Repeat = 3,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help='Cases whose name has this, such as "send_many, words"; may be repeated.'),
+    ] = None,
+    with_kafka: Annotated[
+        bool, typer.Option("--kafka/--no-kafka", help="Run a real Kafka, too; needs Java and Maven.")
+    ] = True,
+) -> None:
+    """A write-ahead log sent to three brokers: ours and a real Kafka's, in turn; acknowledged bytes only."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import wal as benchmark
+
+        return benchmark.run(benchmark.WalOptions(seconds, repeat, only or (), with_kafka), report)
+
+    def cases(document: dict[str, Any]) -> Table:
+        from benchmarks.wal import cases_table
+
+        return cases_table(document)
+
+    execute(measure, json, cases)
 
 
 @app.command()

@@ -7,7 +7,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import grimp
 
-SHIPPED = ("weir", "control_plane", "task_manager")
+SHIPPED = ("weir", "control_plane", "task_manager", "log_broker")
 
 
 def circle(packages: tuple[str, ...] = SHIPPED) -> list[str]:

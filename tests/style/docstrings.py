@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).with_suffix(".toml")
-SHIPPED = ("weir", "control_plane", "task_manager")
+SHIPPED = ("weir", "control_plane", "task_manager", "log_broker")
 #: A sentence that begins so has to be read to its end before it says what it is about.
 _WORDS = (
     "see as of for by in on at with without from to before after between behind besides until during per "

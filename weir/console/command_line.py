@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import weir
+from weir.console.log_commands import log_app
 from weir.process.entry_point import run
 
 RUN_EPILOG = """
@@ -58,6 +59,7 @@ weir run counts.py --param input=events.jsonl
 weir plan counts.py
 weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
+weir log start --brokers 3 --dir data/log
 """
 
 
@@ -142,6 +144,9 @@ HttpPortOption = Annotated[
         help="HTTP port of /status and /state; 0: any free one (default: 9008, or any if that is taken).",
     ),
 ]
+
+
+app.add_typer(log_app, name="log")
 
 
 @app.callback()

@@ -1,0 +1,83 @@
+"""``python -m log_broker``: one broker, or the controller, of the replicated log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weir.process.entry_point import (
+    LogFileOption,
+    ParentOption,
+    keep_freed_memory,
+    run,
+    set_up_logging,
+    settle_memory,
+)
+from weir.process.lifeline import Parent
+
+EPILOG = """
+Examples:
+
+\b
+python -m log_broker --controller-only --port 7007 --dir data/log/controller
+python -m log_broker --id 1 --port 7008 --controller 127.0.0.1:7007 --dir data/log/1
+python -m log_broker --id 2 --host 0.0.0.0 --advertised-host 10.0.0.6 --controller 10.0.0.5:7007 --dir /data/log
+"""
+
+app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+
+
+@app.command(epilog=EPILOG)
+def main(
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where data, or the record, is kept.")
+    ],
+    broker_id: Annotated[
+        int, typer.Option("--id", min=1, help="Of this broker; the same at each start.")
+    ] = 1,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0: any free one.")] = 7008,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    advertised_host: Annotated[
+        str, typer.Option(help="Address under which others reach this broker (default: --host).")
+    ] = "",
+    controller: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address of the controller.")
+    ] = "127.0.0.1:7007",
+    controller_only: Annotated[
+        bool, typer.Option("--controller-only", help="Be the controller, not a broker.")
+    ] = False,
+    lease_ms: Annotated[
+        int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
+    ] = 1000,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    log_file: LogFileOption = None,
+    parent_fd: ParentOption = None,
+) -> None:
+    """Keep partitions of the replicated log, or decide who leads them; end it with Ctrl-C or SIGTERM."""
+    if parent_fd is not None:
+        # First of all, so that this process never outlives the one that started it.
+        Parent.at(parent_fd)
+    name = "log_controller" if controller_only else f"log_broker:{broker_id}"
+    set_up_logging(name, verbose=verbose, path=log_file)
+
+    def serve() -> int:
+        from log_broker.process import run_broker, run_controller
+
+        settle_memory()
+        keep_freed_memory()
+        if controller_only:
+            return run_controller(host, port, directory, lease_ms / 1000)
+        return run_broker(broker_id, host, port, controller, directory, advertised_host)
+
+    run(name, serve)
+
+
+def start() -> None:
+    """``python -m log_broker``."""
+    app(prog_name="python -m log_broker")
+
+
+if __name__ == "__main__":
+    start()

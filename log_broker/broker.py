@@ -1,0 +1,148 @@
+"""What a broker holds and does, apart from being called: its replicas, and what the controller has decided of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from log_broker.errors import LogWriteError
+from log_broker.partition import PartitionId, PartitionReplica
+from log_broker.peers import Peers
+from log_broker.replication import FollowerStream
+from log_broker.views import members_from_proto, name_from_proto, report_to_proto, settings_from_proto
+from log_broker.waiting import end, start
+from weir.clock import Clock
+from weir.rpc import log_pb2
+
+log = logging.getLogger("log_broker.broker")
+
+_TICK_S = 0.1
+
+
+class Broker:
+    """Holds what a process is; everything runs in its event loop."""
+
+    def __init__(self, broker_id: int, directory: Path, clock: Clock) -> None:
+        """``directory``: each replica gets one below it."""
+        self.broker_id = broker_id
+        self._directory = directory
+        self._clock = clock
+        self.replicas: dict[PartitionId, PartitionReplica] = {}
+        self.peers = Peers()
+        self.view = log_pb2.ClusterView()
+        #: Set when the controller is to hear something at once.
+        self.news = asyncio.Event()
+        self._streams: dict[tuple[PartitionId, int], tuple[FollowerStream, asyncio.Task[None]]] = {}
+        self._syncs: list[asyncio.Task[None]] = []
+
+    # -- what the controller has decided
+
+    def apply(self, view: log_pb2.ClusterView) -> None:
+        """Do what the controller has decided: make replicas, promise epochs, begin to lead."""
+        self.view = view
+        topics = {topic.topic: topic for topic in view.topics}
+        addresses = {each.broker_id: each.address for each in view.brokers}
+        for partition in view.partitions:
+            if self.broker_id not in partition.replica_ids:
+                continue
+            name = name_from_proto(partition.name)
+            try:
+                replica = self._replica(name, topics[name.topic])
+                self._apply_to(replica, partition, addresses)
+            except LogWriteError as error:
+                # The view comes again with the next report.
+                log.error("partition %s: %s", name, error)
+
+    def _replica(self, name: PartitionId, topic: log_pb2.TopicSettings) -> PartitionReplica:
+        replica = self.replicas.get(name)
+        if replica is None:
+            directory = self._directory / f"{name.topic}-{name.partition}"
+            replica = PartitionReplica(
+                self.broker_id, name, settings_from_proto(topic), directory, self._clock
+            )
+            self.replicas[name] = replica
+            self._syncs.append(start(replica.sync_forever(), f"sync of {name}"))
+            self.news.set()
+        return replica
+
+    def _apply_to(
+        self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
+    ) -> None:
+        machine = replica.machine
+        if decided.epoch > machine.promised_epoch:
+            replica.promise(decided.epoch)
+            self.news.set()
+        members = members_from_proto(decided.members)
+        if decided.leader_id == self.broker_id and machine.may_lead(decided.epoch, members):
+            replica.lead(decided.epoch, members)
+            self.news.set()
+        if machine.leading_epoch and machine.leading_epoch == decided.epoch:
+            if machine.members != members:
+                machine.set_members(members)
+                replica.changed()
+            self._send_to_followers(replica, decided, addresses)
+
+    def _send_to_followers(
+        self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
+    ) -> None:
+        for follower_id in decided.replica_ids:
+            address = addresses.get(follower_id)
+            if follower_id == self.broker_id or address is None:
+                continue
+            key = (replica.name, follower_id)
+            running = self._streams.get(key)
+            if running is not None:
+                stream, task = running
+                if not task.done() and stream.epoch == decided.epoch and stream.address == address:
+                    continue
+                task.cancel()
+            stream = FollowerStream(replica, follower_id, address, self.peers)
+            self._streams[key] = (stream, start(stream.run(), f"stream to broker {follower_id}"))
+
+    # -- what is told
+
+    def reports(self) -> list[log_pb2.ReplicaReport]:
+        """Return what the controller is told of every replica."""
+        return [
+            report_to_proto(
+                self.broker_id,
+                replica.name,
+                replica.report(),
+                replica.machine.commit_offset,
+                replica.log.first_offset,
+                replica.trouble,
+            )
+            for replica in self.replicas.values()
+        ]
+
+    def leader_address(self, name: PartitionId) -> str:
+        """Return where a partition is led, as far as this broker has heard; "unknown" while nobody leads."""
+        for partition in self.view.partitions:
+            if name_from_proto(partition.name) == name:
+                return partition.leader_address or "unknown"
+        return "unknown"
+
+    def leads(self, name: PartitionId) -> PartitionReplica | None:
+        """Return the replica of a partition if it leads here."""
+        replica = self.replicas.get(name)
+        return replica if replica is not None and replica.machine.leading_epoch else None
+
+    # -- time and end
+
+    async def tick_forever(self) -> None:
+        """Remove old segments, and let followers hear what is committed."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            for replica in self.replicas.values():
+                replica.tick()
+
+    async def close(self) -> None:
+        """End in order."""
+        for _, task in self._streams.values():
+            await end(task)
+        for task in self._syncs:
+            await end(task)
+        await self.peers.close()
+        for replica in self.replicas.values():
+            replica.close()

@@ -1,0 +1,120 @@
+"""What others call at a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from log_broker.broker import Broker
+from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.producing import ProducerStream
+from log_broker.reading import ReaderStream
+from log_broker.replication import follow
+from log_broker.views import name_from_proto
+from log_broker.waiting import EOF
+from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc.log_wire import LOG_SERVICE, as_it_is
+
+_CONTROLLER_TIMEOUT_S = 10.0
+
+
+def add_to(server: grpc.aio.Server, service: BrokerService) -> None:
+    """Let a server answer for the broker. Calls with megabytes are read by hand."""
+    large = {
+        "Produce": grpc.stream_stream_rpc_method_handler(
+            service.Produce, as_it_is, log_pb2.ProduceReply.SerializeToString
+        ),
+        "Replicate": grpc.stream_stream_rpc_method_handler(
+            service.Replicate, as_it_is, log_pb2.ReplicateReply.SerializeToString
+        ),
+    }
+    log_pb2_grpc.add_LogBrokerServicer_to_server(service, server)
+    server.add_registered_method_handlers(LOG_SERVICE, large)  # type: ignore[attr-defined]  # not in the stubs
+
+
+class BrokerService(log_pb2_grpc.LogBrokerServicer):
+    """Called by gRPC, in the broker's event loop."""
+
+    def __init__(self, broker: Broker, controller: str) -> None:
+        """``controller``: its address."""
+        self._broker = broker
+        self._controller = controller
+
+    async def Produce(self, _: Any, context: Any) -> None:
+        """Serve one producer and partition; messages come as bytes."""
+        message = await context.read()
+        if message is EOF:
+            return
+        request = log_pb2.ProduceRequest.FromString(message)
+        name = name_from_proto(request.open.name)
+        replica = self._broker.leads(name)
+        if replica is None:
+            opened = log_pb2.ProduceOpened(leader_address=self._broker.leader_address(name))
+            await context.write(log_pb2.ProduceReply(opened=opened))
+            return
+        try:
+            await ProducerStream(replica, request.open, context).run()
+        except LogWriteError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    async def Read(self, _: Any, context: Any) -> None:
+        """Serve one reader and partition."""
+        request = await context.read()
+        if request is EOF:
+            return
+        name = name_from_proto(request.open.name)
+        replica = self._broker.leads(name)
+        if replica is None:
+            await context.write(log_pb2.ReadReply(leader_address=self._broker.leader_address(name)))
+            return
+        try:
+            await ReaderStream(replica, request.open, context).run(request.credit_bytes)
+        except LogDamagedError as error:
+            replica.damaged(error)
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, "this replica begins anew; another one will lead"
+            )
+
+    async def Replicate(self, _: Any, context: Any) -> None:
+        """Serve the leader of a partition; messages come as bytes."""
+        message = await context.read()
+        if message is EOF:
+            return
+        request = log_pb2.ReplicateRequest.FromString(message)
+        replica = self._broker.replicas.get(name_from_proto(request.open.name))
+        if replica is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "this broker has not heard of the partition yet")
+            return
+        await follow(replica, request.open, context)
+
+    async def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataReply:
+        """Say who leads the partitions of a topic."""
+        found = [each for each in self._broker.view.partitions if each.name.topic == request.topic]
+        return log_pb2.MetadataReply(partitions=found, brokers=self._broker.view.brokers)
+
+    async def CreateTopic(
+        self, request: log_pb2.CreateTopicRequest, context: Any
+    ) -> log_pb2.CreateTopicReply:
+        """Ask the controller."""
+        stub = self._broker.peers.controller(self._controller)
+        try:
+            reply: log_pb2.CreateTopicReply = await stub.CreateTopic(request, timeout=_CONTROLLER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return log_pb2.CreateTopicReply(error=self._no_controller(error), is_away=True)
+        return reply
+
+    async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
+        """Ask the controller; without it, say what is known here."""
+        stub = self._broker.peers.controller(self._controller)
+        try:
+            reply: log_pb2.StatusReply = await stub.Status(request, timeout=_CONTROLLER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return log_pb2.StatusReply(
+                view=self._broker.view, replicas=self._broker.reports(), error=self._no_controller(error)
+            )
+        return reply
+
+    def _no_controller(self, error: grpc.aio.AioRpcError) -> str:
+        return f"the controller at {self._controller} does not answer: {error.details()}; start it again"

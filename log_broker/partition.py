@@ -1,0 +1,326 @@
+"""Replica of a partition in a broker: its decisions, its log, and who waits for changes of either."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.storage.partition_log import LogSettings, PartitionLog
+from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
+from weir.clock import Clock, wall_ms
+from weir.protocol.log.control import Report
+from weir.protocol.log.entries import (
+    EPOCH_START_PRODUCER,
+    Entry,
+    Envelope,
+    checksum,
+    control_batch,
+    entries_in,
+    envelope_bytes,
+    read_header,
+)
+from weir.protocol.log.producers import Verdict
+from weir.protocol.log.replica import Replica
+
+log = logging.getLogger("log_broker.partition")
+
+_DOCUMENT = "replica.json"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class PartitionId(NamedTuple):
+    """Names a partition; written ``topic/0``."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True)
+class PartitionSettings:
+    """What a topic says of each of its partitions."""
+
+    replicas: int = 3
+    #: "memory", "os" or "fsync".
+    durability: str = "os"
+    log: LogSettings = field(default_factory=LogSettings)
+
+
+class Appended(NamedTuple):
+    """What became of a producer's batch."""
+
+    verdict: Verdict
+    offset: int
+    end_offset: int
+
+
+class PartitionReplica:
+    """Used by the one thread of the broker's event loop, and never by another one."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        name: PartitionId,
+        settings: PartitionSettings,
+        directory: Path,
+        clock: Clock,
+    ) -> None:
+        """Find what is stored; a replica without data, or with damaged data, is a new one.
+
+        Args:
+            broker_id: of this process.
+            name: of the partition.
+            settings: of the topic.
+            directory: of this replica alone; not used with durability "memory".
+            clock: source of times.
+        """
+        self.name = name
+        self.settings = settings
+        self._clock = clock
+        self._broker_id = broker_id
+        self._directory = directory
+        #: Why the data began anew, if it did; "" else.
+        self.trouble = ""
+        #: Set when anything changed that somebody may wait for.
+        self.listeners: set[asyncio.Event] = set()
+        #: Of the stream from the latest leader; streams before it are refused.
+        self.stream_number = 0
+        #: Grows several times a second: at each of them followers hear how far all is committed.
+        self.ticks = 0
+        #: Grows whenever entries were cut off, so that a sync that began before does not count.
+        self._cuts = 0
+        self._sync_wanted = asyncio.Event()
+        self._place: Place
+        self._recover()
+
+    # -- beginning
+
+    def _recover(self) -> None:
+        self._place = (
+            MemoryPlace(str(self.name))
+            if self.settings.durability == "memory"
+            else DirectoryPlace(self._directory)
+        )
+        self.log = PartitionLog(self._place, self.settings.log)
+        try:
+            document = self._place.load(_DOCUMENT)
+            if document is None:
+                self._begin_anew("" if not self._place.bases() else f"{self._place.name} has no {_DOCUMENT}")
+                return
+            has_rebooted = document["boot_id"] != _boot_id()
+            if has_rebooted and not document["is_clean"] and self.settings.durability != "fsync":
+                raise LogDamagedError(f"{self._place.name}: the machine went down before all was on disk")
+            self.log.recover(whole_may_be_torn=has_rebooted)
+            if document["is_clean"] and self.log.end_offset < document["end_offset"]:
+                raise LogDamagedError(
+                    f"{self._place.name}: entries before {document['end_offset']} are absent"
+                )
+        except LogDamagedError as error:
+            self._begin_anew(str(error))
+            return
+        self.machine = Replica(self._broker_id, document["incarnation"], self.settings.replicas)
+        self.machine.recovered(self.log.lineage.starts, self.log.end_offset, document["promised_epoch"])
+        self._save()
+
+    def _begin_anew(self, trouble: str) -> None:
+        """Become a new replica: without vote until the leader has filled it and the controller has noted it."""
+        self.trouble = trouble
+        if trouble:
+            log.error("partition %s begins anew and is filled by others: %s", self.name, trouble)
+        self.log.close()
+        for base in self._place.bases():
+            self._place.remove(base)
+        self.log = PartitionLog(self._place, self.settings.log)
+        self.machine = Replica(self._broker_id, secrets.randbits(63), self.settings.replicas)
+        self._save()
+
+    def damaged(self, error: LogDamagedError) -> None:
+        """Begin anew, since something stored is not what was written; whoever has a stream here ends it."""
+        self.stream_number += 1
+        self._cuts += 1
+        self._begin_anew(str(error))
+        self.changed()
+
+    def _save(self, *, is_clean: bool = False) -> None:
+        document = {
+            "incarnation": self.machine.incarnation,
+            "promised_epoch": self.machine.promised_epoch,
+            "boot_id": _boot_id(),
+            "is_clean": is_clean,
+            "end_offset": self.machine.end_offset,
+        }
+        self._place.save(_DOCUMENT, document, is_synced=True)
+
+    def changed(self) -> None:
+        """Wake all who wait."""
+        for event in self.listeners:
+            event.set()
+
+    # -- promises and leadership
+
+    def promise(self, epoch: int) -> None:
+        """Refuse lower epochs from now on, also after a restart."""
+        if self.machine.promise(epoch):
+            self._save()
+            self.changed()
+
+    def lead(self, epoch: int, members: dict[int, int]) -> None:
+        """Begin an epoch with its first entry.
+
+        Raises:
+            LogWriteError: the entry cannot be written; nobody leads then.
+        """
+        self.machine.lead(epoch, members)
+        try:
+            self._append(control_batch(EPOCH_START_PRODUCER, 0))
+        except LogWriteError:
+            self.machine.leading_epoch = 0
+            raise
+        log.info(
+            "partition %s: leading epoch %d from offset %d", self.name, epoch, self.machine.end_offset - 1
+        )
+
+    def report(self) -> Report:
+        """Return what the controller is told; with it this replica votes."""
+        machine = self.machine
+        machine.vote(machine.promised_epoch)
+        return Report(
+            machine.incarnation,
+            machine.promised_epoch,
+            machine.lineage.last_epoch,
+            machine.end_offset,
+            machine.leading_epoch,
+            machine.caught_up(),
+        )
+
+    # -- writing
+
+    def append_batch(self, batch: bytes, crc: int) -> Appended:
+        """Append what a producer sent, if it is new; the caller leads, and checked that ``crc`` holds.
+
+        Raises:
+            LogWriteError: it cannot be written; nothing is changed.
+            DamagedEntryError: it is no batch.
+        """
+        header = read_header(batch)
+        verdict, offset = self.log.producers.judge(header)
+        if verdict is Verdict.APPEND:
+            offset = self._append(batch, crc)
+        return Appended(verdict, offset, offset + header.record_count)
+
+    def take_over_producer(self, producer_id: int) -> tuple[int, int]:
+        """Note a producer's next epoch in the log; returns it, and the offset behind the note."""
+        epoch = self.log.producers.epoch_of(producer_id) + 1
+        offset = self._append(control_batch(producer_id, epoch))
+        return epoch, offset + 1
+
+    def confirm(self) -> int:
+        """Write an entry without meaning; once all before the offset that is returned is committed, this broker led.
+
+        A leader that was replaced, and has not heard of it, may not refuse what its successor would take.
+        """
+        return self._append(control_batch(EPOCH_START_PRODUCER, 0)) + 1
+
+    def _append(self, batch: bytes, crc: int | None = None) -> int:
+        machine = self.machine
+        offset = machine.end_offset
+        crc = checksum(batch) if crc is None else crc
+        now_ms = wall_ms(self._clock)
+        head = envelope_bytes(len(batch), machine.leading_epoch, offset, now_ms, crc)
+        entry = Entry(Envelope(len(batch), machine.leading_epoch, offset, now_ms, crc), read_header(batch), 0)
+        self.log.append([head, batch], [entry])
+        machine.appended(machine.leading_epoch, offset, entry.end_offset)
+        self._settle()
+        return offset
+
+    def append_entries(self, chunk: bytes) -> None:
+        """Append what the leader sent, checked.
+
+        Raises:
+            LogWriteError: it cannot be written; nothing is changed.
+            DamagedEntryError: these are no entries, or not those that the leader sent.
+            InvalidTransitionError: they do not follow the end of the log.
+        """
+        entries = list(entries_in(chunk))
+        machine = self.machine
+        for entry in entries[:1]:
+            machine.check_follows(entry.envelope.offset)
+        self.log.append([chunk], entries)
+        for entry in entries:
+            machine.appended(entry.envelope.epoch, entry.envelope.offset, entry.end_offset)
+        self._settle()
+
+    def _settle(self) -> None:
+        if self.settings.durability == "fsync":
+            self._sync_wanted.set()
+        else:
+            self.machine.made_durable(self.machine.end_offset)
+        self.changed()
+
+    async def sync_forever(self) -> None:
+        """Sync whatever has come since the last sync, again and again; one sync is for all of it."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._sync_wanted.wait()
+            self._sync_wanted.clear()
+            end_offset, cuts = self.machine.end_offset, self._cuts
+            await loop.run_in_executor(None, _sync, self.log.to_sync())
+            if cuts == self._cuts:
+                self.machine.made_durable(end_offset)
+                self.changed()
+
+    def cut(self, offset: int) -> None:
+        """Cut off what the leader does not have."""
+        if offset < self.machine.end_offset:
+            log.info(
+                "partition %s: cut from %d to %d, as its leader has it",
+                self.name,
+                self.machine.end_offset,
+                offset,
+            )
+            self.machine.cut(offset)
+            self._cuts += 1
+            self.log.truncate(offset)
+
+    def begin_at(self, offset: int, start: dict[str, list[list[object]]]) -> None:
+        """Forget everything and begin where the leader's log does."""
+        self._cuts += 1
+        self.log.begin_at(offset, start)
+        self.machine.began_at(self.log.lineage.starts, offset)
+
+    def tick(self) -> None:
+        """Remove old segments, and let followers hear what is committed."""
+        self.ticks += 1
+        self.changed()
+        self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
+
+    def close(self) -> None:
+        """End in order: after this the data counts as whole, also if the machine goes down."""
+        if self.settings.durability != "memory":
+            _sync(self.log.to_sync())
+            self._save(is_clean=True)
+        self.log.close()
+
+
+def _sync(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _boot_id() -> str:
+    """What differs after the machine went down; "" where the system does not tell."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""

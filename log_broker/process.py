@@ -1,0 +1,122 @@
+"""A broker's process and the controller's, from start to orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from log_broker.attendance import Attendance
+from log_broker.broker import Broker
+from log_broker.broker_service import BrokerService, add_to
+from log_broker.controller import Controller
+from log_broker.peers import CHANNEL_OPTIONS
+from log_broker.waiting import end, start
+from weir.clock import SystemClock
+from weir.errors import AddressInUseError
+from weir.rpc import log_pb2_grpc
+from weir.types import join_address
+
+log = logging.getLogger("log_broker")
+
+_GRACE_S = 0.2
+
+
+def run_broker(
+    broker_id: int, host: str, port: int, controller: str, directory: Path, advertised: str
+) -> int:
+    """Serve as a broker until SIGTERM or Ctrl-C; returns the exit code.
+
+    Args:
+        broker_id: from 1 on; the same at each start with the same directory.
+        host: to listen on.
+        port: to listen on; 0: any free one.
+        controller: its address.
+        directory: of the broker's data.
+        advertised: host under which others reach this one; "": ``host``.
+
+    Raises:
+        AddressInUseError: the port is taken.
+    """
+
+    async def serve() -> None:
+        broker = Broker(broker_id, directory, SystemClock())
+
+        async def stop() -> None:
+            await broker.close()
+
+        server = _server()
+        add_to(server, BrokerService(broker, controller))
+        bound = await _listen(server, host, port)
+        attendance = Attendance(broker, controller, join_address(advertised or host, bound))
+        await _until_signal(server, [attendance.run, broker.tick_forever], stop)
+
+    asyncio.run(serve())
+    return 0
+
+
+def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int:
+    """Serve as the controller until SIGTERM or Ctrl-C; returns the exit code.
+
+    Args:
+        host: to listen on.
+        port: to listen on; 0: any free one.
+        directory: of the record.
+        lease_s: a broker that is silent for so long is lost.
+
+    Raises:
+        AddressInUseError: the port is taken.
+        LogDamagedError: the record is not what was written.
+    """
+
+    async def serve() -> None:
+        controller = Controller(directory, lease_s)
+        server = _server()
+        log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
+        await _listen(server, host, port)
+        await _until_signal(server, [controller.leave_absent], None)
+
+    asyncio.run(serve())
+    return 0
+
+
+def _server() -> grpc.aio.Server:
+    # Without this, two brokers could share a port and each get half of the calls.
+    return grpc.aio.server(options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS])
+
+
+async def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+    address = join_address(host, port)
+    try:
+        bound = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise AddressInUseError(
+            f"cannot listen on {address}: the port is in use or the address is not this machine's; "
+            "choose another with --port"
+        ) from error
+    await server.start()
+    log.info("listening on %s", join_address(host, bound))
+    return bound
+
+
+async def _until_signal(
+    server: grpc.aio.Server,
+    works: list[Callable[[], Coroutine[Any, Any, None]]],
+    stop: Callable[[], Coroutine[Any, Any, None]] | None,
+) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    tasks = [start(work(), work.__name__) for work in works]
+    await stopped.wait()
+    for task in tasks:
+        await end(task)
+    await server.stop(_GRACE_S)
+    if stop is not None:
+        await stop()

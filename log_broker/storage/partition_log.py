@@ -1,0 +1,282 @@
+"""The log of one replica: segments, what is told at the start of each, and the newest entries in memory."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any
+
+from log_broker.errors import LogDamagedError
+from log_broker.storage.places import Place, segment_name
+from log_broker.storage.segment import Segment
+from weir.protocol.log.entries import Entry
+from weir.protocol.log.lineage import Lineage
+from weir.protocol.log.producers import ProducerTable
+
+#: Newest entries that are kept in memory, so that followers and readers who are level cost no reading.
+_RECENT_BYTES_MAX = 16 << 20
+
+
+def _first_of(write: tuple[int, int, list[bytes]]) -> int:
+    return write[0]
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """How a partition is kept."""
+
+    segment_bytes: int = 64 << 20
+    #: 0: for ever.
+    retention_ms: int = 0
+    #: 0: no bound.
+    retention_bytes: int = 0
+
+    @property
+    def segment_ms(self) -> int:
+        """Begin another segment after so long, so that retention by whole segments is not much late; 0: never."""
+        return self.retention_ms // 4
+
+
+class PartitionLog:
+    """Stores entries in order. Not safe for several threads; all of it blocks for as long as the disk does."""
+
+    def __init__(self, place: Place, settings: LogSettings) -> None:
+        """Open what is there; :meth:`recover` comes next."""
+        self._place = place
+        self.settings = settings
+        self.lineage = Lineage()
+        self.producers = ProducerTable()
+        self.end_offset = 0
+        self._segments: list[Segment] = []
+        self._recent: deque[tuple[int, int, list[bytes]]] = deque()
+        self._recent_bytes = 0
+        #: Descriptors of segments that were left since the last :meth:`sync`.
+        self._unsynced: list[int] = []
+
+    def recover(self, *, whole_may_be_torn: bool = False) -> None:
+        """Find what is stored: the last segment is read, those before it have an index.
+
+        Raises:
+            LogDamagedError: not all of it can be trusted; nothing is changed then.
+        """
+        for base in self._place.bases():
+            self._segments.append(Segment(self._place, base))
+        for segment in self._segments[:-1]:
+            if not segment.load_index():
+                for _ in segment.scan(whole_may_be_torn=False):
+                    pass
+                segment.save_index()
+        for segment, following in pairwise(self._segments):
+            if segment.end_offset != following.base_offset:
+                raise LogDamagedError(
+                    f"{self._place.name}: entries from {segment.end_offset} to {following.base_offset} are absent"
+                )
+        if self._segments:
+            self._scan_last(whole_may_be_torn=whole_may_be_torn)
+
+    def _scan_last(self, *, whole_may_be_torn: bool) -> None:
+        last = self._segments[-1]
+        self._take_start(self._start_of(last), last.base_offset)
+        for entry in last.scan(whole_may_be_torn=whole_may_be_torn):
+            self._note(entry)
+
+    def _start_of(self, segment: Segment) -> dict[str, Any]:
+        name = f"{segment_name(segment.base_offset)}.start"
+        start = self._place.load(name)
+        if start is None:
+            raise LogDamagedError(f"{self._place.name}/{name} is absent")
+        return start
+
+    def first_start(self) -> dict[str, Any]:
+        """Return what has to be known of all before the first entry that is kept."""
+        return self._start_of(self._segments[0]) if self._segments else self.start_document()
+
+    def _take_start(self, start: dict[str, Any], offset: int) -> None:
+        self.lineage = Lineage([(epoch, begin) for epoch, begin in start["lineage"]])
+        self.producers.restore(start["producers"])
+        self.end_offset = offset
+
+    def _note(self, entry: Entry) -> None:
+        self.lineage.add(entry.envelope.epoch, entry.envelope.offset)
+        self.producers.note(entry.header, entry.envelope.offset)
+        self.end_offset = entry.end_offset
+
+    def start_document(self) -> dict[str, Any]:
+        """Return what has to be known of all before the end: epochs and producers."""
+        return {
+            "lineage": [list(pair) for pair in self.lineage.starts],
+            "producers": self.producers.snapshot(),
+        }
+
+    # -- writing
+
+    def append(self, parts: list[bytes], entries: Iterable[Entry]) -> None:
+        """Write whole entries at the end; all of them or none.
+
+        Args:
+            parts: their bytes.
+            entries: what they are, with positions in these bytes.
+
+        Raises:
+            LogWriteError: the disk is full or broken; nothing is changed.
+        """
+        noted = list(entries)
+        segment = self._segment_for(noted[0].envelope.append_ms)
+        position = segment.bytes_written
+        segment.write(parts)
+        first = self.end_offset
+        for entry in noted:
+            segment.note(entry, position + entry.position)
+            self._note(entry)
+        self._recent.append((first, self.end_offset, parts))
+        self._recent_bytes += sum(map(len, parts))
+        while self._recent_bytes > _RECENT_BYTES_MAX:
+            self._recent_bytes -= sum(map(len, self._recent.popleft()[2]))
+
+    def _segment_for(self, now_ms: int) -> Segment:
+        last = self._segments[-1] if self._segments else None
+        if last is not None:
+            is_old = self.settings.segment_ms and now_ms - last.first_append_ms >= self.settings.segment_ms
+            if last.bytes_written < self.settings.segment_bytes and not (is_old and last.bytes_written):
+                return last
+            last.save_index()
+            self._unsynced.append(os.dup(last.descriptor))
+        self._place.save(f"{segment_name(self.end_offset)}.start", self.start_document())
+        self._segments.append(Segment(self._place, self.end_offset))
+        return self._segments[-1]
+
+    def to_sync(self) -> list[int]:
+        """Return descriptors to sync, which the caller closes, of all that was written until now."""
+        descriptors, self._unsynced = self._unsynced, []
+        if self._segments:
+            descriptors.append(os.dup(self._segments[-1].descriptor))
+        return descriptors
+
+    def truncate(self, offset: int) -> None:
+        """Forget all at or behind an offset, at which an entry begins or the log ends."""
+        if offset >= self.end_offset:
+            return
+        self._recent.clear()
+        self._recent_bytes = 0
+        while self._segments and self._segments[-1].base_offset > offset:
+            self._remove(self._segments.pop())
+        if not self._segments:
+            self.end_offset = offset
+            self.lineage, self.producers = Lineage(), ProducerTable()
+            return
+        last = self._segments[-1]
+        position = 0
+        for entry in last.scan(whole_may_be_torn=True):
+            if entry.envelope.offset >= offset:
+                break
+            position += entry.envelope.entry_bytes
+        last.cut(position)
+        self._scan_last(whole_may_be_torn=True)
+
+    def begin_at(self, offset: int, start: dict[str, Any]) -> None:
+        """Forget everything and begin at an offset; ``start`` says what has to be known of all before it."""
+        self.clear()
+        self._take_start(start, offset)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._recent.clear()
+        self._recent_bytes = 0
+        for segment in self._segments:
+            self._remove(segment)
+        self._segments.clear()
+        self._take_start({"lineage": [], "producers": []}, 0)
+
+    def retain(self, now_ms: int, commit_offset: int) -> None:
+        """Remove whole segments that are too old or too many, of what is committed; never the last one."""
+        settings = self.settings
+        total = sum(segment.bytes_written for segment in self._segments)
+        while len(self._segments) > 1 and self._segments[1].base_offset <= commit_offset:
+            first = self._segments[0]
+            is_old = settings.retention_ms and now_ms - first.last_append_ms > settings.retention_ms
+            is_much = settings.retention_bytes and total > settings.retention_bytes
+            if not (is_old or is_much):
+                return
+            total -= first.bytes_written
+            self._remove(self._segments.pop(0))
+
+    def _remove(self, segment: Segment) -> None:
+        segment.close()
+        self._place.remove(segment.base_offset)
+
+    # -- reading
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first entry that is kept."""
+        return self._segments[0].base_offset if self._segments else self.end_offset
+
+    def read(self, offset: int, bytes_max: int, stop_offset: int) -> tuple[bytes, int]:
+        """Read as :meth:`read_parts`; the bytes in one piece."""
+        parts, end = self.read_parts(offset, bytes_max, stop_offset)
+        return b"".join(parts), end
+
+    def read_parts(self, offset: int, bytes_max: int, stop_offset: int) -> tuple[list[bytes], int]:
+        """Read whole entries from the one on that holds an offset, and no further than ``stop_offset``.
+
+        Returns:
+            Their bytes in pieces, and the offset behind the last one; no pieces and ``offset``: there are none.
+
+        Raises:
+            LogDamagedError: what is stored is not what was written.
+        """
+        if offset >= min(stop_offset, self.end_offset) or offset < self.first_offset:
+            return [], offset
+        found = self._read_recent(offset, bytes_max, stop_offset)
+        if found is not None:
+            return found
+        where = bisect_right([segment.base_offset for segment in self._segments], offset) - 1
+        chunk, end = self._segments[where].read(offset, bytes_max, stop_offset)
+        return ([chunk] if chunk else []), end
+
+    def _read_recent(self, offset: int, bytes_max: int, stop_offset: int) -> tuple[list[bytes], int] | None:
+        """Read from memory, where a write began at the offset; None: none did."""
+        where = bisect_left(self._recent, offset, key=_first_of)
+        if where == len(self._recent) or self._recent[where][0] != offset:
+            return None
+        parts: list[bytes] = []
+        size, found_end = 0, offset
+        for _, end, each in islice(self._recent, where, None):
+            size += sum(map(len, each))
+            if end > stop_offset or (parts and size > bytes_max):
+                break
+            parts.extend(each)
+            found_end = end
+        return parts, found_end
+
+    def offset_at(self, append_ms: int) -> int:
+        """Return an offset before which every entry is older than a time, as near as the index tells."""
+        for segment in self._segments:
+            if segment.last_append_ms >= append_ms:
+                return segment.offset_at(append_ms)
+        return self.end_offset
+
+    def offset_of_id(self, record_id: int) -> int:
+        """Return an offset before which every id is smaller than one, as near as the index tells."""
+        for segment in self._segments:
+            if segment.last_id is not None and segment.last_id >= record_id:
+                return segment.offset_of_id(record_id)
+        return self.end_offset
+
+    @property
+    def bytes_kept(self) -> int:
+        """Size of all segments."""
+        return sum(segment.bytes_written for segment in self._segments)
+
+    def close(self) -> None:
+        """Close all files."""
+        for segment in self._segments:
+            segment.close()
+        self._segments.clear()
+        for descriptor in self._unsynced:
+            os.close(descriptor)
+        self._unsynced.clear()

@@ -1,0 +1,159 @@
+"""Where segments lie: a directory, or memory that ends with the process."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Protocol
+
+from log_broker.errors import LogDamagedError, LogWriteError
+from weir.protocol.log.entries import checksum
+
+_NAME_DIGITS = 20
+
+
+class Place(Protocol):
+    """Holds the files of one replica. Methods block."""
+
+    @property
+    def name(self) -> str:
+        """The place, for messages."""
+        ...
+
+    def bases(self) -> list[int]:
+        """Offsets at which segments begin, ascending."""
+        ...
+
+    def open(self, base_offset: int) -> int:
+        """Open the file of a segment, new if there is none; returns its descriptor."""
+        ...
+
+    def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
+        """Replace a small document as a whole."""
+        ...
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """Read a document; None: there is none."""
+        ...
+
+    def remove(self, base_offset: int) -> None:
+        """Remove a segment and its documents."""
+        ...
+
+
+def segment_name(base_offset: int) -> str:
+    """Name of a segment and, with an ending, of its documents."""
+    return f"{base_offset:0{_NAME_DIGITS}d}"
+
+
+class DirectoryPlace:
+    """A directory of its own."""
+
+    def __init__(self, path: Path) -> None:
+        """Make the directory if it is absent.
+
+        Raises:
+            LogWriteError: it cannot be made.
+        """
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise LogWriteError(f"{path}: {error.strerror}; choose another --dir") from error
+
+    @property
+    def name(self) -> str:
+        """The directory."""
+        return str(self.path)
+
+    def bases(self) -> list[int]:
+        """Offsets at which segments begin, ascending."""
+        return sorted(int(file.stem) for file in self.path.glob("*.log"))
+
+    def open(self, base_offset: int) -> int:
+        """Open the file of a segment, new if there is none.
+
+        Raises:
+            LogWriteError: it cannot be opened.
+        """
+        path = self.path / f"{segment_name(base_offset)}.log"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
+
+    def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
+        """Write another file, with a checksum, and rename it.
+
+        Raises:
+            LogWriteError: it cannot be written.
+        """
+        body = json.dumps(document, separators=(",", ":")).encode()
+        path, fresh = self.path / name, self.path / f".{name}.unfinished"
+        try:
+            with open(fresh, "wb") as file:
+                file.write(b"%08x\n" % checksum(body) + body)
+                file.flush()
+                if is_synced:
+                    os.fsync(file.fileno())
+            os.replace(fresh, path)
+        except OSError as error:
+            fresh.unlink(missing_ok=True)
+            raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """Read a document; None: there is none.
+
+        Raises:
+            LogDamagedError: it is not what was written.
+        """
+        try:
+            content = (self.path / name).read_bytes()
+        except FileNotFoundError:
+            return None
+        crc, _, body = content.partition(b"\n")
+        if crc != b"%08x" % checksum(body):
+            raise LogDamagedError(f"{self.path / name} has another checksum than was written")
+        document: dict[str, Any] = json.loads(body)
+        return document
+
+    def remove(self, base_offset: int) -> None:
+        """Remove a segment and its documents."""
+        for file in self.path.glob(f"{segment_name(base_offset)}.*"):
+            file.unlink(missing_ok=True)
+
+
+class MemoryPlace:
+    """Files without names, which the kernel keeps in memory until the process ends."""
+
+    def __init__(self, name: str) -> None:
+        self.name = f"memory of {name}"
+        self._files: dict[int, int] = {}
+        self._documents: dict[str, dict[str, Any]] = {}
+
+    def bases(self) -> list[int]:
+        """Offsets at which segments begin, ascending."""
+        return sorted(self._files)
+
+    def open(self, base_offset: int) -> int:
+        """Open a segment, new if there is none; the caller closes what it gets."""
+        if base_offset not in self._files:
+            self._files[base_offset] = os.memfd_create(segment_name(base_offset))
+        return os.dup(self._files[base_offset])
+
+    def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
+        """Keep a document."""
+        self._documents[name] = document
+
+    def load(self, name: str) -> dict[str, Any] | None:
+        """Return a document; None: there is none."""
+        return self._documents.get(name)
+
+    def remove(self, base_offset: int) -> None:
+        """Give the memory of a segment back."""
+        descriptor = self._files.pop(base_offset, None)
+        if descriptor is not None:
+            os.close(descriptor)
+        for ending in ("index", "start"):
+            self._documents.pop(f"{segment_name(base_offset)}.{ending}", None)

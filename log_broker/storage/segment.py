@@ -1,0 +1,266 @@
+"""File of entries, and where in it which offset, time and id is."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any
+
+from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.storage.places import Place, segment_name
+from weir.protocol.log.entries import (
+    BATCH_BYTES_MAX,
+    ENVELOPE_BYTES,
+    HEADER_BYTES,
+    DamagedEntryError,
+    Entry,
+    checksum,
+    entries_in,
+    read_envelope,
+    read_header,
+)
+
+#: One place is noted for so many bytes of entries.
+INDEX_EVERY_BYTES = 64 << 10
+_SCAN_BYTES = 4 << 20
+
+
+class Segment:
+    """Entries from ``base_offset`` on. Only the last segment of a log is written to."""
+
+    def __init__(self, place: Place, base_offset: int) -> None:
+        """Open the file; :meth:`load_index` or :meth:`scan` comes next."""
+        self._place = place
+        self.base_offset = self.end_offset = base_offset
+        self.descriptor = place.open(base_offset)
+        self.bytes_written = 0
+        #: Of the newest entry, ms since the epoch; 0: there is none.
+        self.last_append_ms = 0
+        #: Of the first entry.
+        self.first_append_ms = 0
+        #: The greatest id so far.
+        self.last_id: int | None = None
+        #: Parallel lists: offset, position, time and greatest id before, of an entry every 64 KiB.
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._times: list[int] = []
+        self._ids: list[int | None] = []
+        self._indexed_until = 0
+
+    # -- writing
+
+    def write(self, parts: list[bytes]) -> None:
+        """Write at the end; :meth:`note` each entry then.
+
+        Raises:
+            LogWriteError: the disk is full or broken; nothing of it is left.
+        """
+        size = sum(map(len, parts))
+        try:
+            written = os.pwritev(self.descriptor, parts, self.bytes_written)
+            if written < size:
+                rest = memoryview(b"".join(parts))
+                while written < size:
+                    written += os.pwrite(self.descriptor, rest[written:], self.bytes_written + written)
+        except OSError as error:
+            os.ftruncate(self.descriptor, self.bytes_written)
+            raise LogWriteError(
+                f"{self._place.name}: cannot write {size} bytes: {error.strerror}; make room there"
+            ) from error
+        self.bytes_written += size
+
+    def note(self, entry: Entry, position: int) -> None:
+        """Note an entry that lies at a position of the file."""
+        envelope, header = entry.envelope, entry.header
+        if position >= self._indexed_until:
+            self._offsets.append(envelope.offset)
+            self._positions.append(position)
+            self._times.append(envelope.append_ms)
+            self._ids.append(self.last_id)
+            self._indexed_until = position + INDEX_EVERY_BYTES
+        self.end_offset = entry.end_offset
+        if not self.first_append_ms:
+            self.first_append_ms = envelope.append_ms
+        self.last_append_ms = max(self.last_append_ms, envelope.append_ms)
+        if not header.is_control:
+            self.last_id = header.last_id if self.last_id is None else max(self.last_id, header.last_id)
+
+    def cut(self, position: int) -> None:
+        """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`."""
+        os.ftruncate(self.descriptor, position)
+        # An index that was written when the segment was longer.
+        self._place.save(f"{segment_name(self.base_offset)}.index", {"bytes": -1})
+        self._forget()
+
+    def _forget(self) -> None:
+        self.bytes_written = self._indexed_until = self.last_append_ms = self.first_append_ms = 0
+        self.last_id = None
+        self.end_offset = self.base_offset
+        for column in (self._offsets, self._positions, self._times, self._ids):
+            column.clear()
+
+    # -- beginning
+
+    def scan(self, *, whole_may_be_torn: bool) -> Iterator[Entry]:
+        """Yield every entry of the file, checked, and note it; a torn last one is cut off.
+
+        Args:
+            whole_may_be_torn: a last entry that has all its bytes, but not the right ones, may be one that was being
+                written when the machine died. Else only an entry that is cut short is torn.
+
+        Raises:
+            LogDamagedError: an entry is damaged that cannot be what was being written at the end.
+        """
+        self._forget()
+        size = os.fstat(self.descriptor).st_size
+        while self.bytes_written < size:
+            start = self.bytes_written
+            try:
+                for entry in entries_in(self._whole_entries(start, size)):
+                    self.note(entry, start + entry.position)
+                    self.bytes_written = start + entry.end_position
+                    yield entry
+            except DamagedEntryError as error:
+                if self.bytes_written > start:
+                    # Looked at once more, from there on.
+                    continue
+                self._cut_torn(size, error, whole_may_be_torn=whole_may_be_torn)
+                return
+
+    def _whole_entries(self, position: int, size: int) -> bytes:
+        """Read some MiB from an entry's beginning on, without the part of an entry at their end."""
+        chunk = os.pread(self.descriptor, _SCAN_BYTES, position)
+        stop = 0
+        while stop + ENVELOPE_BYTES + HEADER_BYTES <= len(chunk):
+            try:
+                entry_bytes = read_envelope(chunk, stop).entry_bytes
+            except DamagedEntryError:
+                if not stop:
+                    raise
+                # Those before it first.
+                break
+            if entry_bytes > ENVELOPE_BYTES + BATCH_BYTES_MAX:
+                raise DamagedEntryError(f"an entry of {entry_bytes} bytes is not possible")
+            if stop + entry_bytes > len(chunk):
+                break
+            stop += entry_bytes
+        if stop:
+            return chunk[:stop]
+        if position + len(chunk) >= size:
+            raise DamagedEntryError("the last entry is cut short")
+        return os.pread(self.descriptor, ENVELOPE_BYTES + read_envelope(chunk).batch_bytes, position)
+
+    def _cut_torn(self, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool) -> None:
+        position = self.bytes_written
+        rest = os.pread(self.descriptor, size - position, position)
+        where = f"{self._place.name}/{segment_name(self.base_offset)}.log, byte {position}"
+        is_short, claimed = _is_cut_short(rest)
+        if not (is_short or (whole_may_be_torn and claimed in (0, len(rest)))):
+            raise LogDamagedError(f"{where}: {error}; other bytes than were written lie before the log's end")
+        os.ftruncate(self.descriptor, position)
+
+    def load_index(self) -> bool:
+        """Take over the index that :meth:`save_index` wrote; False: there is none that fits the file."""
+        document = self._place.load(f"{segment_name(self.base_offset)}.index")
+        if document is None or document["bytes"] != os.fstat(self.descriptor).st_size:
+            return False
+        self.bytes_written, self.end_offset = document["bytes"], document["end_offset"]
+        self.first_append_ms, self.last_append_ms = document["times"]
+        self.last_id = document["last_id"]
+        self._offsets, self._positions, self._times, self._ids = document["index"]
+        return True
+
+    def save_index(self) -> None:
+        """Write the index of a segment that will not change."""
+        document: dict[str, Any] = {
+            "bytes": self.bytes_written,
+            "end_offset": self.end_offset,
+            "times": [self.first_append_ms, self.last_append_ms],
+            "last_id": self.last_id,
+            "index": [self._offsets, self._positions, self._times, self._ids],
+        }
+        self._place.save(f"{segment_name(self.base_offset)}.index", document)
+
+    # -- reading
+
+    def read(self, offset: int, bytes_max: int, stop_offset: int) -> tuple[bytes, int]:
+        """Read whole entries, from the one on that holds an offset: one at least, ``bytes_max`` if more fit.
+
+        Returns:
+            Their bytes, and the offset behind the last one.
+
+        Raises:
+            LogDamagedError: what lies there are no entries.
+        """
+        where = max(bisect_right(self._offsets, offset) - 1, 0)
+        position = self._positions[where] if self._positions else 0
+        try:
+            while position < self.bytes_written:
+                chunk = os.pread(self.descriptor, bytes_max + INDEX_EVERY_BYTES, position)
+                if len(chunk) >= ENVELOPE_BYTES:
+                    first = read_envelope(chunk)
+                    if first.entry_bytes > len(chunk):
+                        chunk = os.pread(self.descriptor, first.entry_bytes, position)
+                found, end_offset, passed = _range_in(chunk, offset, bytes_max, stop_offset)
+                if found or not passed:
+                    return found, end_offset
+                position += passed
+        except DamagedEntryError as error:
+            raise LogDamagedError(
+                f"{self._place.name}/{segment_name(self.base_offset)}.log: {error}"
+            ) from error
+        return b"", offset
+
+    def offset_at(self, append_ms: int) -> int:
+        """Offset of a noted entry before which all are older than a time."""
+        where = max(bisect_right(self._times, append_ms - 1) - 1, 0)
+        return self._offsets[where] if self._offsets else self.base_offset
+
+    def offset_of_id(self, record_id: int) -> int:
+        """Offset of a noted entry before which all ids are smaller than one."""
+        found = self.base_offset
+        for offset, before in zip(self._offsets, self._ids, strict=True):
+            if before is not None and before >= record_id:
+                break
+            found = offset
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+
+def _is_cut_short(rest: bytes) -> tuple[bool, int]:
+    """Whether an entry begins there of which the file has only a part; and how many bytes it should have."""
+    if len(rest) < ENVELOPE_BYTES:
+        return True, 0
+    try:
+        claimed = read_envelope(rest).entry_bytes
+    except DamagedEntryError:
+        # Space that was set aside and never written.
+        return not any(rest), 0
+    return claimed > len(rest), claimed
+
+
+def _range_in(chunk: bytes, offset: int, bytes_max: int, stop_offset: int) -> tuple[bytes, int, int]:
+    """Cut wanted entries out of bytes; returns them, the offset behind them, and how many bytes were passed over."""
+    position, start, end = 0, -1, offset
+    size = len(chunk)
+    while position + ENVELOPE_BYTES + HEADER_BYTES <= size:
+        envelope = read_envelope(chunk, position)
+        end_offset = envelope.offset + read_header(chunk, position + ENVELOPE_BYTES).record_count
+        stop = position + envelope.entry_bytes
+        if stop > size or end_offset > stop_offset:
+            break
+        if end_offset > offset:
+            if start >= 0 and stop - start > bytes_max:
+                break
+            if checksum(chunk[position + ENVELOPE_BYTES : stop]) != envelope.batch_crc:
+                raise DamagedEntryError(
+                    f"the batch at offset {envelope.offset} has another checksum than was written"
+                )
+            start = position if start < 0 else start
+            end = end_offset
+        position = stop
+    return (chunk[start:position], end, start) if start >= 0 else (b"", offset, position)

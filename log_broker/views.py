@@ -1,0 +1,70 @@
+"""Conversions between messages of the log and what decides."""
+
+from __future__ import annotations
+
+from log_broker.partition import PartitionId, PartitionSettings
+from log_broker.storage.partition_log import LogSettings
+from weir.protocol.log.control import Report
+from weir.rpc import log_pb2
+
+
+def name_to_proto(name: PartitionId) -> log_pb2.PartitionName:
+    """Return the message."""
+    return log_pb2.PartitionName(topic=name.topic, partition=name.partition)
+
+
+def name_from_proto(message: log_pb2.PartitionName) -> PartitionId:
+    """Read the message."""
+    return PartitionId(message.topic, message.partition)
+
+
+def settings_from_proto(message: log_pb2.TopicSettings) -> PartitionSettings:
+    """What a topic says of each of its partitions."""
+    kept = LogSettings(
+        message.segment_bytes or LogSettings.segment_bytes, message.retention_ms, message.retention_bytes
+    )
+    return PartitionSettings(message.replication, message.durability, kept)
+
+
+def report_to_proto(
+    broker_id: int, name: PartitionId, report: Report, commit_offset: int, first_offset: int, trouble: str
+) -> log_pb2.ReplicaReport:
+    """What a broker tells the controller of one replica."""
+    return log_pb2.ReplicaReport(
+        broker_id=broker_id,
+        name=name_to_proto(name),
+        incarnation=report.incarnation,
+        promised_epoch=report.promised_epoch,
+        last_epoch=report.last_epoch,
+        end_offset=report.end_offset,
+        commit_offset=commit_offset,
+        first_offset=first_offset,
+        leading_epoch=report.leading_epoch,
+        caught_up=members_to_proto(dict(report.caught_up)),
+        trouble=trouble,
+    )
+
+
+def report_from_proto(message: log_pb2.ReplicaReport) -> Report:
+    """Read what decides; the rest is for people."""
+    return Report(
+        message.incarnation,
+        message.promised_epoch,
+        message.last_epoch,
+        message.end_offset,
+        message.leading_epoch,
+        members_from_proto(message.caught_up),
+    )
+
+
+def members_to_proto(members: dict[int, int]) -> list[log_pb2.Member]:
+    """Brokers with the incarnation of their data."""
+    return [
+        log_pb2.Member(broker_id=broker_id, incarnation=incarnation)
+        for broker_id, incarnation in members.items()
+    ]
+
+
+def members_from_proto(messages: object) -> dict[int, int]:
+    """Brokers with the incarnation of their data."""
+    return {each.broker_id: each.incarnation for each in messages}  # type: ignore[attr-defined]

@@ -1,0 +1,235 @@
+"""Segments on disk and in memory: what is found again, what is cut off, what is noticed."""
+
+import errno
+import os
+
+import pytest
+
+from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.storage import segment as segment_module
+from log_broker.storage.partition_log import LogSettings, PartitionLog
+from log_broker.storage.places import DirectoryPlace, MemoryPlace
+from weir.protocol.log.entries import Header, checksum, entries_in, envelope_bytes, header_bytes
+
+
+def batch(sequence, size=200, record_id=None, producer_id=7, count=2):
+    record_id = sequence if record_id is None else record_id
+    body = bytes([sequence % 251]) * size
+    return header_bytes(Header(0, count, record_id, record_id, producer_id, 1, sequence, size, size)) + body
+
+
+def append(log, first, count, epoch=1, now_ms=1000, **values):
+    for sequence in range(first, first + count):
+        content = batch(sequence, **values)
+        entry = (
+            envelope_bytes(len(content), epoch, log.end_offset, now_ms + sequence, checksum(content))
+            + content
+        )
+        log.append([entry], list(entries_in(entry)))
+
+
+def read_all(log, bytes_max=1000):
+    offset, found = log.first_offset, []
+    while offset < log.end_offset:
+        chunk, offset = log.read(offset, bytes_max, log.end_offset)
+        found += [(entry.envelope.offset, entry.header.sequence) for entry in entries_in(chunk)]
+    return found
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request, tmp_path):
+    return DirectoryPlace(tmp_path) if request.param == "disk" else MemoryPlace("wal/0")
+
+
+def opened(place, recovers=True, **values):
+    log = PartitionLog(place, LogSettings(**{"segment_bytes": 1000, **values}))
+    log.recover(whole_may_be_torn=False)
+    return log
+
+
+def test_what_was_written_is_found_again_with_epochs_and_producers(place):
+    log = opened(place)
+    append(log, 0, 5)
+    append(log, 5, 20, epoch=3)
+    before = log.producers.snapshot()
+    log.close()
+    again = opened(place)
+    assert again.end_offset == 50
+    assert again.lineage.starts == [(1, 0), (3, 10)]
+    assert again.producers.snapshot() == before
+    assert read_all(again) == [(2 * sequence, sequence) for sequence in range(25)]
+    append(again, 25, 1, epoch=3)
+    assert again.read(50, 1000, 52)[1] == 52
+
+
+def test_a_read_ends_before_what_is_not_committed_and_begins_with_the_entry_that_holds_the_offset(place):
+    log = opened(place)
+    append(log, 0, 10)
+    for each in (log, opened(place)):
+        assert each.read(0, 10_000, 6)[1] <= 6
+        chunk, end = each.read(5, 1, 20)
+        assert [entry.envelope.offset for entry in entries_in(chunk)] == [4]
+        assert end == 6
+        assert each.read(6, 1000, 6) == (b"", 6)
+
+
+def test_a_torn_tail_is_cut_off(tmp_path):
+    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
+    append(log, 0, 5)
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    whole = path.read_bytes()
+    for size in (1, 31, 40, 100, 283):
+        path.write_bytes(whole + whole[:size])
+        again = opened(DirectoryPlace(tmp_path))
+        assert again.end_offset == 10
+        again.close()
+        assert path.read_bytes() == whole
+    # Space that was set aside.
+    path.write_bytes(whole + bytes(100))
+    assert opened(DirectoryPlace(tmp_path)).end_offset == 10
+
+
+@pytest.mark.parametrize("position", [10, 40, 100, 600, 1400])
+def test_a_flipped_bit_is_no_torn_tail(tmp_path, position):
+    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
+    append(log, 0, 5)
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    content = bytearray(path.read_bytes())
+    content[min(position, len(content) - 1)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogDamagedError, match=r"\.log, byte"):
+        opened(DirectoryPlace(tmp_path))
+    assert path.read_bytes() == content
+
+
+def test_a_flipped_bit_in_an_earlier_segment_is_noticed_when_it_is_read(tmp_path):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 20)
+    log.close()
+    path = sorted(tmp_path.glob("*.log"))[1]
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(LogDamagedError, match="another checksum"):
+        read_all(opened(DirectoryPlace(tmp_path)))
+
+
+def test_a_segment_that_is_absent_is_noticed(tmp_path):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 20)
+    log.close()
+    sorted(tmp_path.glob("*.log"))[1].unlink()
+    with pytest.raises(LogDamagedError, match="are absent"):
+        opened(DirectoryPlace(tmp_path))
+
+
+def test_earlier_segments_are_not_read_at_the_start(tmp_path, monkeypatch):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 50)
+    log.close()
+    scanned = []
+    scan = segment_module.Segment.scan
+
+    def note(self, **values):
+        scanned.append(self.base_offset)
+        return scan(self, **values)
+
+    monkeypatch.setattr(segment_module.Segment, "scan", note)
+    assert opened(DirectoryPlace(tmp_path)).end_offset == 100
+    assert len(scanned) == 1
+
+
+@pytest.mark.parametrize("cut", [0, 2, 14, 20, 38])
+def test_what_is_cut_off_is_gone_with_its_producers_and_epochs(place, cut):
+    log = opened(place)
+    append(log, 0, 10)
+    append(log, 10, 10, epoch=4)
+    log.truncate(cut)
+    for each in (log, opened(place)):
+        assert each.end_offset == cut
+        assert read_all(each) == [(2 * sequence, sequence) for sequence in range(cut // 2)]
+        assert each.lineage.last_epoch == (0 if cut == 0 else 1 if cut <= 20 else 4)
+        assert [state[2] for state in each.producers.snapshot()] == ([] if cut == 0 else [cut // 2 - 1])
+    append(log, cut // 2, 12, epoch=5)
+    assert read_all(log) == read_all(opened(place)) == [(2 * each, each) for each in range(cut // 2 + 12)]
+
+
+def test_retention_removes_whole_segments_that_are_committed_and_keeps_their_producers(place):
+    log = opened(place, retention_bytes=2000)
+    append(log, 0, 10)
+    append(log, 10, 20, producer_id=8, record_id=3)
+    log.retain(0, commit_offset=0)
+    assert log.first_offset == 0
+    log.retain(0, commit_offset=60)
+    assert 20 < log.first_offset < 60
+    assert log.bytes_kept <= 3000
+    again = opened(place)
+    assert again.first_offset == log.first_offset
+    assert [(state[0], state[2]) for state in again.producers.snapshot()] == [(7, 9), (8, 29)]
+    assert log.read(0, 1000, 60) == (b"", 0)
+
+
+def test_retention_by_time_needs_no_full_segment(place):
+    log = opened(place, retention_ms=4000, segment_bytes=1 << 20)
+    append(log, 0, 3, now_ms=1000)
+    append(log, 3, 3, now_ms=2500)
+    append(log, 6, 3, now_ms=6000)
+    log.retain(5005, commit_offset=18)
+    assert log.first_offset == 6
+    log.retain(9000, commit_offset=18)
+    assert log.first_offset == 12
+
+
+def test_offsets_are_found_by_time_and_by_id(place, monkeypatch):
+    monkeypatch.setattr(segment_module, "INDEX_EVERY_BYTES", 1)
+    log = opened(place)
+    append(log, 0, 30, now_ms=5000)
+    for each in (log, opened(place)):
+        assert each.offset_at(5010) == 18
+        assert each.offset_at(0) == 0
+        assert each.offset_at(9999) == 60
+        assert each.offset_of_id(12) == 24
+        assert each.offset_of_id(-1) == 0
+        assert each.offset_of_id(99) == 60
+
+
+def test_a_full_disk_refuses_and_heals(tmp_path, monkeypatch):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 2)
+
+    def write_a_part(descriptor, parts, position):
+        os.pwrite(descriptor, parts[0][:50], position)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", write_a_part)
+        with pytest.raises(LogWriteError, match="No space left on device; make room"):
+            append(log, 2, 1)
+    assert log.end_offset == 4
+    assert opened(DirectoryPlace(tmp_path)).end_offset == 4
+    append(log, 2, 1)
+    assert read_all(log) == [(0, 0), (2, 1), (4, 2)]
+
+
+def test_a_replica_that_begins_behind_what_is_kept_knows_the_producers_before(place, tmp_path):
+    log = opened(place, retention_bytes=1000)
+    append(log, 0, 20)
+    log.retain(0, commit_offset=40)
+    other = opened(DirectoryPlace(tmp_path / "other"))
+    append(other, 0, 3, epoch=9)
+    other.begin_at(log.first_offset, log.first_start())
+    assert (other.first_offset, other.end_offset) == (log.first_offset, log.first_offset)
+    assert other.lineage.starts == [(1, 0)]
+    assert other.producers.snapshot()[0][2] == log.first_offset // 2 - 1
+
+
+def test_documents_are_checked(tmp_path):
+    place = DirectoryPlace(tmp_path)
+    assert place.load("a.json") is None
+    place.save("a.json", {"b": 1})
+    assert place.load("a.json") == {"b": 1}
+    (tmp_path / "a.json").write_bytes((tmp_path / "a.json").read_bytes().replace(b"1", b"2"))
+    with pytest.raises(LogDamagedError, match=r"a\.json has another checksum"):
+        place.load("a.json")

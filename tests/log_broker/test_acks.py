@@ -1,0 +1,67 @@
+"""What an acknowledgement of each kind says, and what it does not: the table of docs/log.md."""
+
+import time
+
+import pytest
+
+import weir.log
+from experiments.log_cluster import LogCluster
+
+pytestmark = pytest.mark.scenario
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    # Brokers that stand still for a while are not replaced.
+    with LogCluster(tmp_path / "log", lease_ms=20_000) as cluster:
+        weir.log.create_topic(cluster.addresses, "wal")
+        yield cluster
+
+
+def followers(cluster):
+    leader = cluster.leader("wal")
+    return leader, [number for number in cluster.ports if number != leader]
+
+
+def read_ids(cluster):
+    return [record.id for record in weir.log.Reader(cluster.addresses, topic="wal")]
+
+
+def test_all_needs_a_majority_and_one_slow_follower_holds_nobody_up(cluster):
+    _, (first, second) = followers(cluster)
+    with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
+        producer.send(1, b"x").result()
+        cluster.pause(first)
+        producer.send(2, b"x").result()
+        cluster.pause(second)
+        with pytest.raises(weir.log.LogUnknownError, match="not known to be written"):
+            producer.send(3, b"x").result()
+        cluster.resume(first)
+        cluster.resume(second)
+        until_s = time.monotonic() + 30
+        while True:
+            # The producer takes its id over first, so that nothing of the third record comes later.
+            try:
+                producer.send(4, b"x").result()
+                break
+            except weir.log.LogUnknownError:
+                assert time.monotonic() < until_s
+    ids = read_ids(cluster)
+    assert ids[:2] == [1, 2]
+    assert ids.count(3) <= 1
+    assert ids[-1] == 4
+
+
+def test_what_only_the_leader_has_acknowledged_dies_with_it(cluster):
+    leader, others = followers(cluster)
+    with weir.log.Producer(cluster.addresses, topic="wal", acks="all") as producer:
+        producer.send(1, b"x").result()
+    for number in others:
+        cluster.pause(number)
+    with weir.log.Producer(f"127.0.0.1:{cluster.ports[leader]}", topic="wal", acks=1) as producer:
+        assert producer.send(2, b"x").result() > 0
+    cluster.kill(leader)
+    for number in others:
+        cluster.resume(number)
+    assert cluster.leader("wal") in others
+    assert read_ids(cluster) == [1]

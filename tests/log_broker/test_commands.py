@@ -1,0 +1,55 @@
+"""The commands ``weir log``, as processes."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import weir.log
+from experiments.ports import free_port, is_free
+
+pytestmark = pytest.mark.scenario
+
+
+def weir_log(*arguments):
+    command = [sys.executable, "-m", "weir", "log", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_a_log_is_started_used_and_ended_and_goes_on_with_what_it_had(tmp_path):
+    # The ports of the brokers are those behind it.
+    port = next(port for port in iter(free_port, 0) if all(map(is_free, range(port - 1, port + 3))))
+    brokers = f"127.0.0.1:{port}"
+    command = [sys.executable, "-m", "weir", "log", "start", "--dir", tmp_path, "--port", str(port)]
+    for round_number in range(2):
+        with open(tmp_path / "output.txt", "ab") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            created = None
+            while created is None or created.returncode:
+                assert process.poll() is None, (tmp_path / "output.txt").read_text()
+                created = weir_log("create", "wal", "--brokers", brokers, "--retention", "1d")
+            assert created.stdout == "wal: 1 partitions, 3 replicas each, durability os\n"
+            with weir.log.Producer(brokers, topic="wal") as producer:
+                producer.send(round_number, b"data").result()
+            records = list(weir.log.Reader(brokers, topic="wal"))
+            assert [record.id for record in records] == list(range(round_number + 1))
+            status = json.loads(weir_log("status", "--brokers", brokers, "--json").stdout)
+            assert status["partitions"][0]["leader_id"] in (1, 2, 3)
+            assert "wal/0" in weir_log("status", "--brokers", brokers).stdout
+            other = weir_log("create", "wal", "--brokers", brokers, "--partitions", "2")
+            assert (other.returncode, "is there with other settings" in other.stderr) == (2, True)
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+
+
+def test_a_log_that_is_not_there_is_one_clear_line():
+    port = free_port()
+    result = weir_log("status", "--brokers", f"127.0.0.1:{port}")
+    assert result.returncode == 1
+    assert result.stderr == (
+        f"weir log status: error: the log broker at 127.0.0.1:{port} does not answer; start it: weir log start\n"
+    )

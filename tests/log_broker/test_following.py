@@ -1,0 +1,68 @@
+"""A follower's end of the stream from its leader: what it tells, and when."""
+
+import asyncio
+
+from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
+from log_broker.replication import follow
+from log_broker.waiting import EOF
+from weir.clock import SystemClock
+from weir.rpc import log_pb2
+
+
+class Stream:
+    """The leader's end, in place of gRPC: refuses two writes at a time, as gRPC does."""
+
+    def __init__(self):
+        self.requests = asyncio.Queue()
+        self.replies = []
+        self._writes = 0
+
+    async def read(self):
+        return await self.requests.get()
+
+    async def write(self, reply):
+        self._writes += 1
+        assert self._writes == 1, "two writes at a time"
+        await asyncio.sleep(0.001)
+        self._writes -= 1
+        self.replies.append(reply)
+
+
+def replica_of(tmp_path, durability):
+    """A replica that has led an epoch and has three entries, of which its successor knows one."""
+    settings = PartitionSettings(durability=durability)
+    replica = PartitionReplica(1, PartitionId("wal", 0), settings, tmp_path, SystemClock())
+    replica.promise(1)
+    replica.report()
+    replica.lead(1, {1: replica.machine.incarnation})
+    replica.confirm()
+    replica.confirm()
+    replica.machine.made_durable(3)
+    return replica
+
+
+async def _told(replica):
+    """What a leader of epoch 2, which cuts this log at offset 1, hears."""
+    stream = Stream()
+    following = asyncio.create_task(follow(replica, log_pb2.ReplicateOpen(epoch=2, leader_id=2), stream))
+    syncing = asyncio.create_task(replica.sync_forever())
+    # Long enough for whatever a follower might say by itself.
+    await asyncio.sleep(0.05)
+    before_cut = len(stream.replies)
+    request = log_pb2.ReplicateRequest(has_cut=True, cut_offset=1)
+    stream.requests.put_nowait(request.SerializeToString())
+    while len(stream.replies) < 2:
+        await asyncio.sleep(0.001)
+    stream.requests.put_nowait(EOF)
+    await following
+    syncing.cancel()
+    return before_cut, stream.replies
+
+
+def test_nothing_is_told_as_durable_that_the_leader_has_not_cut(tmp_path):
+    for durability in ("os", "fsync"):
+        replica = replica_of(tmp_path / durability, durability)
+        before_cut, replies = asyncio.run(_told(replica))
+        assert before_cut == 1, durability
+        assert replies[0].end_offset == 3
+        assert [reply.durable_offset for reply in replies[1:]] == [1], durability

@@ -1,0 +1,136 @@
+"""The commands ``weir log``: what they take. Each imports what it needs when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from weir.process.entry_point import run
+
+START_EPILOG = """
+Examples:
+
+\b
+weir log start --brokers 3 --dir data/log
+weir log start --brokers 1 --port 17008 --dir /dev/shm/log
+"""
+
+CREATE_EPILOG = """
+Examples:
+
+\b
+weir log create wal
+weir log create wal --partitions 3 --replication 3 --retention 1m
+weir log create fast --durability memory --retention-bytes 268435456
+weir log create careful --durability fsync --brokers 10.0.0.5:7008,10.0.0.6:7008
+"""
+
+STATUS_EPILOG = """
+Examples:
+
+\b
+weir log status
+weir log status --brokers 10.0.0.5:7008 --json
+"""
+
+log_app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="The replicated log: brokers, topics and their state.",
+)
+
+BrokersOption = Annotated[
+    str, typer.Option("--brokers", metavar="HOST:PORT[,...]", help="A broker of the log, or several.")
+]
+
+
+@log_app.command("start", epilog=START_EPILOG)
+def start_command(
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where the log is kept.")],
+    brokers: Annotated[int, typer.Option(min=1, max=64, help="Number of brokers.")] = 3,
+    port: Annotated[
+        int, typer.Option(min=2, max=65000, help="Of the first broker; the controller has the one before.")
+    ] = 7008,
+    lease_ms: Annotated[
+        int, typer.Option(min=50, help="A broker that is silent for so long is lost.")
+    ] = 1000,
+) -> None:
+    """Run a controller and brokers on this machine until Ctrl-C. The same command goes on with what is in DIR.
+
+    A broker that dies is started again. One `weir log broker` per machine makes a log that outlives a machine.
+    """
+
+    def start() -> int:
+        from weir.console.log_processes import run_log
+
+        return run_log(directory, brokers, port, lease_ms)
+
+    run("weir log start", start)
+
+
+@log_app.command("create", epilog=CREATE_EPILOG)
+def create_command(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Letters, digits, -, _ and .")],
+    partitions: Annotated[int, typer.Option(min=1, help="Each is a log of its own, with a leader.")] = 1,
+    replication: Annotated[int, typer.Option(min=1, help="Brokers that keep each partition.")] = 3,
+    retention: Annotated[
+        str, typer.Option(metavar="DURATION", help="Remove older segments: 5s, 1m, 7d (default: never).")
+    ] = "",
+    retention_bytes: Annotated[
+        int, typer.Option(min=0, help="Remove the oldest segments of a partition beyond so much; 0: never.")
+    ] = 0,
+    durability: Annotated[
+        str, typer.Option(help="When a record counts as kept: memory, os (written) or fsync (synced).")
+    ] = "os",
+    brokers: BrokersOption = "localhost:7008",
+) -> None:
+    """Create a topic; with the same settings again: nothing."""
+
+    def create() -> int:
+        from weir.console.log_processes import retention_ms
+        from weir.log import create_topic
+
+        create_topic(
+            brokers,
+            topic,
+            partitions=partitions,
+            replication=replication,
+            durability=durability,
+            retention_ms=retention_ms(retention),
+            retention_bytes=retention_bytes,
+        )
+        print(f"{topic}: {partitions} partitions, {replication} replicas each, durability {durability}")
+        return 0
+
+    run("weir log create", create)
+
+
+@log_app.command("status", epilog=STATUS_EPILOG)
+def status_command(
+    brokers: BrokersOption = "localhost:7008",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show leaders, epochs, replicas, what they lack, and why one began anew."""
+
+    def status() -> int:
+        from weir.console.log_status import print_status
+        from weir.log import log_status
+
+        print_status(log_status(brokers), as_json=as_json)
+        return 0
+
+    run("weir log status", status)
+
+
+@log_app.command(
+    "broker",
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+)
+def broker_command(context: typer.Context) -> None:
+    """Start one broker, or the controller. Same as python -m log_broker; --help lists its flags."""
+    os.execv(sys.executable, [sys.executable, "-m", "log_broker", *context.args])

@@ -1,0 +1,55 @@
+"""What ``weir log status`` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import orjson
+from rich.console import Console
+from rich.table import Table
+
+from weir.log.admin import LogStatus, PartitionStatus
+
+
+def print_status(status: LogStatus, *, as_json: bool) -> None:
+    """Print the state of a log, as a table or as JSON."""
+    if as_json:
+        document = asdict(status)
+        document["brokers"] = {str(number): address for number, address in status.brokers.items()}
+        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        return
+    console = Console(highlight=False)
+    brokers = ", ".join(f"{number} at {address}" for number, address in sorted(status.brokers.items()))
+    console.print(f"brokers: {brokers or 'none'}")
+    table = Table("partition", "leader", "epoch", "first", "committed", "replicas (records behind)")
+    for each in status.partitions:
+        table.add_row(
+            f"{each.topic}/{each.partition}",
+            str(each.leader_id) if each.leader_id else "nobody",
+            str(each.epoch),
+            str(max((replica.first_offset for replica in each.replicas), default=0)),
+            str(each.commit_offset),
+            _replicas(each),
+        )
+    if status.partitions:
+        console.print(table)
+    for each in status.partitions:
+        for replica in each.replicas:
+            if replica.trouble:
+                console.print(
+                    f"{each.topic}/{each.partition}, broker {replica.broker_id} began anew: {replica.trouble}"
+                )
+    if status.trouble:
+        console.print(f"this is what one broker knows: {status.trouble}")
+
+
+def _replicas(partition: PartitionStatus) -> str:
+    texts = []
+    for number in partition.replica_ids:
+        found = [each for each in partition.replicas if each.broker_id == number]
+        if not found:
+            texts.append(f"{number} away")
+            continue
+        behind = max(partition.commit_offset - found[0].end_offset, 0)
+        texts.append(f"{number} ({behind})" if found[0].is_member else f"{number} ({behind}, is filled)")
+    return ", ".join(texts)

@@ -1,0 +1,12 @@
+"""Clients of the replicated log: producers, whose records are safe once their tickets say so, and readers."""
+
+from weir.log.admin import LogStatus as LogStatus
+from weir.log.admin import create_topic as create_topic
+from weir.log.admin import log_status as log_status
+from weir.log.batches import Record as Record
+from weir.log.batches import RecordBatch as RecordBatch
+from weir.log.errors import LogRejectedError as LogRejectedError
+from weir.log.errors import LogUnknownError as LogUnknownError
+from weir.log.producer import Producer as Producer
+from weir.log.reader import Reader as Reader
+from weir.log.tickets import Ticket as Ticket

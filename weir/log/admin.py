@@ -1,0 +1,172 @@
+"""Topics and the state of the log, asked of any broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import grpc
+
+from weir.errors import ConfigError, ConnectionLostError
+from weir.log.cluster import Cluster
+from weir.rpc import log_pb2, log_pb2_grpc
+
+_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class ReplicaStatus:
+    """State of one replica, as its broker has told it last."""
+
+    broker_id: int
+    #: Whether it votes and counts; else it is filled first.
+    is_member: bool
+    first_offset: int
+    end_offset: int
+    commit_offset: int
+    #: Why its data began anew, if it did since the broker began.
+    trouble: str
+
+
+@dataclass(frozen=True)
+class PartitionStatus:
+    """State of one partition."""
+
+    topic: str
+    partition: int
+    epoch: int
+    #: 0: nobody leads at the moment.
+    leader_id: int
+    leader_address: str
+    #: Brokers that are to have it, in order of preference.
+    replica_ids: tuple[int, ...]
+    #: Of those that are there.
+    replicas: tuple[ReplicaStatus, ...]
+
+    @property
+    def commit_offset(self) -> int:
+        """Offset before which all is committed, as far as anybody has told."""
+        return max((each.commit_offset for each in self.replicas), default=0)
+
+
+@dataclass(frozen=True)
+class LogStatus:
+    """State of the whole log."""
+
+    #: Addresses by id, of those that are there.
+    brokers: dict[int, str]
+    partitions: tuple[PartitionStatus, ...]
+    #: Why this is only what one broker knows; "": it is all.
+    trouble: str
+
+
+def create_topic(
+    brokers: str,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replication: int = 3,
+    durability: str = "os",
+    retention_ms: int = 0,
+    retention_bytes: int = 0,
+    segment_bytes: int = 0,
+) -> None:
+    """Create a topic; if it is there with the same settings, do nothing.
+
+    Args:
+        brokers: ``host:port`` of a broker, or of several with commas.
+        topic: its name.
+        partitions: each is a log of its own.
+        replication: brokers that keep each partition; more than half of them must live.
+        durability: "memory", "os" (in the system's memory, or on disk) or "fsync": when a record counts as kept.
+        retention_ms: segments that are older are removed; 0: none is.
+        retention_bytes: the oldest segments of a partition beyond so much are removed; 0: none is.
+        segment_bytes: size of a segment; 0: the brokers' own.
+
+    Raises:
+        ConfigError: this is not possible, or the topic has other settings.
+        ConnectionLostError: no broker answers, or the controller does not.
+    """
+    settings = log_pb2.TopicSettings(
+        topic=topic,
+        partitions=partitions,
+        replication=replication,
+        durability=durability,
+        retention_ms=retention_ms,
+        retention_bytes=retention_bytes,
+        segment_bytes=segment_bytes,
+    )
+    for stub in _stubs(brokers):
+        reply = stub.CreateTopic(log_pb2.CreateTopicRequest(settings=settings), timeout=_TIMEOUT_S)
+        if reply.is_away:
+            raise ConnectionLostError(reply.error)
+        if reply.error:
+            raise ConfigError(reply.error)
+        return
+
+
+def log_status(brokers: str) -> LogStatus:
+    """Ask for the state of the whole log.
+
+    Args:
+        brokers: ``host:port`` of a broker, or of several with commas.
+
+    Raises:
+        ConnectionLostError: no broker answers.
+    """
+    for stub in _stubs(brokers):
+        return _status_of(stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S))
+    raise AssertionError("a broker has answered, or an error was raised")
+
+
+def _stubs(brokers: str) -> Iterator[log_pb2_grpc.LogBrokerStub]:
+    """Yield what calls one broker after the other, until one call goes through.
+
+    Raises:
+        ConnectionLostError: none of them answers.
+    """
+    cluster, trouble = Cluster(brokers), ""
+    try:
+        for address in cluster.given:
+            try:
+                grpc.channel_ready_future(cluster.channel(address)).result(_TIMEOUT_S / 5)
+            except grpc.FutureTimeoutError:
+                trouble = f"the log broker at {address} does not answer; start it: weir log start"
+                continue
+            yield log_pb2_grpc.LogBrokerStub(cluster.channel(address))
+    except grpc.RpcError as error:
+        raise ConnectionLostError(f"the log broker does not answer: {error.details()}") from error
+    finally:
+        cluster.close()
+    raise ConnectionLostError(trouble)
+
+
+def _status_of(reply: log_pb2.StatusReply) -> LogStatus:
+    partitions = []
+    for view in reply.view.partitions:
+        members = {(each.broker_id, each.incarnation) for each in view.members}
+        replicas = tuple(
+            ReplicaStatus(
+                each.broker_id,
+                (each.broker_id, each.incarnation) in members,
+                each.first_offset,
+                each.end_offset,
+                each.commit_offset,
+                each.trouble,
+            )
+            for each in reply.replicas
+            if each.name == view.name
+        )
+        partitions.append(
+            PartitionStatus(
+                view.name.topic,
+                view.name.partition,
+                view.epoch,
+                view.leader_id,
+                view.leader_address,
+                tuple(view.replica_ids),
+                tuple(sorted(replicas, key=lambda each: each.broker_id)),
+            )
+        )
+    addresses = {each.broker_id: each.address for each in reply.view.brokers}
+    return LogStatus(addresses, tuple(partitions), reply.error)

@@ -1,0 +1,153 @@
+"""The reader: committed records of one partition, in order."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+
+import grpc
+
+from weir import threads
+from weir.clock import Clock, SystemClock
+from weir.errors import ConnectionLostError, InputError
+from weir.log.batches import Record, RecordBatch, records_of
+from weir.log.cluster import Cluster
+from weir.protocol.log.entries import DamagedEntryError, entries_in
+from weir.rpc import log_pb2, log_pb2_grpc
+
+_RETRY_S = 0.05
+
+
+class Reader:
+    """Iterates over the records of one partition that are committed. Used by one thread.
+
+    It goes on at another broker when the leader moves, behind the last record that it has given.
+    """
+
+    def __init__(
+        self,
+        brokers: str,
+        *,
+        topic: str,
+        partition: int = 0,
+        start: int = 0,
+        start_ms: int = 0,
+        start_id: int | None = None,
+        follow: bool = False,
+        buffer_bytes: int = 8 << 20,
+        timeout_s: float = 30.0,
+        clock: Clock | None = None,
+    ) -> None:
+        """Connect nothing yet.
+
+        Args:
+            brokers: ``host:port`` of a broker, or of several with commas.
+            topic: to read.
+            partition: of the topic, from 0.
+            start: offset of the first record wanted; those before it that are no longer kept are passed over.
+            start_ms: instead: first records that were written at this time or later, ms since the epoch.
+            start_id: instead: first records with this id or a greater one; some before them may come, too.
+            follow: wait for more at the end; else end with what is committed when the reader begins.
+            buffer_bytes: on their way to this reader; more wait at the broker.
+            timeout_s: how long to look for a broker that leads.
+            clock: source of times.
+
+        Raises:
+            HandshakeError: an address is not of the form host:port.
+        """
+        self._cluster = Cluster(brokers)
+        self._topic, self._partition = topic, partition
+        #: Offset of the next record.
+        self.position = start
+        self._start_ms, self._start_id = start_ms, start_id
+        self._follow = follow
+        self._buffer_bytes = buffer_bytes
+        self._timeout_s = timeout_s
+        self._clock = clock or SystemClock()
+        self._is_closed = False
+        self._call: grpc.Call | None = None
+        self._is_at_end = False
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield records one by one; raises as :meth:`batches`."""
+        for batch in self.batches():
+            for record in batch.records():
+                if record.offset >= self.position:
+                    self.position = record.offset + 1
+                    yield record
+
+    def batches(self) -> Iterator[RecordBatch]:
+        """Yield records in columns, batch by batch; the first one may begin before the offset that was asked for.
+
+        Raises:
+            ConnectionLostError: nobody has led the partition for ``timeout_s``.
+            ConfigError: there is no such topic or partition.
+            InputError: what came is not what was written.
+        """
+        until_s = self._clock.monotonic_s() + self._timeout_s
+        while not self._is_closed:
+            try:
+                for batch in self._stream(self._cluster.leader(self._topic, self._partition)):
+                    until_s = self._clock.monotonic_s() + self._timeout_s
+                    yield batch
+                if self._is_at_end:
+                    return
+            except grpc.RpcError as error:
+                if self._is_closed:
+                    return
+                if self._clock.monotonic_s() > until_s:
+                    raise ConnectionLostError(f"the log does not answer: {error.details()}") from error
+            except ConnectionLostError:
+                if self._clock.monotonic_s() > until_s:
+                    raise
+            threads.sleep(_RETRY_S)
+
+    def _stream(self, address: str) -> Iterator[RecordBatch]:
+        credits: queue.SimpleQueue[int] = queue.SimpleQueue()
+        stub = log_pb2_grpc.LogBrokerStub(self._cluster.channel(address))
+        self._call = call = stub.Read(self._requests(credits))
+        try:
+            for reply in call:
+                if reply.leader_address:
+                    return
+                self._is_at_end = reply.is_end
+                if not reply.entries:
+                    continue
+                yield from self._batches_in(reply.entries)
+                credits.put(len(reply.entries))
+        finally:
+            credits.put(0)
+            self._call = None
+            call.cancel()
+
+    def _batches_in(self, entries: bytes) -> Iterator[RecordBatch]:
+        try:
+            for entry in entries_in(entries):
+                # From here on the place is known exactly.
+                self._start_ms, self._start_id = 0, None
+                if not entry.header.is_control and entry.end_offset > self.position:
+                    yield records_of(entries, entry)
+                self.position = max(self.position, entry.end_offset)
+        except DamagedEntryError as error:
+            raise InputError(f"partition {self._topic}/{self._partition}: {error}") from error
+
+    def _requests(self, credits: queue.SimpleQueue[int]) -> Iterator[log_pb2.ReadRequest]:
+        opening = log_pb2.ReadOpen(
+            name=log_pb2.PartitionName(topic=self._topic, partition=self._partition),
+            start_offset=self.position,
+            start_ms=self._start_ms,
+            by_id=self._start_id is not None,
+            start_id=self._start_id or 0,
+            follow=self._follow,
+        )
+        yield log_pb2.ReadRequest(open=opening, credit_bytes=self._buffer_bytes)
+        while size := credits.get():
+            yield log_pb2.ReadRequest(credit_bytes=size)
+
+    def close(self) -> None:
+        """End the iteration, from another thread too."""
+        self._is_closed = True
+        call = self._call
+        if call is not None:
+            call.cancel()
+        self._cluster.close()
