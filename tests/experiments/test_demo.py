@@ -34,14 +34,18 @@ def start(directory, *arguments, **environment):
     )
 
 
+#: Spark alone has taken a minute to start beside the other tests; less than the limit of a test.
+END_S_MAX = 540
+
+
 def run(directory, *arguments, **environment):
     with start(directory, *arguments, **environment) as process:
         try:
-            out, err = process.communicate(timeout=250)
+            out, err = process.communicate(timeout=END_S_MAX)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-            pytest.fail(f"the demo did not end within 250 s\n{out}{err}")
+            out, err = process.communicate(timeout=50)
+            pytest.fail(f"the demo did not end within {END_S_MAX} s\n{out}{err}")
     return process.returncode, out, err
 
 
@@ -98,7 +102,7 @@ def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_p
 @pytest.mark.scenario
 def test_a_signal_ends_all_processes(small_workload):
     with start(small_workload, *SMALL, "--rate=200", "--seconds=90") as process:
-        watchdog = threading.Timer(250, process.kill)
+        watchdog = threading.Timer(END_S_MAX, process.kill)
         watchdog.start()
         seen = ""
         for line in process.stdout:
@@ -109,7 +113,7 @@ def test_a_signal_ends_all_processes(small_workload):
                 break
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
-        rest, err = process.communicate(timeout=250)
+        rest, err = process.communicate(timeout=50)
         watchdog.cancel()
     assert len(children) == 2, seen + err
     assert "Spark" not in seen.partition("2/4")[2], "the workload was not reused"
