@@ -29,7 +29,8 @@ from weir.clock import Clock
 from weir.config import Config, TaskManagerConfig
 from weir.dataflow.loading import LoadedJob, load_deployed_job
 from weir.errors import FailureKind, HandshakeError, JobCodeError
-from weir.operators.registry import preload_operators
+from weir.kernels.habits import load_habitual
+from weir.operators.registry import preload_operators, runtimes_of
 from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
@@ -90,6 +91,7 @@ def open_job(
         physical_graph(graph), request.stages, request.locations, request.routing_tables
     )
     preload_operators(topology.graph)
+    load_habitual(runtimes_of(topology.graph))
     here = [subtask for subtask, place in topology.locations.items() if place == address]
     restore = (
         request.restore.checkpoint_uri,

@@ -30,7 +30,9 @@ from task_manager.topology import Topology
 from weir import threads
 from weir.clock import Clock
 from weir.errors import CheckpointError, FailureKind, HandshakeError, WeirError, kind_of
+from weir.kernels.habits import note_habitual
 from weir.metrics import SubtaskLabels
+from weir.operators.registry import runtimes_of
 from weir.operators.step_errors import StepError
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.fencing import EpochFence
@@ -347,6 +349,7 @@ class JobRuntime:
             self._metrics.subtasks.remove(self._labels(subtask))
             self._metrics.hide_caches(self._labels(subtask))
         self._state.close()
+        note_habitual(runtimes_of(self.graph))
 
     def _labels(self, subtask: SubtaskId) -> SubtaskLabels:
         graph = self._inboxes.topology.graph

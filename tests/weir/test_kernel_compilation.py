@@ -41,6 +41,15 @@ declare.load_first_kernel()
 print("weir.kernel_whole.whole" in declare._waiting)
 """
 
+HABIT = """
+from weir.kernels import declare, habits
+habits.load_habitual(["b:B", "a:A"])
+print("weir.kernel_whole" in __import__("sys").modules and not declare._waiting)
+from weir.kernel_whole import whole
+whole(1)
+habits.note_habitual(["a:A", "b:B", "a:A"])
+"""
+
 
 @pytest.fixture
 def checkouts(tmp_path):
@@ -68,6 +77,15 @@ def call(checkouts, name, code=CALL, **environment):
     )
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines(), ended.stderr
+
+
+@pytest.mark.scenario
+def test_what_a_kind_of_job_has_called_is_there_before_it_is_called_again(checkouts):
+    assert call(checkouts, "one", HABIT)[0] == ["False"]
+    assert call(checkouts, "one", HABIT)[0] == ["True"]
+    [path] = (checkouts / "cache" / "weir" / "kernels" / "habits").iterdir()
+    path.write_text("os.path.join\nweir.no_such.kernel\nweir.kernel_whole.whole\n\n")
+    assert call(checkouts, "one", HABIT)[0] == ["True"]
 
 
 @pytest.mark.scenario

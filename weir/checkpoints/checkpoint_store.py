@@ -163,6 +163,23 @@ class CheckpointStore(CheckpointFiles):
             raise CheckpointError(f"checkpoint store {self.location}, file {path}: {error}") from error
         return manifest
 
+    def check_presence(self, manifest: Manifest) -> None:
+        """Look whether each file of a checkpoint is there, in its size; ``weir plan`` asks it instead of a start.
+
+        Raises:
+            CheckpointError: one is absent or has another size, so that no job can start from it. Or the place failed.
+        """
+        sizes_by_path = {file.path: file.size_bytes for file in manifest.files()}
+        paths = sorted(sizes_by_path)
+        found = self._do(MANIFESTS, lambda: self._place.sizes(paths))
+        for path, size in zip(paths, found, strict=True):
+            if size != sizes_by_path[path]:
+                state = "does not exist" if size is None else f"has {size:,} bytes"
+                raise CheckpointError(
+                    f"checkpoint store {self.location}, file {path}: checkpoint {manifest.checkpoint_id} needs it with "
+                    f"{sizes_by_path[path]:,} bytes, but it {state}; start from another checkpoint"
+                )
+
     def list_manifests(self) -> list[str]:
         """Paths of all manifests, the oldest first; damaged ones too."""
         listed = self._do(MANIFESTS, lambda: self._place.files(MANIFESTS))

@@ -92,6 +92,7 @@ def _print_changes(graph: LogicalGraph, place: str, *, allow_dropped: bool, as_j
     manifest = store.latest() if path is None else store.read_manifest(path)
     if manifest is None:
         raise CheckpointError(f"there is no savepoint or checkpoint at {store.location}")
+    store.check_presence(manifest)
     changes = step_changes(graph, manifest, allow_dropped=allow_dropped)
     is_refused = any(change.verdict is Verdict.REFUSED for change in changes)
     if as_json:

@@ -68,11 +68,18 @@ class _Waiting:
 _waiting: dict[str, _Waiting] = {}
 #: All of them, in the order in which modules were imported.
 _names: list[str] = []
+#: Those that were taken or compiled because of a call.
+_called: set[str] = set()
 
 
 def kernel_names() -> list[str]:
     """Names, with their modules, of the kernels of imported modules."""
     return list(dict.fromkeys(_names))
+
+
+def called_kernels() -> frozenset[str]:
+    """Names, with their modules, of the kernels that were not there when they were called in this process."""
+    return frozenset(_called)
 
 
 def is_loaded_or_kept(name: str) -> bool:
@@ -125,6 +132,7 @@ def _lazy(dispatcher: Any, signatures: Sequence[Any]) -> Any:
             del _waiting[name]
 
     def compile_for_args(*args: Any, **options: Any) -> Any:
+        _called.add(name)
         load()
         return _entry_point(dispatcher, args)
 

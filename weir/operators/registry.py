@@ -47,6 +47,11 @@ def preload_operators(graph: PhysicalGraph) -> None:
                 _load(node.spec)
 
 
+def runtimes_of(graph: PhysicalGraph) -> list[str]:
+    """What the steps of a job are run by, as ``module:name``."""
+    return [node.spec.runtime for stage in graph.stages for node in stage.nodes]
+
+
 def _create(spec: OperatorSpec) -> Any:
     return _load(spec)(spec)
 

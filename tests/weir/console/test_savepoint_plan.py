@@ -133,7 +133,9 @@ def build(wide: bool = False, groups: int = 128):
 """
 
 
-def test_the_command_prints_it_and_its_exit_code_is_that_of_the_start(tmp_path, capsys, monkeypatch):
+@pytest.fixture
+def counts(tmp_path, monkeypatch):
+    """A job whose file is ``changed.py`` of the working directory, and ``savepoint`` of it there."""
     flow = weir.Dataflow("counts")
     rows = flow.source("events", weir.JsonLines("/absent", schema={"k": str, "at": int}, event_time="at"))
     rows.key_by("k").aggregate("totals", n=weir.count()).sink("out", weir.Blackhole())
@@ -142,6 +144,10 @@ def test_the_command_prints_it_and_its_exit_code_is_that_of_the_start(tmp_path, 
     (tmp_path / "changed.py").write_text(JOB)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    return flow
+
+
+def test_the_command_prints_it_and_its_exit_code_is_that_of_the_start(tmp_path, capsys, counts):
     place = str(tmp_path / "savepoint")
     assert print_plan("changed.py", ["wide=true"], None, [], as_json=False, from_savepoint=place) == 0
     shown = capsys.readouterr().out
@@ -153,6 +159,22 @@ def test_the_command_prints_it_and_its_exit_code_is_that_of_the_start(tmp_path, 
     assert "128 key groups" in document["steps"][-1]["reason"]
     with pytest.raises(CheckpointError, match="no savepoint"):
         print_plan("changed.py", [], None, [], as_json=True, from_savepoint=str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("left", [None, 0, 100])
+def test_a_savepoint_that_lacks_a_file_is_refused_as_a_start_refuses_it(tmp_path, left, counts):
+    path = tmp_path / "savepoint"
+    table = max(
+        (each for each in (path / "files").rglob("*") if each.is_file()), key=lambda each: each.stat().st_size
+    )
+    if left is None:
+        table.unlink()
+    else:
+        table.write_bytes(table.read_bytes()[:left])
+    with pytest.raises(WeirError):
+        testing.start(counts, {"events": []}, from_savepoint=path, collect_sinks=True)
+    with pytest.raises(CheckpointError, match=table.name):
+        print_plan("changed.py", [], None, [], as_json=False, from_savepoint=str(path))
 
 
 def test_the_command_line_knows_the_flags(tmp_path):

@@ -126,15 +126,16 @@ class Manifest:
     @property
     def paths(self) -> set[str]:
         """Paths of all files that this checkpoint needs: images, and rows that barriers overtook."""
-        return {file.path for file in self._files()}
+        return {file.path for file in self.files()}
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all files, each counted once."""
-        files = {file.path: file.size_bytes for file in self._files()}
+        files = {file.path: file.size_bytes for file in self.files()}
         return sum(files.values())
 
-    def _files(self) -> Iterator[FileRef]:
+    def files(self) -> Iterator[FileRef]:
+        """All files that this checkpoint needs; one that several parts need comes several times."""
         for part in self.parts:
             yield from part.rows
             for image in part.images:
