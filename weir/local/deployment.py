@@ -382,6 +382,7 @@ class Deployment:
             generation=self._generation,
             # Its own: what a subtask makes of it is seen by no other one.
             restored=copy.deepcopy(self._restored(node.name)),
+            is_sink=node.is_sink,
             subtask_indices=tuple(stage.subtask_indices),
             schema=node.schema,
             sides_read=self._parts.graph.sides_read(node.name),
