@@ -48,7 +48,7 @@ def preload_operators(graph: PhysicalGraph) -> None:
 
 
 def runtimes_of(graph: PhysicalGraph) -> list[str]:
-    """What the steps of a job are run by, as ``module:name``."""
+    """Return what runs the steps of a job, as ``module:name``."""
     return [node.spec.runtime for stage in graph.stages for node in stage.nodes]
 
 

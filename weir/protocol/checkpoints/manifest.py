@@ -135,7 +135,7 @@ class Manifest:
         return sum(files.values())
 
     def files(self) -> Iterator[FileRef]:
-        """All files that this checkpoint needs; one that several parts need comes several times."""
+        """Yield all files that this checkpoint needs; one that several parts need comes several times."""
         for part in self.parts:
             yield from part.rows
             for image in part.images:
