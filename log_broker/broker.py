@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from log_broker.errors import LogWriteError
@@ -34,7 +35,7 @@ class Broker:
         #: Set when the controller is to hear something at once.
         self.news = asyncio.Event()
         self._streams: dict[tuple[PartitionId, int], tuple[FollowerStream, asyncio.Task[None]]] = {}
-        self._syncs: list[asyncio.Task[None]] = []
+        self._syncs: dict[PartitionId, asyncio.Task[None]] = {}
 
     # -- what the controller has decided
 
@@ -44,9 +45,10 @@ class Broker:
         topics = {topic.topic: topic for topic in view.topics}
         addresses = {each.broker_id: each.address for each in view.brokers}
         for partition in view.partitions:
-            if self.broker_id not in partition.replica_ids:
-                continue
             name = name_from_proto(partition.name)
+            if self.broker_id not in (*partition.replica_ids, partition.learner_id):
+                self._leave(name, topics[name.topic], partition.epoch)
+                continue
             try:
                 replica = self._replica(name, topics[name.topic])
                 self._apply_to(replica, partition, addresses)
@@ -57,14 +59,42 @@ class Broker:
     def _replica(self, name: PartitionId, topic: log_pb2.TopicSettings) -> PartitionReplica:
         replica = self.replicas.get(name)
         if replica is None:
-            directory = self._directory / f"{name.topic}-{name.partition}"
-            replica = PartitionReplica(
-                self.broker_id, name, settings_from_proto(topic), directory, self._clock
-            )
+            settings = settings_from_proto(topic)
+            replica = PartitionReplica(self.broker_id, name, settings, self._directory_of(name), self._clock)
             self.replicas[name] = replica
-            self._syncs.append(start(replica.sync_forever(), f"sync of {name}"))
+            self._syncs[name] = start(replica.sync_forever(), f"sync of {name}")
             self.news.set()
         return replica
+
+    def _directory_of(self, name: PartitionId) -> Path:
+        return self._directory / f"{name.topic}-{name.partition}"
+
+    def _leave(self, name: PartitionId, topic: log_pb2.TopicSettings, epoch: int) -> None:
+        """Delete a replica that was moved away; not by an older record than the one that it has heard of."""
+        if name not in self.replicas and not self._directory_of(name).exists():
+            return
+        replica = self._replica(name, topic)
+        if epoch < replica.machine.promised_epoch:
+            return
+        del self.replicas[name]
+        self._syncs.pop(name).cancel()
+        # Streams from a leader, and to followers, end.
+        replica.stream_number += 1
+        replica.machine.leading_epoch = 0
+        replica.changed()
+        self._drop_streams(name, keep=())
+        try:
+            replica.remove()
+        except OSError as error:
+            log.error("partition %s was moved away, and cannot be deleted: %s", name, error)
+        else:
+            log.info("partition %s was moved away, and is deleted", name)
+        self.news.set()
+
+    def _drop_streams(self, name: PartitionId, keep: Collection[int]) -> None:
+        """End the streams of a partition to brokers that are no longer to have it."""
+        for key in [key for key in self._streams if key[0] == name and key[1] not in keep]:
+            self._streams.pop(key)[1].cancel()
 
     def _apply_to(
         self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
@@ -75,10 +105,12 @@ class Broker:
             self.news.set()
         members = members_from_proto(decided.members)
         if decided.leader_id == self.broker_id and machine.may_lead(decided.epoch, members):
-            replica.lead(decided.epoch, members)
+            replica.lead(decided.epoch, members, len(decided.replica_ids), decided.config)
             self.news.set()
         if machine.leading_epoch and machine.leading_epoch == decided.epoch:
-            if machine.members != members:
+            if machine.config != decided.config:
+                replica.reconfigure(members, len(decided.replica_ids), decided.config)
+            elif machine.members != members:
                 machine.set_members(members)
                 replica.changed()
             self._send_to_followers(replica, decided, addresses)
@@ -86,7 +118,9 @@ class Broker:
     def _send_to_followers(
         self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
     ) -> None:
-        for follower_id in decided.replica_ids:
+        followers = [*decided.replica_ids, *([decided.learner_id] if decided.learner_id else [])]
+        self._drop_streams(replica.name, keep=followers)
+        for follower_id in followers:
             address = addresses.get(follower_id)
             if follower_id == self.broker_id or address is None:
                 continue
@@ -109,7 +143,6 @@ class Broker:
                 self.broker_id,
                 replica.name,
                 replica.report(),
-                replica.machine.commit_offset,
                 replica.log.first_offset,
                 replica.trouble,
             )
@@ -134,14 +167,14 @@ class Broker:
         """Remove old segments, and let followers hear what is committed."""
         while True:
             await asyncio.sleep(_TICK_S)
-            for replica in self.replicas.values():
+            for replica in list(self.replicas.values()):
                 replica.tick()
 
     async def close(self) -> None:
         """End in order."""
         for _, task in self._streams.values():
             await end(task)
-        for task in self._syncs:
+        for task in self._syncs.values():
             await end(task)
         await self.peers.close()
         for replica in self.replicas.values():

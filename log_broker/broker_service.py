@@ -105,6 +105,15 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             return log_pb2.CreateTopicReply(error=self._no_controller(error), is_away=True)
         return reply
 
+    async def Rearrange(self, request: log_pb2.RearrangeRequest, context: Any) -> log_pb2.RearrangeReply:
+        """Ask the controller."""
+        stub = self._broker.peers.controller(self._controller)
+        try:
+            reply: log_pb2.RearrangeReply = await stub.Rearrange(request, timeout=_CONTROLLER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return log_pb2.RearrangeReply(error=self._no_controller(error), is_away=True)
+        return reply
+
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Ask the controller; without it, say what is known here."""
         stub = self._broker.peers.controller(self._controller)

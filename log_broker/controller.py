@@ -11,7 +11,8 @@ from typing import Any
 from log_broker.storage.places import DirectoryPlace
 from log_broker.views import members_to_proto, name_from_proto, report_from_proto
 from log_broker.waiting import EOF
-from weir.protocol.log.control import PartitionControl, PartitionRecord, Report, place_replicas
+from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
+from weir.protocol.log.placement import balanced, place_replicas, without_broker
 from weir.rpc import log_pb2, log_pb2_grpc
 
 log = logging.getLogger("log_broker.controller")
@@ -19,6 +20,8 @@ log = logging.getLogger("log_broker.controller")
 _DOCUMENT = "controller.json"
 _DURABILITIES = ("memory", "os", "fsync")
 PARTITIONS_MAX = 1024
+#: Leaders move to brokers that are to lead this often, one at a time.
+_MOVE_EVERY_S = 1.0
 
 
 class _Session:
@@ -49,6 +52,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         self._sessions: dict[int, _Session] = {}
         document = self._place.load(_DOCUMENT) or {"topics": [], "partitions": []}
         self._topics: dict[str, dict[str, Any]] = {each["topic"]: each for each in document["topics"]}
+        #: Brokers that are to have nothing.
+        self._drained = set[int](document.get("drained", []))
         self._partitions = [
             PartitionControl(PartitionRecord.from_json(each)) for each in document["partitions"]
         ]
@@ -96,6 +101,24 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             self._lost(leader)
         self._decide()
 
+    async def move_leaders(self) -> None:
+        """Let brokers lead again that are to, one partition after the other; never returns."""
+        while True:
+            await asyncio.sleep(_MOVE_EVERY_S)
+            reports = self._reports()
+            for control in self._partitions:
+                record = control.record
+                before = record.leader
+                if control.move_leader(reports.get((record.topic, record.partition), {})):
+                    log.info(
+                        "partition %s/%d: another broker than %d is to lead",
+                        record.topic,
+                        record.partition,
+                        before,
+                    )
+                    self._save()
+                    break
+
     async def _tell(self, session: _Session, context: Any) -> None:
         told = b""
         while True:
@@ -111,18 +134,30 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     # -- decisions
 
-    def _decide(self) -> None:
+    def _reports(self) -> dict[Any, dict[int, Report]]:
         reports: dict[Any, dict[int, Report]] = {}
         for broker_id, session in self._sessions.items():
             for each in session.replicas:
                 reports.setdefault(name_from_proto(each.name), {})[broker_id] = report_from_proto(each)
+        return reports
+
+    def _decide(self) -> None:
+        reports = self._reports()
         load = Counter(each.record.leader for each in self._partitions)
         has_changed = False
         for control in self._partitions:
             record = control.record
-            before = record.leader
+            before, replicas = record.leader, list(record.replicas)
             if control.decide(reports.get((record.topic, record.partition), {}), load):
                 has_changed = True
+                if record.replicas != replicas:
+                    log.info(
+                        "partition %s/%d: replicas are %s, they were %s",
+                        record.topic,
+                        record.partition,
+                        record.replicas,
+                        replicas,
+                    )
                 if record.leader and record.leader != before:
                     load[record.leader] += 1
                     log.info(
@@ -139,6 +174,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         """Store the record; nobody is told anything before that."""
         document = {
             "topics": list(self._topics.values()),
+            "drained": sorted(self._drained),
             "partitions": [each.record.to_json() for each in self._partitions],
         }
         self._place.save(_DOCUMENT, document, is_synced=True)
@@ -165,9 +201,13 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                     leader_address=addresses.get(each.record.leader, ""),
                     replica_ids=each.record.replicas,
                     members=members_to_proto(each.record.members),
+                    config=each.record.config,
+                    learner_id=each.record.learner,
+                    target_ids=each.record.target,
                 )
                 for each in self._partitions
             ],
+            drained_ids=sorted(self._drained),
         )
 
     # -- topics
@@ -183,16 +223,52 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         known = self._topics.get(asked.topic)
         if known is not None:
             return "" if known == settings else f"topic {asked.topic} is there with other settings: {known}"
-        if error := _mistake(asked, len(self._sessions)):
+        brokers = self._sessions.keys() - self._drained
+        if error := _mistake(asked, len(brokers)):
             return error
         self._topics[asked.topic] = settings
-        placed = place_replicas(asked.partitions, asked.replication, self._sessions, len(self._partitions))
+        placed = place_replicas(asked.partitions, asked.replication, brokers, len(self._partitions))
         self._partitions += [
             PartitionControl(PartitionRecord(asked.topic, partition, replicas))
             for partition, replicas in enumerate(placed)
         ]
         self._save()
         return ""
+
+    async def Rearrange(self, request: log_pb2.RearrangeRequest, context: Any) -> log_pb2.RearrangeReply:
+        """Begin to move replicas; the brokers are asked for their state to see how far it is."""
+        brokers = self._sessions.keys() - self._drained - {request.drain} | (
+            {request.undrain} if request.undrain in self._sessions else set()
+        )
+        controls = dict(enumerate(self._partitions))
+        known = {
+            each for control in self._partitions for each in control.record.replicas
+        } | self._sessions.keys()
+        if unknown := {request.drain, request.undrain} - known - {0}:
+            return log_pb2.RearrangeReply(
+                error=f"there is no broker {min(unknown)}: the brokers are {sorted(known)}"
+            )
+        placed = {number: each.record.target or each.record.replicas for number, each in controls.items()}
+        if request.undrain:
+            self._drained.discard(request.undrain)
+            moves = dict[int, list[int]]()
+        elif request.drain:
+            moves = without_broker(placed, request.drain, brokers)
+            if left := [
+                number for number, each in placed.items() if request.drain in each and number not in moves
+            ]:
+                record = controls[left[0]].record
+                return log_pb2.RearrangeReply(
+                    error=f"broker {request.drain} cannot be drained: partition {record.topic}/{record.partition} has "
+                    f"{len(placed[left[0]])} replicas, and only brokers {sorted(brokers)} could have them: start another"
+                )
+            self._drained.add(request.drain)
+        else:
+            moves = balanced(placed, brokers)
+        for number, target in moves.items():
+            controls[number].rearrange(target)
+        self._save()
+        return log_pb2.RearrangeReply(partitions=len(moves))
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Say what every broker has told last."""

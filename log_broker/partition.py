@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import secrets
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -172,13 +173,19 @@ class PartitionReplica:
             self._save()
             self.changed()
 
-    def lead(self, epoch: int, members: dict[int, int]) -> None:
+    def lead(self, epoch: int, members: dict[int, int], replicas: int, config: int) -> None:
         """Begin an epoch with its first entry.
+
+        Args:
+            epoch: was promised.
+            members: who votes and counts, by the incarnation of the data.
+            replicas: how many there are to be.
+            config: number of this set of replicas.
 
         Raises:
             LogWriteError: the entry cannot be written; nobody leads then.
         """
-        self.machine.lead(epoch, members)
+        self.machine.lead(epoch, members, replicas, config)
         try:
             self._append(control_batch(EPOCH_START_PRODUCER, 0))
         except LogWriteError:
@@ -187,6 +194,15 @@ class PartitionReplica:
         log.info(
             "partition %s: leading epoch %d from offset %d", self.name, epoch, self.machine.end_offset - 1
         )
+
+    def reconfigure(self, members: dict[int, int], replicas: int, config: int) -> None:
+        """Count by another set of replicas, with an entry that shows once it is committed that all is on a majority.
+
+        Raises:
+            LogWriteError: the entry cannot be written; the next one shows it.
+        """
+        self.machine.reconfigure(members, replicas, config)
+        self.confirm()
 
     def report(self) -> Report:
         """Return what the controller is told; with it this replica votes."""
@@ -199,6 +215,8 @@ class PartitionReplica:
             machine.end_offset,
             machine.leading_epoch,
             machine.caught_up(),
+            machine.commit_offset,
+            machine.settled_config,
         )
 
     # -- writing
@@ -301,6 +319,12 @@ class PartitionReplica:
         self.ticks += 1
         self.changed()
         self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
+
+    def remove(self) -> None:
+        """End, and delete all that is stored: this broker is no replica any more."""
+        self.log.close()
+        if self.settings.durability != "memory":
+            shutil.rmtree(self._directory)
 
     def close(self) -> None:
         """End in order: after this the data counts as whole, also if the machine goes down."""

@@ -79,7 +79,7 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int
         server = _server()
         log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
         await _listen(server, host, port)
-        await _until_signal(server, [controller.leave_absent], None)
+        await _until_signal(server, [controller.leave_absent, controller.move_leaders], None)
 
     asyncio.run(serve())
     return 0

@@ -27,7 +27,7 @@ def settings_from_proto(message: log_pb2.TopicSettings) -> PartitionSettings:
 
 
 def report_to_proto(
-    broker_id: int, name: PartitionId, report: Report, commit_offset: int, first_offset: int, trouble: str
+    broker_id: int, name: PartitionId, report: Report, first_offset: int, trouble: str
 ) -> log_pb2.ReplicaReport:
     """What a broker tells the controller of one replica."""
     return log_pb2.ReplicaReport(
@@ -37,10 +37,11 @@ def report_to_proto(
         promised_epoch=report.promised_epoch,
         last_epoch=report.last_epoch,
         end_offset=report.end_offset,
-        commit_offset=commit_offset,
+        commit_offset=report.commit_offset,
         first_offset=first_offset,
         leading_epoch=report.leading_epoch,
         caught_up=members_to_proto(dict(report.caught_up)),
+        settled_config=report.settled_config,
         trouble=trouble,
     )
 
@@ -54,6 +55,8 @@ def report_from_proto(message: log_pb2.ReplicaReport) -> Report:
         message.end_offset,
         message.leading_epoch,
         members_from_proto(message.caught_up),
+        message.commit_offset,
+        message.settled_config,
     )
 
 

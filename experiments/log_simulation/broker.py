@@ -17,6 +17,8 @@ from weir.protocol.log.lineage import Lineage
 from weir.protocol.log.producers import Verdict
 
 REPLICAS = 3
+#: Some of them have no replica at a time.
+BROKERS = 5
 _REPORT_MS = 60.0
 _RETRY_MS = 30.0
 _CHUNK_MAX = 4
@@ -122,6 +124,8 @@ class SimBroker(Node):
         promised = disk.promised_epoch if self._machines.keeps_promises else 0
         self.machine.recovered(lineage.starts, disk.end_offset, promised)
         self.view = None
+        #: Whether it has been told that it is to have a replica.
+        self.has_replica = False
         self.checked_offset = 0
         self._senders: dict[int, Stream] = {}
         self._producings: dict[Stream, None] = {}
@@ -173,7 +177,10 @@ class SimBroker(Node):
         self._report(stream)
 
     def _report(self, stream: Stream) -> None:
-        if stream.is_open:
+        if stream.is_open and not self.has_replica:
+            stream.send(self, None)
+            self.later(_REPORT_MS, lambda: self._report(stream))
+        elif stream.is_open:
             machine = self.machine
             machine.vote(machine.promised_epoch)
             report = Report(
@@ -183,6 +190,8 @@ class SimBroker(Node):
                 machine.end_offset,
                 machine.leading_epoch,
                 machine.caught_up(),
+                machine.commit_offset,
+                machine.settled_config,
             )
             stream.send(self, report)
             self.later(_REPORT_MS, lambda: self._report(stream))
@@ -193,19 +202,38 @@ class SimBroker(Node):
             self._changed()
 
     def _apply(self, view: Any) -> None:
-        """``view``: (epoch, leader, members)."""
+        """``view``: (epoch, leader, members, replicas, learner, config)."""
         self.view = view
-        epoch, leader, members = view
+        epoch, leader, members, replicas, learner, config = view
+        followers = {*replicas, learner}
+        if self.broker_id not in followers:
+            self._leave(epoch)
+            return
+        self.has_replica = True
         self._promise(epoch)
-        if leader == self.broker_id and self.machine.may_lead(epoch, members):
-            self.machine.lead(epoch, members)
+        machine = self.machine
+        if leader == self.broker_id and machine.may_lead(epoch, members):
+            machine.lead(epoch, members, len(replicas), config)
             self._append(Header(CONTROL, 1, 0, 0, EPOCH_START_PRODUCER, 0, 0, 0, 0), ())
-        if self.machine.leading_epoch and self.machine.leading_epoch == epoch:
-            if self.machine.members != members:
-                self.machine.set_members(members)
+        if machine.leading_epoch and machine.leading_epoch == epoch:
+            if machine.config != config:
+                machine.reconfigure(members, len(replicas), config)
+                self._append(Header(CONTROL, 1, 0, 0, EPOCH_START_PRODUCER, 0, 0, 0, 0), ())
+            elif machine.members != members:
+                machine.set_members(members)
                 self._changed()
             for follower_id in self.peers:
-                self._send_to(follower_id)
+                if follower_id in followers:
+                    self._send_to(follower_id)
+                elif follower_id in self._senders:
+                    self._senders[follower_id].close()
+
+    def _leave(self, epoch: int) -> None:
+        """Delete what it has: the replica was moved away."""
+        if epoch >= self.machine.promised_epoch and (self.has_replica or self.disk.end_offset):
+            self.crash()
+            self.disk = Disk(self.world.random.getrandbits(60))
+            self.boot()
 
     # -- the log
 
@@ -330,6 +358,9 @@ class SimBroker(Node):
         """Be a follower; called by the stream from a leader."""
         kind, *values = message
         machine = self.machine
+        if not self.has_replica:
+            stream.close()
+            return
         if kind == "open":
             (epoch,) = values
             if not machine.accepts(epoch):

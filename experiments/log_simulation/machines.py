@@ -96,6 +96,36 @@ class _UncleanElection(PartitionControl):
         return True
 
 
+class _SwapsAtOnce(PartitionControl):
+    """Exchanges replicas in one step."""
+
+    def _step(self, report: Report) -> bool:
+        record = self.record
+        if record.learner not in report.caught_up or report.settled_config != record.config:
+            return super()._step(report)
+        leaving = [each for each in record.replicas if each not in (*record.target, record.leader)]
+        for each in leaving[:1]:
+            record.replicas.remove(each)
+            record.members.pop(each, None)
+        return super()._step(report)
+
+
+class _SettlesAtOnce(Replica):
+    """Says that a set of replicas has committed something as soon as it has heard of it."""
+
+    @property
+    def settled_config(self) -> int:
+        """Ask for no entry."""
+        return self.config
+
+
+class _MovesToAny(PartitionControl):
+    """Lets the broker lead that is to, whatever it has."""
+
+    def _safe(self, votes: Mapping[int, Report]) -> set[int]:
+        return set(votes)
+
+
 #: Planted faults by name.
 FAULTS: dict[str, Machines] = {
     "no fence": Machines(replica=_NoFence),
@@ -108,4 +138,7 @@ FAULTS: dict[str, Machines] = {
     "amnesia": Machines(tells_of_loss=False),
     "admitted too early": Machines(replica=_AdmitsAtOnce),
     "producers lost with their segment": Machines(keeps_producers=False),
+    "replicas exchanged in one step": Machines(control=_SwapsAtOnce),
+    "next step before the last one counts": Machines(replica=_SettlesAtOnce),
+    "leadership moved to a shorter log": Machines(control=_MovesToAny),
 }

@@ -15,6 +15,7 @@ from weir.protocol.log.outbox import Outbox, Sent
 _LEASE_MS = 250.0
 _RETRY_MS = 25.0
 _SILENCE_MS = 300.0
+_MOVE_MS = 200.0
 
 
 class SimController(Node):
@@ -37,11 +38,22 @@ class SimController(Node):
         self._heard_ms: dict[int, float] = {}
         self.later(_LEASE_MS, self._look)
         self.later(_LEASE_MS, self._leave_absent)
+        self.later(_MOVE_MS, self._move_leader)
 
     def _leave_absent(self) -> None:
         leader = self.control.record.leader
         if leader and leader not in self._sessions:
             self._lost(leader)
+
+    def _move_leader(self) -> None:
+        if self.control.move_leader(self._reports):
+            self._store()
+        self.later(_MOVE_MS, self._move_leader)
+
+    def rearrange(self, target: list[int]) -> None:
+        """Ask for other replicas."""
+        if self.control.rearrange(target):
+            self._store()
 
     def _look(self) -> None:
         for broker_id, heard_ms in list(self._heard_ms.items()):
@@ -50,15 +62,18 @@ class SimController(Node):
                 self._lost(broker_id)
         self.later(_LEASE_MS / 4, self._look)
 
-    def take_report(self, stream: Stream, report: Report) -> None:
-        """Hear a broker; called by its stream."""
+    def take_report(self, stream: Stream, report: Report | None) -> None:
+        """Hear a broker; called by its stream. None: it has no replica."""
         broker_id = stream.state
         if self._sessions.get(broker_id) is not stream:
             if broker_id in self._sessions:
                 self._lost(broker_id)
             self._sessions[broker_id] = stream
         self._heard_ms[broker_id] = self.world.now_ms
-        self._reports[broker_id] = report
+        if report is None:
+            self._reports.pop(broker_id, None)
+        else:
+            self._reports[broker_id] = report
         self._decide()
         stream.send(self, self._view())
 
@@ -83,14 +98,15 @@ class SimController(Node):
         for stream in list(self._sessions.values()):
             stream.send(self, self._view())
 
-    def _view(self) -> tuple[int, int, dict[int, int]]:
+    def _view(self) -> tuple[int, int, dict[int, int], tuple[int, ...], int, int]:
         record = self.control.record
-        return record.epoch, record.leader, dict(record.members)
+        members, replicas = dict(record.members), tuple(record.replicas)
+        return record.epoch, record.leader, members, replicas, record.learner, record.config
 
     @property
-    def members(self) -> dict[int, int]:
-        """Of the stored record."""
-        return PartitionRecord.from_json(json.loads(self._stored)).members
+    def record(self) -> PartitionRecord:
+        """What is stored."""
+        return PartitionRecord.from_json(json.loads(self._stored))
 
 
 class SimProducer(Node):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.log_check import check_history
-from experiments.log_simulation.broker import REPLICAS, Entry, SimBroker
+from experiments.log_simulation.broker import BROKERS, REPLICAS, Entry, SimBroker
 from experiments.log_simulation.machines import Machines
 from experiments.log_simulation.others import SimController, SimProducer
 from experiments.log_simulation.world import World
@@ -61,11 +61,12 @@ class Run:
         self.controller = SimController(self.world, machines)
         self.brokers = [
             SimBroker(self.world, number, machines, is_synced=is_synced, judge=self.judge)
-            for number in range(1, REPLICAS + 1)
+            for number in range(1, BROKERS + 1)
         ]
         for broker in self.brokers:
             broker.controller = self.controller
             broker.peers = {each.broker_id: each for each in self.brokers if each is not broker}
+        self._moves_replicas = random.random() < 0.5
         #: A producer with a long one is never refused anything.
         self._is_patient = random.random() < 0.5
         deadline_ms = 30_000.0 if self._is_patient else 400.0
@@ -111,12 +112,19 @@ class Run:
             self._break,
             self._retain,
             self._crash_controller,
+            *((self._rearrange,) * 4 if self._moves_replicas else ()),
         )
         random.choice(kinds)()
         self.world.later(random.expovariate(1 / 120), self._trouble)
 
+    def _one(self) -> SimBroker:
+        """Return some broker, of those with a replica more often than of the others."""
+        having = [each for each in self.brokers if each.is_up and each.has_replica]
+        random = self.world.random
+        return random.choice(having if having and random.random() < 0.9 else self.brokers)
+
     def _crash_one(self) -> None:
-        broker = self.world.random.choice(self.brokers)
+        broker = self._one()
         if broker.is_up:
             broker.crash()
             self.world.later(self.world.random.uniform(10, 800), lambda: self._start(broker))
@@ -134,9 +142,15 @@ class Run:
 
         "os" promises only that a minority may lose its data, and another broker once the first is filled again.
         """
-        broker = self.world.random.choice(self.brokers)
-        members = self.controller.members
-        if not all(members.get(each.broker_id) == each.disk.incarnation for each in self.brokers):
+        broker = self._one()
+        record = self.controller.record
+        counted = [each for each in self.brokers if each.broker_id in record.replicas]
+        if broker.broker_id == record.learner:
+            # It may count the next moment, and with one of the others that would be two.
+            return False
+        if broker in counted and not all(
+            record.members.get(each.broker_id) == each.disk.incarnation for each in counted
+        ):
             return False
         broker.lose_power()
         self.world.later(self.world.random.uniform(1, 300), lambda: self._start(broker))
@@ -150,17 +164,18 @@ class Run:
 
     def _pause(self) -> None:
         random = self.world.random
-        random.choice(self.brokers).pause(random.uniform(20, 900))
+        self._one().pause(random.uniform(20, 900))
 
     def _cut(self) -> None:
-        names = [each.name for each in (*self.brokers, self.controller, *self.producers)]
+        having = [each for each in self.brokers if each.is_up and each.has_replica]
+        names = [each.name for each in (*having, self.controller, *self.producers)]
         self.world.cuts.add(frozenset(self.world.random.sample(names, 2)))
 
     def _cut_controller(self) -> None:
         """Let some brokers go on without it; it takes over from a leader among them."""
         random = self.world.random
-        for broker in random.sample(self.brokers, random.randint(1, 2)):
-            self.world.cuts.add(frozenset((self.controller.name, broker.name)))
+        for broker in {self._one().broker_id: None for _ in range(random.randint(1, 2))}:
+            self.world.cuts.add(frozenset((self.controller.name, f"broker-{broker}")))
 
     def _keep_old_leader(self) -> None:
         """Cut a leader off; then start one that has promised a higher epoch again, and let only these two talk."""
@@ -170,10 +185,12 @@ class Run:
         old, cuts = leading[0], self.world.cuts
         others = [broker for broker in self.brokers if broker is not old]
         self.world.random.shuffle(others)
+        # Those with a replica first.
+        others.sort(key=lambda each: not each.has_replica)
         cuts.update(frozenset((old.name, each.name)) for each in (self.controller, *others))
 
         def let_talk() -> None:
-            again, third = others
+            again, third, *_ = others
             if again.is_up and self.world.now_ms < _TROUBLE_MS:
                 cuts.update(frozenset((again.name, each.name)) for each in (self.controller, third))
                 cuts.discard(frozenset((old.name, again.name)))
@@ -183,7 +200,7 @@ class Run:
         self.world.later(self.world.random.uniform(300, 500), let_talk)
 
     def _break(self) -> None:
-        broker = self.world.random.choice(self.brokers)
+        broker = self._one()
         if broker.streams:
             self.world.random.choice(list(broker.streams)).close()
 
@@ -196,6 +213,38 @@ class Run:
         if self.controller.is_up:
             self.controller.crash()
             self.world.later(self.world.random.uniform(50, 600), self._start_controller)
+
+    def _rearrange(self) -> None:
+        """Let other brokers have the partition, or others lead."""
+        if self.controller.is_up:
+            numbers = [each.broker_id for each in self.brokers]
+            self.controller.rearrange(self.world.random.sample(numbers, REPLICAS))
+            if self.world.random.random() < 0.5:
+                self._watch_step()
+
+    def _watch_step(self) -> None:
+        """As soon as a replica has been added: let the leader talk to one that is to go, and crash it soon after."""
+        record = self.controller.record
+        if not self.controller.is_up or not record.target or self.world.now_ms >= _TROUBLE_MS:
+            return
+        leaving = [each for each in record.replicas if each not in (*record.target, record.leader)]
+        if len(record.replicas) <= REPLICAS or not record.leader or not leaving:
+            self.world.later(0.5, self._watch_step)
+            return
+        leader, cuts = self.brokers[record.leader - 1], self.world.cuts
+        cuts.update(
+            frozenset((leader.name, each.name))
+            for each in self.brokers
+            if each is not leader and each.broker_id != leaving[0]
+        )
+
+        def end() -> None:
+            cuts.clear()
+            if leader.is_up:
+                leader.crash()
+                self.world.later(400.0, lambda: self._start(leader))
+
+        self.world.later(self.world.random.uniform(20, 250), end)
 
     def _start(self, broker: SimBroker) -> None:
         if not broker.is_up:
@@ -242,7 +291,12 @@ class Run:
     def _check_replicas(self) -> None:
         """Every replica is level in the end, and has what is committed."""
         end = max(self.judge.log.values(), key=lambda each: each.offset).end_offset
+        record = self.controller.record
+        if record.target or record.leader != record.replicas[0]:
+            raise ViolationError(f"the partition is not where it is to be: {record}")
         for broker in self.brokers:
+            if broker.broker_id not in record.replicas:
+                continue
             if broker.machine.end_offset < end:
                 raise ViolationError(
                     f"{broker.name} ends at {broker.machine.end_offset}, and {end} is committed"

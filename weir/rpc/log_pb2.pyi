@@ -221,6 +221,24 @@ class CreateTopicReply(_message.Message):
     is_away: bool
     def __init__(self, error: _Optional[str] = ..., is_away: _Optional[bool] = ...) -> None: ...
 
+class RearrangeRequest(_message.Message):
+    __slots__ = ("drain", "undrain")
+    DRAIN_FIELD_NUMBER: _ClassVar[int]
+    UNDRAIN_FIELD_NUMBER: _ClassVar[int]
+    drain: int
+    undrain: int
+    def __init__(self, drain: _Optional[int] = ..., undrain: _Optional[int] = ...) -> None: ...
+
+class RearrangeReply(_message.Message):
+    __slots__ = ("error", "is_away", "partitions")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_AWAY_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    is_away: bool
+    partitions: int
+    def __init__(self, error: _Optional[str] = ..., is_away: _Optional[bool] = ..., partitions: _Optional[int] = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -236,7 +254,7 @@ class StatusReply(_message.Message):
     def __init__(self, view: _Optional[_Union[ClusterView, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaReport, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ReplicaReport(_message.Message):
-    __slots__ = ("name", "incarnation", "promised_epoch", "last_epoch", "end_offset", "commit_offset", "first_offset", "leading_epoch", "caught_up", "broker_id", "trouble")
+    __slots__ = ("name", "incarnation", "promised_epoch", "last_epoch", "end_offset", "commit_offset", "first_offset", "leading_epoch", "caught_up", "broker_id", "trouble", "settled_config")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PROMISED_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +266,7 @@ class ReplicaReport(_message.Message):
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_CONFIG_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     incarnation: int
     promised_epoch: int
@@ -259,7 +278,8 @@ class ReplicaReport(_message.Message):
     caught_up: _containers.RepeatedCompositeFieldContainer[Member]
     broker_id: int
     trouble: str
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., incarnation: _Optional[int] = ..., promised_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., commit_offset: _Optional[int] = ..., first_offset: _Optional[int] = ..., leading_epoch: _Optional[int] = ..., caught_up: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., broker_id: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+    settled_config: int
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., incarnation: _Optional[int] = ..., promised_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., commit_offset: _Optional[int] = ..., first_offset: _Optional[int] = ..., leading_epoch: _Optional[int] = ..., caught_up: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., broker_id: _Optional[int] = ..., trouble: _Optional[str] = ..., settled_config: _Optional[int] = ...) -> None: ...
 
 class BrokerReport(_message.Message):
     __slots__ = ("broker_id", "address", "number", "replicas")
@@ -282,30 +302,38 @@ class Member(_message.Message):
     def __init__(self, broker_id: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class PartitionView(_message.Message):
-    __slots__ = ("name", "epoch", "leader_id", "leader_address", "replica_ids", "members")
+    __slots__ = ("name", "epoch", "leader_id", "leader_address", "replica_ids", "members", "config", "learner_id", "target_ids")
     NAME_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     LEADER_ID_FIELD_NUMBER: _ClassVar[int]
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     REPLICA_IDS_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    LEARNER_ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_IDS_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     epoch: int
     leader_id: int
     leader_address: str
     replica_ids: _containers.RepeatedScalarFieldContainer[int]
     members: _containers.RepeatedCompositeFieldContainer[Member]
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[str] = ..., replica_ids: _Optional[_Iterable[int]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ...) -> None: ...
+    config: int
+    learner_id: int
+    target_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., epoch: _Optional[int] = ..., leader_id: _Optional[int] = ..., leader_address: _Optional[str] = ..., replica_ids: _Optional[_Iterable[int]] = ..., members: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., config: _Optional[int] = ..., learner_id: _Optional[int] = ..., target_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("topics", "partitions", "brokers")
+    __slots__ = ("topics", "partitions", "brokers", "drained_ids")
     TOPICS_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     BROKERS_FIELD_NUMBER: _ClassVar[int]
+    DRAINED_IDS_FIELD_NUMBER: _ClassVar[int]
     topics: _containers.RepeatedCompositeFieldContainer[TopicSettings]
     partitions: _containers.RepeatedCompositeFieldContainer[PartitionView]
     brokers: _containers.RepeatedCompositeFieldContainer[BrokerAddress]
-    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSettings, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[PartitionView, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerAddress, _Mapping]]] = ...) -> None: ...
+    drained_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicSettings, _Mapping]]] = ..., partitions: _Optional[_Iterable[_Union[PartitionView, _Mapping]]] = ..., brokers: _Optional[_Iterable[_Union[BrokerAddress, _Mapping]]] = ..., drained_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BrokerAddress(_message.Message):
     __slots__ = ("broker_id", "address")

@@ -62,6 +62,11 @@ class LogBrokerStub:
                 request_serializer=weir_dot_rpc_dot_log__pb2.CreateTopicRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_log__pb2.CreateTopicReply.FromString,
                 _registered_method=True)
+        self.Rearrange = channel.unary_unary(
+                '/weir.log.v1.LogBroker/Rearrange',
+                request_serializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/weir.log.v1.LogBroker/Status',
                 request_serializer=weir_dot_rpc_dot_log__pb2.StatusRequest.SerializeToString,
@@ -110,6 +115,12 @@ class LogBrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rearrange(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -143,6 +154,11 @@ def add_LogBrokerServicer_to_server(servicer, server):
                     servicer.CreateTopic,
                     request_deserializer=weir_dot_rpc_dot_log__pb2.CreateTopicRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_log__pb2.CreateTopicReply.SerializeToString,
+            ),
+            'Rearrange': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rearrange,
+                    request_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -299,6 +315,33 @@ class LogBroker:
             _registered_method=True)
 
     @staticmethod
+    def Rearrange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.log.v1.LogBroker/Rearrange',
+            weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
+            weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Status(request,
             target,
             options=(),
@@ -346,6 +389,11 @@ class LogControllerStub:
                 request_serializer=weir_dot_rpc_dot_log__pb2.CreateTopicRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_log__pb2.CreateTopicReply.FromString,
                 _registered_method=True)
+        self.Rearrange = channel.unary_unary(
+                '/weir.log.v1.LogController/Rearrange',
+                request_serializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/weir.log.v1.LogController/Status',
                 request_serializer=weir_dot_rpc_dot_log__pb2.StatusRequest.SerializeToString,
@@ -370,6 +418,12 @@ class LogControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Rearrange(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -388,6 +442,11 @@ def add_LogControllerServicer_to_server(servicer, server):
                     servicer.CreateTopic,
                     request_deserializer=weir_dot_rpc_dot_log__pb2.CreateTopicRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_log__pb2.CreateTopicReply.SerializeToString,
+            ),
+            'Rearrange': grpc.unary_unary_rpc_method_handler(
+                    servicer.Rearrange,
+                    request_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -450,6 +509,33 @@ class LogController:
             '/weir.log.v1.LogController/CreateTopic',
             weir_dot_rpc_dot_log__pb2.CreateTopicRequest.SerializeToString,
             weir_dot_rpc_dot_log__pb2.CreateTopicReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Rearrange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.log.v1.LogController/Rearrange',
+            weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
+            weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -8,11 +8,14 @@ replica that lost data comes under another incarnation, which has no vote until 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from weir.protocol.log.replica import majority
+
+#: Reports of brokers for which a planned election waits for more votes than it needs.
+_PATIENCE = 12
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,9 @@ class Report:
     leading_epoch: int = 0
     #: If it leads: followers that have all that is committed, and the incarnation of their data.
     caught_up: Mapping[int, int] = field(default_factory=dict)
+    commit_offset: int = 0
+    #: If it leads: number of the set of replicas that it has committed an entry by; 0: of none yet.
+    settled_config: int = 0
 
 
 @dataclass
@@ -43,6 +49,16 @@ class PartitionRecord:
     epoch: int = 0
     #: 0: nobody leads; the members are to promise the epoch.
     leader: int = 0
+    #: Grows whenever ``replicas`` gains or loses one.
+    config: int = 1
+    #: What ``replicas`` are to become; empty: they stay.
+    target: list[int] = field(default_factory=list)
+
+    @property
+    def learner(self) -> int:
+        """Broker that is filled to become a replica, and does not count yet; 0: none."""
+        missing = [each for each in self.target if each not in self.replicas]
+        return missing[0] if missing and len(self.replicas) <= len(self.target) else 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it in values of JSON."""
@@ -65,6 +81,9 @@ class PartitionControl:
         """
         self.record = record
         self._has_led = True
+        #: Whether the present election is to move leadership, and how many decisions it still waits for the votes.
+        self._is_planned = False
+        self._patience = 0
 
     def broker_lost(self, broker_id: int) -> bool:
         """Take over from a broker that is gone, or whose process is another one; True: the record has changed."""
@@ -94,11 +113,76 @@ class PartitionControl:
         record.members = {broker_id: reports[broker_id].incarnation for broker_id in record.replicas}
         return self._begin_election()
 
-    def _begin_election(self) -> bool:
+    def _begin_election(self, *, is_planned: bool = False) -> bool:
         self.record.epoch += 1
         self.record.leader = 0
         self._has_led = False
+        self._is_planned, self._patience = is_planned, _PATIENCE if is_planned else 0
         return True
+
+    # -- another set of replicas
+
+    def rearrange(self, target: Sequence[int]) -> bool:
+        """Ask for other replicas, or another order of them; True: the record has changed.
+
+        Each step gains or loses one, so that majorities before and after it have a broker in common (Ongaro's
+        dissertation on Raft, 4.1); the next one begins when the leader has committed something by the last one.
+        """
+        target = list(target)
+        if target == (self.record.target or self.record.replicas):
+            return False
+        self.record.target = target if target != self.record.replicas else []
+        return True
+
+    def _step(self, report: Report) -> bool:
+        record = self.record
+        if not record.target or report.settled_config != record.config:
+            return False
+        if learner := record.learner:
+            if learner not in report.caught_up:
+                return False
+            record.replicas.append(learner)
+            record.members[learner] = report.caught_up[learner]
+            record.config += 1
+            return True
+        # A leader goes last, and only once another one leads: move_leader sees to it.
+        if leaving := [
+            each for each in record.replicas if each not in record.target and each != record.leader
+        ]:
+            record.replicas.remove(leaving[0])
+            record.members.pop(leaving[0], None)
+            record.config += 1
+            return True
+        if len(record.replicas) > len(record.target):
+            return False
+        record.replicas, record.target = record.target, []
+        return True
+
+    def _preferred(self) -> list[int]:
+        """Replicas that are to lead, those that are to do so most first."""
+        record = self.record
+        return [each for each in record.target or record.replicas if each in record.replicas]
+
+    def move_leader(self, reports: Mapping[int, Report]) -> bool:
+        """Begin an election if a broker that is to lead rather than the present one is ready; True: it has begun.
+
+        Called once in a while: each move costs producers the time of an election.
+        """
+        record = self.record
+        leader = reports.get(record.leader)
+        if leader is None or leader.leading_epoch != record.epoch or not leader.settled_config:
+            return False
+        wanted = self._preferred()
+        if record.leader in wanted:
+            # Not to any other one than the first: that would move it to and fro.
+            wanted = wanted[: min(1, wanted.index(record.leader))]
+        is_ready = any(
+            each in reports
+            and record.members.get(each) == reports[each].incarnation
+            and reports[each].end_offset >= leader.commit_offset
+            for each in wanted
+        )
+        return is_ready and self._begin_election(is_planned=True)
 
     def _watch_leader(self, report: Report | None) -> bool:
         record = self.record
@@ -106,7 +190,8 @@ class PartitionControl:
             return False
         if report.leading_epoch == record.epoch:
             self._has_led = True
-            return self._admit(report.caught_up)
+            # A list: both are done.
+            return any([self._admit(report.caught_up), self._step(report)])
         is_another = record.members.get(record.leader) != report.incarnation
         # It promised a higher epoch, gave up, or lost what it had.
         if is_another or self._has_led or report.promised_epoch > record.epoch:
@@ -142,32 +227,35 @@ class PartitionControl:
         votes = self.votes(reports)
         if len(votes) < majority(len(record.replicas)):
             return False
-        record.leader = max(
-            votes,
-            key=lambda broker_id: (
-                votes[broker_id].last_epoch,
-                votes[broker_id].end_offset,
-                -load.get(broker_id, 0),
-                -record.replicas.index(broker_id),
-            ),
+        if self._is_planned:
+            safe = self._safe(votes)
+            wanted = [each for each in self._preferred() if each in safe]
+            is_first = wanted[:1] == self._preferred()[:1]
+            are_awaited = any(each in reports and each not in votes for each in record.members)
+            if not is_first and are_awaited and self._patience:
+                self._patience -= 1
+                return False
+            if wanted:
+                return self._let_lead(wanted[0])
+        return self._let_lead(
+            max(
+                votes,
+                key=lambda broker_id: (
+                    votes[broker_id].last_epoch,
+                    votes[broker_id].end_offset,
+                    -load.get(broker_id, 0),
+                    -record.replicas.index(broker_id),
+                ),
+            )
         )
+
+    def _let_lead(self, broker_id: int) -> bool:
+        self.record.leader = broker_id
         self._has_led = False
         return True
 
-
-def place_replicas(
-    partitions: int, replication: int, brokers: Collection[int], first: int = 0
-) -> list[list[int]]:
-    """Spread the replicas of a new topic over brokers; each list begins with another broker, in turn.
-
-    Args:
-        partitions: of the topic.
-        replication: replicas of each; at most as many as there are brokers.
-        brokers: ids of those that live.
-        first: how many partitions there are already, so that topics of one partition begin at different brokers.
-    """
-    ring = sorted(brokers)
-    return [
-        [ring[(first + partition + step) % len(ring)] for step in range(replication)]
-        for partition in range(partitions)
-    ]
+    def _safe(self, votes: Mapping[int, Report]) -> set[int]:
+        """Return those that have the latest log of some majority: everything that was acknowledged."""
+        logs = {broker_id: (vote.last_epoch, vote.end_offset) for broker_id, vote in votes.items()}
+        needed = majority(len(self.record.replicas))
+        return {each for each in logs if sum(other <= logs[each] for other in logs.values()) >= needed}

@@ -49,6 +49,9 @@ class Replica:
         self.leading_epoch = 0
         self._opening_end = 0
         self.members: dict[int, int] = {}
+        #: Number of the set of replicas that it counts by, and where the first entry ends that this leader wrote since.
+        self.config = 0
+        self._config_end = 0
         self.followers: dict[int, Follower] = {}
 
     # -- what is stored
@@ -109,19 +112,41 @@ class Replica:
             and members.get(self.broker_id) == self.incarnation
         )
 
-    def lead(self, epoch: int, members: Mapping[int, int]) -> None:
-        """Begin an epoch; the caller appends its first entry, a control batch, and tells of it."""
+    def lead(self, epoch: int, members: Mapping[int, int], replicas: int, config: int) -> None:
+        """Begin an epoch; the caller appends its first entry, a control batch, and tells of it.
+
+        Args:
+            epoch: was promised.
+            members: who votes and counts, by the incarnation of the data.
+            replicas: how many there are to be.
+            config: number of this set of replicas.
+        """
         if not self.may_lead(epoch, members):
             raise InvalidTransitionError(f"broker {self.broker_id} may not lead epoch {epoch}")
         self.leading_epoch = epoch
-        self._opening_end = self.end_offset + 1
+        self._opening_end = self._config_end = self.end_offset + 1
         self.followers.clear()
+        self.replicas, self.config = replicas, config
         self.set_members(members)
 
     def set_members(self, members: Mapping[int, int]) -> None:
         """Take over who votes and counts, by the incarnation of the data."""
         self.members = dict(members)
         self._advance()
+
+    def reconfigure(self, members: Mapping[int, int], replicas: int, config: int) -> None:
+        """Count by another set of replicas from now on; a leader appends a control batch then, and tells of it."""
+        self.replicas, self.config = replicas, config
+        self._config_end = self.end_offset + 1
+        self.set_members(members)
+
+    @property
+    def settled_config(self) -> int:
+        """Number of the set of replicas by which this leader has committed an entry that it wrote since; 0: none.
+
+        All that was committed by the set before it is on a majority of this one then.
+        """
+        return self.config if self.leading_epoch and self.commit_offset >= self._config_end else 0
 
     # -- the leader's side of replication
 
