@@ -260,7 +260,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                 record = controls[left[0]].record
                 return log_pb2.RearrangeReply(
                     error=f"broker {request.drain} cannot be drained: partition {record.topic}/{record.partition} has "
-                    f"{len(placed[left[0]])} replicas, and only brokers {sorted(brokers)} could have them: start another"
+                    f"{len(placed[left[0]])} replicas, and only brokers {sorted(brokers)} may have them: "
+                    "start another"
                 )
             self._drained.add(request.drain)
         else:

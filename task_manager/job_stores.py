@@ -178,12 +178,13 @@ class JobStores:
 
     def rows_for(self, subtask: SubtaskId, topology: Topology) -> list[InputRows]:
         """Rows that were under way to a subtask's stage when the checkpoint was made, as far as they are its own."""
-        files = self._plan.rows.get(subtask.stage_index, ())
-        if not files or subtask not in self._restored or self._restored_store is None:
-            return []
-        rows = load_rows(self._restored_store, files)
         stage = topology.graph.stage(subtask.stage_index)
-        return rows_of_subtask(rows, stage, topology.routing.get(stage.index), subtask.subtask_index)
+        files, waiting = (of.get(stage.index, ()) for of in (self._plan.rows, self._plan.waiting))
+        if not (files or waiting) or subtask not in self._restored or self._restored_store is None:
+            return []
+        rows, others = (load_rows(self._restored_store, each) if each else [] for each in (files, waiting))
+        table = topology.routing.get(stage.index)
+        return rows_of_subtask(rows, stage, table, subtask.subtask_index, topology.graph.step_names, others)
 
     def close(self) -> None:
         """Release the store and the images.

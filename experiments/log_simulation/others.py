@@ -142,7 +142,8 @@ class SimProducer(Node):
         return not self._outbox.unanswered
 
     def _connect(self) -> None:
-        broker = self.world.random.choice(self._brokers)
+        having = [each for each in self._brokers if each.is_up and each.has_replica]
+        broker = self.world.random.choice(having or self._brokers)
         if broker.is_up and broker.view is not None and broker.view[1]:
             broker = self._brokers[broker.view[1] - 1]
         self._is_open = False

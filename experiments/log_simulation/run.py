@@ -58,15 +58,15 @@ class Run:
         random = self.world.random
         self.judge = Judge(self.world)
         is_synced = random.random() < 0.4
+        self._moves_replicas = random.random() < 0.5
         self.controller = SimController(self.world, machines)
         self.brokers = [
             SimBroker(self.world, number, machines, is_synced=is_synced, judge=self.judge)
-            for number in range(1, BROKERS + 1)
+            for number in range(1, (BROKERS if self._moves_replicas else REPLICAS) + 1)
         ]
         for broker in self.brokers:
             broker.controller = self.controller
             broker.peers = {each.broker_id: each for each in self.brokers if each is not broker}
-        self._moves_replicas = random.random() < 0.5
         #: A producer with a long one is never refused anything.
         self._is_patient = random.random() < 0.5
         deadline_ms = 30_000.0 if self._is_patient else 400.0
@@ -219,32 +219,39 @@ class Run:
         if self.controller.is_up:
             numbers = [each.broker_id for each in self.brokers]
             self.controller.rearrange(self.world.random.sample(numbers, REPLICAS))
-            if self.world.random.random() < 0.5:
-                self._watch_step()
+            record = self.controller.record
+            others = [each for each in record.replicas if each != record.leader]
+            leaving = [each for each in others if each not in record.target]
+            if record.target and record.leader and leaving and self.world.random.random() < 0.7:
+                # The others get nothing, so that all is with the leader and one that goes.
+                self._isolate(record.leader, {*others, *record.target} - {leaving[0], record.learner})
+                self._watch_step(record.leader, leaving[0], record.config)
 
-    def _watch_step(self) -> None:
-        """As soon as a replica has been added: let the leader talk to one that is to go, and crash it soon after."""
-        record = self.controller.record
-        if not self.controller.is_up or not record.target or self.world.now_ms >= _TROUBLE_MS:
-            return
-        leaving = [each for each in record.replicas if each not in (*record.target, record.leader)]
-        if len(record.replicas) <= REPLICAS or not record.leader or not leaving:
-            self.world.later(0.5, self._watch_step)
-            return
-        leader, cuts = self.brokers[record.leader - 1], self.world.cuts
-        cuts.update(
-            frozenset((leader.name, each.name))
-            for each in self.brokers
-            if each is not leader and each.broker_id != leaving[0]
+    def _isolate(self, leader: int, others: set[int]) -> None:
+        self.world.cuts.update(
+            frozenset((f"broker-{leader}", f"broker-{each}")) for each in others - {leader}
         )
 
-        def end() -> None:
-            cuts.clear()
-            if leader.is_up:
-                leader.crash()
-                self.world.later(400.0, lambda: self._start(leader))
+    def _watch_step(self, leader: int, leaving: int, config: int) -> None:
+        """Once a replica has been added: let the leader talk to the one that goes alone, and crash it soon after."""
+        if self.world.now_ms >= _TROUBLE_MS or self.controller.record.leader != leader:
+            return
+        if self.controller.record.config == config:
+            self.world.later(0.5, lambda: self._watch_step(leader, leaving, config))
+            return
+        random = self.world.random
+        self._isolate(leader, {each.broker_id for each in self.brokers} - {leaving})
+        if random.random() < 0.4:
+            self.world.cuts.add(frozenset((f"broker-{leader}", self.controller.name)))
 
-        self.world.later(self.world.random.uniform(20, 250), end)
+        def end() -> None:
+            broker = self.brokers[leader - 1]
+            if broker.is_up:
+                broker.crash()
+                self.world.later(400.0, lambda: self._start(broker))
+            self.world.later(200.0, self.world.cuts.clear)
+
+        self.world.later(random.uniform(80, 250), end)
 
     def _start(self, broker: SimBroker) -> None:
         if not broker.is_up:

@@ -100,6 +100,7 @@ class DurableState:
         state_ids: Mapping[str, int],
     ) -> None:
         self._checkpoints = checkpoints
+        self._steps = graph.step_names
         self._plan = RestorePlan()
         if manifest is not None:
             if databases_of(image.database for part in manifest.parts for image in part.images):
@@ -138,9 +139,9 @@ class DurableState:
 
     def rows_under_way(self, stage: Stage, subtask_index: int, table: RoutingTable | None) -> list[InputRows]:
         """Rows that barriers had overtaken on task managers: they come before everything else."""
-        files = self._plan.rows.get(stage.index, ())
-        rows = load_rows(self._checkpoints, files) if files else []
-        return rows_of_subtask(rows, stage, table, subtask_index)
+        files, waiting = (of.get(stage.index, ()) for of in (self._plan.rows, self._plan.waiting))
+        rows, others = (load_rows(self._checkpoints, each) if each else [] for each in (files, waiting))
+        return rows_of_subtask(rows, stage, table, subtask_index, self._steps, others)
 
     def image(self, checkpoint_id: int) -> StoreImage:
         """Bring the store as it is now into the checkpoint store."""

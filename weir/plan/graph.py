@@ -272,6 +272,11 @@ class PhysicalGraph:
         return [subtask for stage in self.stages for subtask in stage.subtasks()]
 
     @property
+    def step_names(self) -> frozenset[str]:
+        """Names of the steps of all stages."""
+        return frozenset(node.name for stage in self.stages for node in stage.nodes)
+
+    @property
     def waits_for_event_time(self) -> bool:
         """Whether a step does something when a watermark comes."""
         return any(node.spec.waits_for_event_time for stage in self.stages for node in stage.nodes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -16,7 +16,12 @@ from weir.specs.keyed import KeyedSpec
 
 
 def rows_of_subtask(
-    rows: Sequence[InputRows], stage: Stage, table: RoutingTable | None, subtask_index: int
+    rows: Sequence[InputRows],
+    stage: Stage,
+    table: RoutingTable | None,
+    subtask_index: int,
+    steps: Collection[str] = (),
+    waiting: Sequence[InputRows] = (),
 ) -> list[InputRows]:
     """Of rows that were under way to a stage those that belong to one of its subtasks now.
 
@@ -25,11 +30,15 @@ def rows_of_subtask(
         stage: as it is now. Rows of an input that it has not got any more count as those of its first one.
         table: who owns the key groups; None: the stage has none. Its lowest subtask takes rows without a key group.
         subtask_index: the subtask.
+        steps: of all stages: rows that wait for one of another stage are left to that.
+        waiting: of stages that begin with steps of other stages now: only what waits for a step of this one counts.
 
     Raises:
         CheckpointError: rows lack a column that the stage reads now.
     """
-    waiting = [item for item in rows if item.step]
+    own = {node.name for node in stage.nodes}
+    waits = [item for item in rows if item.step and (_step_of(item) in own or _step_of(item) not in steps)]
+    waits += [item for item in waiting if item.step and _step_of(item) in own]
     known = [item for item in rows if not item.step]
     known = [item if item.input_index < len(stage.inputs) else replace(item, input_index=0) for item in known]
     known = [_as_sent(item, stage) for item in known]
@@ -44,7 +53,12 @@ def rows_of_subtask(
         owned = item.batch.filter(pa.array(owners[groups] == subtask_index))
         if owned.num_rows:
             mine.append(replace(item, batch=owned))
-    return mine + [own for item in waiting for own in _waiting_of(item, stage, table, subtask_index)]
+    return mine + [owned for item in waits for owned in _waiting_of(item, stage, table, subtask_index)]
+
+
+def _step_of(item: InputRows) -> str:
+    """The step that rows wait for."""
+    return item.step.split("#")[0]
 
 
 def _waiting_of(
@@ -52,7 +66,7 @@ def _waiting_of(
 ) -> list[InputRows]:
     """Returns those of a subtask of rows that wait for a step within the stage: by their keys, where they have them."""
     names = [node.name for node in stage.nodes]
-    step = item.step.split("#")[0]
+    step = _step_of(item)
     keyed = [node for node in stage.nodes[names.index(step) if step in names else 0 :] if node.is_keyed]
     columns = keyed[0].spec.key_columns if keyed and isinstance(keyed[0].spec, KeyedSpec) else ()
     if table is None or not columns or not set(columns) <= set(item.batch.schema.names):

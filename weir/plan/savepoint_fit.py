@@ -13,7 +13,9 @@ from weir.plan.state_horizons import fitted_horizons, with_horizons
 from weir.plan.step_names import RenamedColumn
 from weir.plan.stored_aggregates import fitted_layouts, with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
+from weir.protocol.checkpoints.restore_plan import places_now
 from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
+from weir.specs.event_times import AssignEventTimeSpec
 from weir.specs.keyed import KeyedAggregateSpec, KeyedProcessSpec, KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
 
@@ -49,12 +51,15 @@ def fitted_to(
             stage.parallelism,
             any(edge.exchange is Exchange.HASH for edge in stage.inputs),
             stage.states,
+            [node.name for node in stage.nodes if isinstance(node.spec, AssignEventTimeSpec)],
         )
         for stage in physical_graph(laid_out).stages
     }
     fitted = fit_savepoint(
         manifest, fingerprint_of(graph), stages, graph.max_parallelism, allow_dropped=allow_dropped
     )
+    # What a start finds out only when task managers restore.
+    places_now(fitted, {index: stage.steps for index, stage in stages.items()})
     return laid_out, replace(fitted, layouts=layouts, horizons=horizons)
 
 

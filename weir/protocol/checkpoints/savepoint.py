@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weir.errors import CheckpointError
@@ -10,7 +10,7 @@ from weir.protocol.checkpoints.aggregate_layout import renamed_layout
 from weir.protocol.checkpoints.manifest import Json, Manifest, SubtaskPart
 from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.routing import RoutingTable, initial_table
-from weir.protocol.watermarks.input_times import is_times_key, step_of, times_key
+from weir.protocol.watermarks.input_times import MIN_MS, is_times_key, step_of, times_key, times_to_json
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,8 @@ class StageNow:
     has_groups: bool
     #: What the states of its steps are called in the job: ``step``, or ``step/state``.
     states: Sequence[str]
+    #: Those of its steps after which event time is another one.
+    assigners: Sequence[str] = ()
 
 
 def fit_savepoint(
@@ -69,31 +71,36 @@ def fit_savepoint(
 def _with_times(manifest: Manifest, stages: Mapping[int, StageNow]) -> tuple[SubtaskPart, ...]:
     """The parts, with the times of stages that begin with another step than before under its name, too."""
     told = {name for part in manifest.parts for name in part.operators if is_times_key(name)}
-    first_then = {name: names[0] for names in manifest.operator_names.values() for name in names}
-    copies: dict[str, list[str]] = {}
+    then_of = {name: names for names in manifest.operator_names.values() for name in names}
+    assigners = {step for stage in stages.values() for step in stage.assigners}
+    #: By key now: the key then, and the step then that has made the times that count, if one has.
+    copies: dict[str, tuple[str, str]] = {}
     for stage in stages.values():
         now = times_key(stage.steps[0])
-        then = (times_key(first_then[step]) for step in stage.steps if step in first_then)
-        known = next((name for name in then if name in told), None)
-        if now not in told and known is not None:
-            copies.setdefault(known, []).append(now)
-    if not copies:
-        return manifest.parts
+        for step in stage.steps:
+            names = then_of.get(step, ())
+            if now not in told and names and times_key(names[0]) in told:
+                before = [each for each in names[: names.index(step)] if each in assigners]
+                copies[now] = times_key(names[0]), before[-1] if before else ""
+                break
     return tuple(
-        replace(
-            part,
-            operators={
-                **part.operators,
-                **{
-                    now: part.operators[then]
-                    for then, names in copies.items()
-                    if then in part.operators
-                    for now in names
-                },
-            },
-        )
+        replace(part, operators={**part.operators, **dict(_times_now(part.operators, copies))})
         for part in manifest.parts
     )
+
+
+def _times_now(
+    operators: Mapping[str, Json], copies: Mapping[str, tuple[str, str]]
+) -> Iterator[tuple[str, Json]]:
+    for now, (then, assigner) in copies.items():
+        if then not in operators:
+            continue
+        assigned = operators.get(assigner)
+        if assigner and isinstance(assigned, dict):
+            at = assigned.get("watermark_ms")
+            yield now, times_to_json(MIN_MS if at is None else at, ())
+        else:
+            yield now, operators[then]
 
 
 def renamed(

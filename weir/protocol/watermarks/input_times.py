@@ -23,7 +23,8 @@ VERSION = 2
 #: It does not tell of all channels.
 _SPARSE_VERSION = 1
 _SUFFIX = "#times"
-_MIN_MS = -(2**63)
+#: No time has come.
+MIN_MS = -(2**63)
 _MAX_MS = 2**63 - 1
 
 
@@ -63,12 +64,12 @@ def times_to_json(
 class InputTimes:
     """Where a subtask goes on by event time; as it stands, at a start from nothing."""
 
-    shown_ms: int = _MIN_MS
+    shown_ms: int = MIN_MS
     #: By input and sending subtask; of others, what is known by input alone.
     by_channel: Mapping[tuple[int, int], int] = field(default_factory=dict)
     by_input: Mapping[int, int] = field(default_factory=dict)
     #: What the inputs had come to together, where that is more than was shown.
-    combined_ms: int = _MIN_MS
+    combined_ms: int = MIN_MS
     #: They are those of this subtask, and all that was under way to it comes to it now.
     is_own: bool = False
 
@@ -80,7 +81,7 @@ class InputTimes:
         found: dict[Hashable, int] = {}
         for edge, own in channels_by_edge(channels).items():
             before = {producer: at for (e, producer), at in self.by_channel.items() if e == edge}
-            lowest_ms = self.by_input.get(edge, min(before.values(), default=_MIN_MS))
+            lowest_ms = self.by_input.get(edge, min(before.values(), default=MIN_MS))
             is_same = before.keys() == {channel.producer.subtask_index for channel in own}
             for channel in own:
                 found[channel] = before[channel.producer.subtask_index] if is_same else lowest_ms
@@ -110,14 +111,14 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
                 "start from it with the version of Weir that made it"
             )
         shown = [_from_json(value["shown"]) for value in own]
-        combined = [int(value.get("combined", _MIN_MS)) for value in own]
+        combined = [int(value.get("combined", MIN_MS)) for value in own]
         maps = [{(int(e), int(p)): _from_json(at) for e, p, at in value["inputs"]} for value in own]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
             f"the checkpoint holds watermarks that cannot be read ({type(error).__name__}: {error}); "
             "start from another one"
         ) from error
-    if versions == {_SPARSE_VERSION} and _MIN_MS in shown:
+    if versions == {_SPARSE_VERSION} and MIN_MS in shown:
         # A channel that has come to nothing may have been left out.
         maps = [{} for _ in maps]
     if len(own) == 1:
@@ -130,12 +131,12 @@ def restored_times(told: Mapping[int, Any], index: int, indices: Collection[int]
 
 
 def _to_json(time_ms: int) -> int | None:
-    return None if time_ms == _MIN_MS else time_ms
+    return None if time_ms == MIN_MS else time_ms
 
 
 def _from_json(time_ms: Any) -> int:
-    return _MIN_MS if time_ms is None else int(time_ms)
+    return MIN_MS if time_ms is None else int(time_ms)
 
 
 def _lowest(known: Mapping[tuple[int, int], int], edge: int) -> int:
-    return min((at for (e, _), at in known.items() if e == edge), default=_MIN_MS)
+    return min((at for (e, _), at in known.items() if e == edge), default=MIN_MS)

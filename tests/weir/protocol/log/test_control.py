@@ -4,13 +4,15 @@ import json
 
 import pytest
 
-from weir.protocol.log.control import PartitionControl, PartitionRecord, Report, place_replicas
+from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
+from weir.protocol.log.placement import balanced, place_replicas, without_broker
 
 MEMBERS = {1: 11, 2: 22, 3: 33}
 
 
-def report(broker_id, *, promised=0, last_epoch=0, end=0, leading=0, incarnation=0, caught_up=()):
-    return Report(incarnation or MEMBERS[broker_id], promised, last_epoch, end, leading, dict(caught_up))
+def report(broker_id, *, promised=0, last_epoch=0, end=0, leading=0, incarnation=0, caught_up=(), settled=0):
+    incarnation = incarnation or MEMBERS[broker_id]
+    return Report(incarnation, promised, last_epoch, end, leading, dict(caught_up), end, settled)
 
 
 def control(**values):
@@ -115,3 +117,73 @@ def test_a_record_is_the_same_after_json():
 def test_replicas_are_spread_over_brokers_in_turn():
     assert place_replicas(4, 2, [3, 1, 2]) == [[1, 2], [2, 3], [3, 1], [1, 2]]
     assert place_replicas(1, 3, [1, 2, 3], first=1) == [[2, 3, 1]]
+
+
+def test_the_replicas_of_a_broker_go_to_those_with_the_fewest_in_its_places():
+    placed = {"a": [1, 2, 3], "b": [2, 3, 1], "c": [3, 4, 2]}
+    assert without_broker(placed, 1, [2, 3, 4, 5]) == {"a": [5, 2, 3], "b": [2, 3, 4]}
+    assert without_broker(placed, 1, [2, 3]) == {}
+
+
+def test_a_new_broker_gets_its_share_of_replicas_and_of_leaderships():
+    placed = {number: [1, 2, 3] for number in range(4)}
+    moved = balanced(placed, [1, 2, 3, 4])
+    after = {**placed, **moved}
+    for broker in (1, 2, 3, 4):
+        assert sum(broker in each for each in after.values()) == 3
+        assert sum(each[0] == broker for each in after.values()) == 1
+    assert balanced(after, [1, 2, 3, 4]) == {}
+
+
+def leading(found, *, caught_up=(), settled=None):
+    record = found.record
+    return report(
+        record.leader,
+        promised=record.epoch,
+        last_epoch=record.epoch,
+        end=90,
+        leading=record.epoch,
+        caught_up=caught_up,
+        settled=record.config if settled is None else settled,
+    )
+
+
+def test_replicas_are_exchanged_one_step_at_a_time_each_after_the_last_one_counts():
+    found = control(members=dict(MEMBERS), epoch=5, leader=2)
+    assert found.rearrange([4, 2, 3])
+    assert found.record.learner == 4
+    assert not found.decide({2: leading(found)}, {})
+    assert not found.decide({2: leading(found, caught_up=[(4, 44)], settled=0)}, {})
+    assert found.decide({2: leading(found, caught_up=[(4, 44)])}, {})
+    assert (found.record.replicas, found.record.members[4], found.record.learner) == ([1, 2, 3, 4], 44, 0)
+    assert not found.decide({2: leading(found, settled=1)}, {})
+    assert found.decide({2: leading(found)}, {})
+    assert found.record.members == {2: 22, 3: 33, 4: 44}
+    assert found.decide({2: leading(found)}, {})
+    assert (found.record.replicas, found.record.target, found.record.config) == ([4, 2, 3], [], 3)
+
+
+def test_a_leader_that_is_to_go_stays_until_another_one_leads():
+    found = control(members={**MEMBERS, 4: 44}, epoch=5, leader=1, config=2)
+    found.record.replicas, found.record.target = [1, 2, 3, 4], [4, 2, 3]
+    reports = {1: leading(found)}
+    assert not found.decide(reports, {})
+    assert not found.move_leader(reports)
+    reports[3] = report(3, promised=5, last_epoch=5, end=90)
+    assert found.move_leader(reports)
+    votes = {each: report(each, promised=6, last_epoch=5, end=90) for each in (1, 2, 3)}
+    assert found.decide(votes, {})
+    assert found.record.leader == 2
+
+
+def test_leadership_goes_back_to_the_first_replica_only_with_all_that_a_majority_has():
+    found = control(members=dict(MEMBERS), epoch=5, leader=2)
+    reports = {2: leading(found), 1: report(1, promised=5, last_epoch=5, end=90)}
+    assert found.move_leader(reports)
+    # The others may have acknowledged what it lacks.
+    votes = {1: report(1, promised=6, last_epoch=5, end=80)} | {
+        each: report(each, promised=6, last_epoch=5, end=90) for each in (2, 3)
+    }
+    assert found.decide(votes, {})
+    assert found.record.leader == 2
+    assert not found.move_leader({2: leading(found), 3: report(3, promised=6, last_epoch=5, end=90)})

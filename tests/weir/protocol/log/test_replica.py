@@ -18,7 +18,7 @@ def leading(epoch=1, lineage=(), end=0):
     found = replica(lineage=lineage, end=end)
     found.promise(epoch)
     found.vote(epoch)
-    found.lead(epoch, MEMBERS)
+    found.lead(epoch, MEMBERS, 3, 1)
     append(found, epoch, 1)
     return found
 
@@ -124,7 +124,7 @@ def test_a_replica_leads_only_what_it_promised_and_voted_for_as_a_member(promise
     machine.vote(voted)
     assert not machine.may_lead(epoch, members)
     with pytest.raises(InvalidTransitionError):
-        machine.lead(epoch, members)
+        machine.lead(epoch, members, 3, 1)
 
 
 def test_an_epoch_is_led_once():
@@ -156,6 +156,6 @@ def test_one_replica_alone_commits_what_it_has():
     machine = Replica(1, 11, 1)
     machine.promise(1)
     machine.vote(1)
-    machine.lead(1, {1: 11})
+    machine.lead(1, {1: 11}, 1, 1)
     append(machine, 1, 1)
     assert machine.commit_offset == 1
