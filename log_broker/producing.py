@@ -14,6 +14,8 @@ from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX, Verdict
 from weir.rpc import log_pb2
 from weir.rpc.log_wire import split_blob
 
+#: Verdicts after which a batch is in the log.
+_THERE = (Verdict.APPEND, Verdict.DUPLICATE, Verdict.WRITTEN)
 _OK, _REJECTED, _UNKNOWN = log_pb2.ANSWER_OK, log_pb2.ANSWER_REJECTED, log_pb2.ANSWER_UNKNOWN
 
 
@@ -24,6 +26,8 @@ class _Waiting(NamedTuple):
     #: -1: it is refused, once it is sure that this broker leads.
     offset: int
     end_offset: int
+    #: Nobody knows its offset any more.
+    is_forgotten: bool = False
 
 
 class ProducerStream:
@@ -106,7 +110,7 @@ class ProducerStream:
             if checksum(batch) != crc:
                 raise DamagedEntryError("a batch came with another checksum than it was sent with")
             appended = self._replica.append_batch(batch, crc)
-            if appended.verdict not in (Verdict.APPEND, Verdict.DUPLICATE):
+            if appended.verdict not in _THERE:
                 self._waiting.append(_Waiting(header.sequence, -1, self._replica.confirm()))
         except LogWriteError as error:
             # Not written; the producer tries again until its deadline, and there may be room then.
@@ -115,8 +119,11 @@ class ProducerStream:
         except DamagedEntryError as error:
             self._last = log_pb2.ProduceReply(message=str(error))
             return
-        if appended.verdict in (Verdict.APPEND, Verdict.DUPLICATE):
-            self._waiting.append(_Waiting(header.sequence, appended.offset, appended.end_offset))
+        if appended.verdict in _THERE:
+            is_forgotten = appended.verdict is Verdict.WRITTEN
+            self._waiting.append(
+                _Waiting(header.sequence, appended.offset, appended.end_offset, is_forgotten)
+            )
             return
         self._last = log_pb2.ProduceReply(
             answers=[log_pb2.BatchAnswer(sequence=header.sequence, kind=_REJECTED)],
@@ -148,7 +155,14 @@ class ProducerStream:
                 if each.offset < 0:
                     # The last message of the stream says it.
                     continue
-                answers.append(log_pb2.BatchAnswer(sequence=each.sequence, kind=_OK, offset=each.offset))
+                answers.append(
+                    log_pb2.BatchAnswer(
+                        sequence=each.sequence,
+                        kind=_OK,
+                        offset=each.offset,
+                        is_offset_forgotten=each.is_forgotten,
+                    )
+                )
             if answers:
                 self._room.set()
                 await self._context.write(log_pb2.ProduceReply(answers=answers))
