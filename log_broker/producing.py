@@ -80,11 +80,17 @@ class ProducerStream:
             if await self._is_committed(replica.confirm()):
                 await self._context.write(log_pb2.ProduceReply(is_fenced=True, message=message))
             return False
+        next_sequence = 0
         if not epoch:
             epoch, end_offset = replica.take_over_producer(opening.producer_id)
             if not await self._is_committed(end_offset):
                 return False
-        await self._context.write(log_pb2.ProduceReply(opened=log_pb2.ProduceOpened(producer_epoch=epoch)))
+        elif opening.acks == log_pb2.ACKS_ALL:
+            next_sequence = replica.log.producers.next_sequence(opening.producer_id, epoch)
+            if next_sequence and not await self._is_committed(replica.machine.end_offset):
+                return False
+        opened = log_pb2.ProduceOpened(producer_epoch=epoch, next_sequence=next_sequence)
+        await self._context.write(log_pb2.ProduceReply(opened=opened))
         return True
 
     async def _is_committed(self, end_offset: int) -> bool:

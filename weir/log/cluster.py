@@ -80,7 +80,9 @@ class Cluster:
         self._turn += 1
         stub = log_pb2_grpc.LogBrokerStub(self.channel(address))
         try:
-            reply: log_pb2.MetadataReply = stub.Metadata(log_pb2.MetadataRequest(topic=topic), timeout=_ASK_TIMEOUT_S)
+            reply: log_pb2.MetadataReply = stub.Metadata(
+                log_pb2.MetadataRequest(topic=topic), timeout=_ASK_TIMEOUT_S
+            )
         except grpc.RpcError as error:
             raise ConnectionLostError(
                 f"the log broker at {address} does not answer: {error.details()}; start it, or name another one"

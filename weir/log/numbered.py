@@ -6,22 +6,25 @@ stored before it is sent first, and all who send it use them: the leader takes o
 
 from __future__ import annotations
 
+from weir import threads
 from weir.clock import Clock, SystemClock, monotonic_ms
 from weir.log.batches import RECORD_OVERHEAD_BYTES, Body
 from weir.log.cluster import Cluster
+from weir.log.errors import LogUnknownError
 from weir.log.producer_link import ProducerLink
 from weir.log.queue import BatchQueue
 from weir.log.tickets import Batch, Ticket
 from weir.rpc import log_pb2
 
 _IN_FLIGHT_MAX = 5
+_LOOK_S = 0.01
 
 
 class NumberedProducer:
     """Sends batches to one partition with ``acks="all"``, in the first epoch of a producer. Used by one thread.
 
-    Several processes may send the same batches at the same time. A failure is for good: make another one, and begin with
-    any batch whose predecessors are there. Batches that the leader has already cost an answer each.
+    Several processes may send the same batches at the same time. A failure is for good: make another one, and begin
+    with any batch whose predecessors are there. Batches that the leader has already cost an answer each.
     """
 
     def __init__(
@@ -92,8 +95,24 @@ class NumberedProducer:
         self.next_sequence += 1
         return Ticket(batch, 0)
 
+    def known_sequence(self) -> int:
+        """Wait for the leader to say before which number all batches are committed; 0: it knows none.
+
+        Raises:
+            LogUnknownError: it has not said so in time.
+        """
+        until_ms = monotonic_ms(self._clock) + self._timeout_ms
+        while (known := self._link.known_sequence) is None:
+            if monotonic_ms(self._clock) > until_ms:
+                raise LogUnknownError(
+                    f"the leader has not said what it knows of a producer: {self._link.complaint}"
+                )
+            threads.sleep(_LOOK_S)
+        return known
+
     def close(self) -> None:
-        """Wait until everything has an answer, which takes ``delivery_timeout_s`` at most; then disconnect."""
-        self._queue.close()
+        """Disconnect. What has no answer is given up: it may be written or not."""
+        self._queue.fail(LogUnknownError("the producer was closed before the answer came"))
+        self._link.stop()
         self._link.join()
         self._cluster.close()

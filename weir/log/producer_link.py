@@ -83,6 +83,8 @@ class ProducerLink:
         #: Of the latest stream; the generator of an older one ends.
         self._stream_number = 0
         self._is_open = threading.Event()
+        #: All batches before this one are committed, as the leader says; None: it was not heard yet.
+        self.known_sequence: int | None = None
         self._heard_s = 0.0
         self._call: Any = None
         self._complaint = ""
@@ -97,6 +99,17 @@ class ProducerLink:
         """Wait until the link has ended: the queue was closed and everything has an answer."""
         if self._thread is not None:
             self._thread.join()
+
+    def stop(self) -> None:
+        """End the stream; the queue has failed, so that no other one begins."""
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    @property
+    def complaint(self) -> str:
+        """Why the latest stream has ended, or none began; empty: none did."""
+        return self._complaint
 
     @property
     def _is_over(self) -> bool:
@@ -221,6 +234,7 @@ class ProducerLink:
             if reply.opened.leader_address:
                 self._complaint = f"partition {self._topic}/{self._partition}: nobody leads at the moment"
                 return False
+            self.known_sequence = reply.opened.next_sequence
             self._begin(reply.opened.producer_epoch)
             return True
         for answer in reply.answers:
@@ -296,11 +310,11 @@ class ProducerLink:
             why = self._complaint or "no answer from the leader"
             error = LogUnknownError(f"not known to be written within the delivery timeout: {why}")
             self._finish_lost(lost, error)
-            late = LogRejectedError(f"not sent within the delivery timeout: {why}")
             if self._is_numbered:
                 if lost or self._queue.has_expired(monotonic_ms(self._clock)):
-                    self._fail(error if lost else late)
+                    self._fail(error)
             else:
+                late = LogRejectedError(f"not sent within the delivery timeout: {why}")
                 for batch in self._queue.expired(monotonic_ms(self._clock)):
                     self._queue.finished(batch, -1, late)
             call, now_s = self._call, self._clock.monotonic_s()

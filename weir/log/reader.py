@@ -180,9 +180,9 @@ class Reader:
             )
 
     def bounds(self) -> tuple[int, int]:
-        """Ask the leader for the first offset that is kept and the one behind the last record; raises as :meth:`batches`.
+        """Ask the leader for the first offset that is kept, and the one behind the last record.
 
-        Other calls go on as if nothing was asked.
+        Raises as :meth:`batches`, which goes on as if nothing was asked.
         """
         until_s = self._clock.monotonic_s() + self._timeout_s
         name = log_pb2.PartitionName(topic=self._topic, partition=self._partition)

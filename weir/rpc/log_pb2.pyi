@@ -80,12 +80,14 @@ class ProduceReply(_message.Message):
     def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., answers: _Optional[_Iterable[_Union[BatchAnswer, _Mapping]]] = ..., message: _Optional[str] = ..., is_fenced: _Optional[bool] = ...) -> None: ...
 
 class ProduceOpened(_message.Message):
-    __slots__ = ("leader_address", "producer_epoch")
+    __slots__ = ("leader_address", "producer_epoch", "next_sequence")
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     leader_address: str
     producer_epoch: int
-    def __init__(self, leader_address: _Optional[str] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+    next_sequence: int
+    def __init__(self, leader_address: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credit_bytes")

@@ -37,10 +37,10 @@ from typing_extensions import override
 
 from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.commits import Commits
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer
 from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of, take_over
+from weir.operators.sinks.commits import Commits
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import Place, open_place
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs

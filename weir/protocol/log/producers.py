@@ -95,6 +95,11 @@ class ProducerTable:
         known = self._producers.get(producer_id)
         return 0 if known is None else known.epoch
 
+    def next_sequence(self, producer_id: int, epoch: int) -> int:
+        """What follows the last batch of a producer in an epoch; 0: none is known."""
+        known = self._producers.get(producer_id)
+        return 0 if known is None or known.epoch != epoch else known.last_sequence + 1
+
     def snapshot(self) -> list[list[Any]]:
         """Return all of it in values of JSON, the longest idle first: id, epoch, last sequence, answers."""
         return [

@@ -47,9 +47,7 @@ class Commits:
                 return
             self._under_way = Future()
             # Not joined: as the calls that it waits for (``bounded_calls``), it ends with the process.
-            threading.Thread(
-                target=self._run, args=(self._under_way,), name="kafka-commit", daemon=True
-            ).start()
+            threading.Thread(target=self._run, args=(self._under_way,), name="commit", daemon=True).start()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Return when nothing is under way, or after so long."""
