@@ -93,7 +93,7 @@ class LogPartitions:
             InputError: a partition cannot be read any further, whatever happens.
         """
         ready = set()
-        for number, partition in self._partitions.items():
+        for number, partition in list(self._partitions.items()):
             if partition.failure is not None and not partition.has_records:
                 self._go_on(number, partition)
             partition.look_after()

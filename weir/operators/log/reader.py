@@ -83,7 +83,11 @@ class _LogSource(OffsetSource):
 
     @override
     def read(self, split: Json, position: Json) -> Iterator[tuple[pa.RecordBatch, Json] | None]:
-        partition, stop = split["partition"], split.get("stop") if self.spec.bounded else None
+        partition = split["partition"]
+        stop = split.get("stop") if self.spec.bounded else None
+        if self.spec.bounded and stop is None:
+            # The checkpoint is of a job that followed: this one ends where the partition ends now.
+            stop = self.partitions.end_of(partition)
         self.partitions.add(partition, position)
         try:
             while stop is None or position < stop:

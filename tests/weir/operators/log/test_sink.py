@@ -275,14 +275,14 @@ def test_rows_that_cannot_be_records(brokers, topic, tmp_path, row, message):
 
 def test_a_missing_topic_and_a_wrong_address_are_one_line(brokers, tmp_path, monkeypatch):
     with pytest.raises(
-        InputError, match="sink out: the log at .* has no topic absent; run: weir log create absent"
+        InputError, match=r"sink out: the log at .* has no topic absent; run: weir log create absent"
     ) as no:
         sink(brokers, "absent", tmp_path)
     assert no.value.failure_kind is FailureKind.PERMANENT
     monkeypatch.setattr(topics, "ANSWER_TIMEOUT_S", 0.1)
     spec = weir.LogSink("words", bootstrap="127.0.0.1:1")
     with pytest.raises(
-        InputError, match="the log at 127.0.0.1:1 does not answer: .* check the addresses"
+        InputError, match=r"the log at 127.0.0.1:1 does not answer: .* check the addresses"
     ) as away:
         create_operator(spec).open(OperatorContext("job", "out", 1, 0, 1))
     assert away.value.failure_kind is FailureKind.OUTAGE
