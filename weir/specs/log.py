@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.keys.encoding import check_key_type
 from weir.rows.nested_paths import Path
 from weir.specs.kafka import Delivery, OnTruncation, ValueFormat
 from weir.specs.kafka_values import ValueSpec
@@ -85,6 +86,8 @@ class LogSinkSpec(SinkSpec):
                 raise GraphError(
                     f"step {step!r}: {what} is the column {name!r} of type {found}; it must be {known}"
                 )
+        if self.key is not None:
+            check_key_type(self.key, schema.field(self.key).type)
         if self.value is None and not set(schema.names) - {self.partition}:
             raise GraphError(f"step {step!r}: no column is left for the value")
         return schema
