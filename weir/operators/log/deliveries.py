@@ -17,7 +17,7 @@ _KEPT_MAX = 64
 
 
 class Deliveries:
-    """One thread at a time calls it.
+    """Keeps producers for the next batches. One thread at a time calls it.
 
     Args:
         spec: of the sink.

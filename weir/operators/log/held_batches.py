@@ -93,7 +93,7 @@ class BatchCutter:
         return self._rows(list(self._cut(partition, is_whole=False)))
 
     def rest(self) -> pa.RecordBatch | None:
-        """All that is left, in batches."""
+        """Return all that is left, in batches; None: nothing is."""
         return self._rows(
             [held for partition in sorted(self._open) for held in self._cut(partition, is_whole=True)]
         )

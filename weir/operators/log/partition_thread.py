@@ -24,7 +24,7 @@ _SILENCE_S = 5.0
 
 
 class PartitionThread:
-    """One thread calls the methods; it begins at once.
+    """Begins to read at once. One thread calls the methods.
 
     Args:
         reader: follows the partition.
@@ -51,7 +51,7 @@ class PartitionThread:
 
     @property
     def position(self) -> int:
-        """All records before this offset wait, or were taken."""
+        """Offset before which all records wait, or were taken."""
         return self._reader.position
 
     def take(self, count_max: int) -> Records | None:

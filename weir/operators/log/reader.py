@@ -30,7 +30,7 @@ class LogReader(OffsetReader):
         super().__init__(spec, self._records)
 
     def _open_input(self, context: OperatorContext) -> None:
-        """Besides what the base class does, find out where partitions begin: from now on that is in checkpoints."""
+        """Find out where partitions begin, besides what the base class does: from now on that is in checkpoints."""
         super()._open_input(context)
         for split in self._open_splits:
             split.position = self._records.partitions.start_of(split.split["partition"])

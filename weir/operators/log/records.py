@@ -1,4 +1,4 @@
-"""From records of one partition to a batch: values by the decoder of JSON lines, or by others; parts as columns."""
+"""Turns records of one partition into a batch: values by the decoder of JSON lines, or by others; parts as columns."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Records:
 
     @staticmethod
     def of(batch: RecordBatch, from_offset: int) -> Records:
-        """Those of a batch from an offset on."""
+        """Return those of a batch from an offset on."""
         records = Records(
             batch.first_offset + np.arange(batch.count, dtype=np.int64),
             batch.ids,

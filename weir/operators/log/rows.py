@@ -1,4 +1,4 @@
-"""From rows to records of the log: ids, values and partitions; the columns at once, no row by itself."""
+"""Turns rows into records of the log: ids, values and partitions; the columns at once, no row by itself."""
 
 from __future__ import annotations
 

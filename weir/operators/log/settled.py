@@ -42,7 +42,7 @@ class SettledMarks:
         return sorted((number, name) for number, name, index in self._found() if index != self._subtask_index)
 
     def remove(self, number: int, name: str) -> None:
-        """It is delivered."""
+        """Forget a transaction that is delivered."""
         self._place.remove(_mark(number, name))
 
     def remove_earlier(self) -> None:

@@ -52,7 +52,7 @@ _CLOSE_TIMEOUT_S = 1.0
 
 
 class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
-    """Guarantee: exactly once. See the module."""
+    """Delivers exactly once; see the module."""
 
     def __init__(self, spec: LogSinkSpec) -> None:
         self._spec = spec
@@ -184,7 +184,7 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
 
     @override
     def settle(self) -> None:
-        """See the base class; rows wait as before, and are delivered before those of other subtasks that come later."""
+        """Mark what is not delivered, so that rows of the same keys that other subtasks get later come after it."""
         if self._open_transaction is not None:
             description = self.prepare()
             self._open_transaction = None

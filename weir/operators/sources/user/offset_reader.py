@@ -105,14 +105,14 @@ class OffsetReader(UserSourceReader):
         return super()._position(counts)
 
     def _describe(self, split: OpenSplit) -> list[Json]:
-        """With the offset of the next row: a number of rows would miss those that have expired until a restart."""
+        """Tell the offset of the next row: a number of rows would miss those that have expired until a restart."""
         number, key, position, rows, skip, checked, time_ms = super()._describe(split)
         if self._given is not None and self._given.split is split:
             position, rows, skip, checked = self._next_offset(), rows + skip, 0, 0
         return [number, key, position, rows, skip, checked, time_ms]
 
     def _next_offset(self) -> int:
-        """Of the next row of what was read last."""
+        """Return the offset of the next row of what was read last."""
         assert self._given is not None
         return int(self._partitions.offsets[self._given.good[self._first_left_row]])
 

@@ -1,4 +1,4 @@
-"""From columns of records to rows: those that are good, and why the others are not."""
+"""Turns columns of records into rows: those that are good, and why the others are not."""
 
 from __future__ import annotations
 
