@@ -7,8 +7,8 @@
     weir log create counts --partitions 3
     weir run weir.examples.log_words
 
-Records of ``lines`` are JSON objects such as ``{"word": "weir", "at": 1700000000000}``. Anything that writes the log may
-write them (:class:`weir.log.Producer`), and anything that reads it sees the counts, when their checkpoint is complete.
+Records of ``lines`` are JSON objects such as ``{"word": "weir", "at": 1700000000000}``; :class:`weir.log.Producer`
+writes some. Anything that reads the log sees the counts, when their checkpoint is complete.
 """
 
 import weir
