@@ -37,7 +37,7 @@ from weir.operators.log.settled import SettledMarks
 from weir.operators.log.topics import partition_count
 from weir.operators.sinks.commits import Commits
 from weir.operators.sinks.place_errors import unwritable
-from weir.operators.sinks.places import Place, open_place
+from weir.operators.sinks.places import Place, open_place, uri_beside
 from weir.operators.sinks.row_logs import LOG_NAME, RowLogWriter, log_name, log_prefix
 from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
 from weir.specs.log import LogSinkSpec
@@ -72,13 +72,13 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
         self._producer_id = secrets.randbits(62) | 1
         self._cutter = BatchCutter(self._producer_id, self._spec.compression, self._who)
         self._deliveries = Deliveries(self._spec, self._who)
-        uri = context.durable_uri
-        if not uri:
+        self._uri = context.durable_uri
+        if not self._uri:
             self._own_folder = tempfile.TemporaryDirectory(
                 prefix="weir-log-sink-", ignore_cleanup_errors=True
             )
-            uri = self._own_folder.name
-        self._place: Place = open_place(uri)
+            self._uri = self._own_folder.name
+        self._place: Place = open_place(self._uri)
         with self._explained():
             self._place.prepare(f".writable-{index}-{context.generation}")
         self._marks = SettledMarks(self._place, index, context.generation)
@@ -207,31 +207,36 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
         if self._found is not None:
             self._found.append(description)
             return
+        for name in description["after"]:
+            # Gone: its own subtask, or another one, has sent it.
+            self._send_log(self._place, name)
         self._deliver(description)
 
     def _deliver(self, description: Json) -> None:
-        """Send what comes before a transaction, and it; several processes may do so at the same time."""
+        """Send a transaction; several processes may do so at the same time."""
         if description.get("form") != _FORM:
             raise InputError(
                 f"{self._who}: the checkpoint has rows in another form; start with the version of Weir that made it"
             )
-        # Another run may have begun in another store, or may be still at it.
-        place = (
-            self._place if description["place"] == self._place.location else open_place(description["place"])
-        )
-        for name in description["after"]:
-            self._send_log(place, name)
-        if not self._send_log(place, description["name"]) and not self._deliveries.are_there(
-            description["producer_id"], description["last"]
-        ):
+        name, place = description["name"], self._place
+        is_foreign = description["place"] != place.location
+        if is_foreign:
+            # Of a run in another checkpoint store, which need not be there any more if this was delivered.
+            if self._is_there(description):
+                return
+            place = open_place(uri_beside(self._uri, description["place"]))
+        if not self._send_log(place, name) and (is_foreign or not self._is_there(description)):
             raise InputError(
-                f"{self._who}: {place.at(description['name'])} is gone, with rows that are not in topic "
-                f"{self._spec.topic} yet; start the job with its checkpoint store, or from another checkpoint"
+                f"{self._who}: {place.at(name)} is gone, with rows that are not in topic {self._spec.topic} yet; start "
+                "the job with its checkpoint store, or from another checkpoint"
             )
         with self._explained():
-            place.remove(description["name"])
+            place.remove(name)
             if description["settled"] is not None:
-                self._marks.remove(description["settled"], description["name"])
+                self._marks.remove(description["settled"], name)
+
+    def _is_there(self, description: Json) -> bool:
+        return self._deliveries.are_there(description["producer_id"], description["last"])
 
     def _send_log(self, place: Place, name: str) -> bool:
         """Send the batches of a row log; False: it is gone, since they are delivered."""

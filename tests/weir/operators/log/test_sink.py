@@ -7,6 +7,7 @@ import pytest
 
 import weir
 import weir.log
+from experiments.log_cluster import LogCluster
 from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
 from weir.operators.log import held_batches, topics
@@ -104,6 +105,27 @@ def test_many_batches_of_which_some_were_sent_are_sent_again_once(brokers, topic
 
 def _ids(brokers, topic, partition):
     return {row["id"] for _, row in records(brokers, topic, partition)}
+
+
+def test_a_leader_that_dies_while_rows_are_delivered_costs_none_and_doubles_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(held_batches, "_BATCH_BYTES", 1)
+    with LogCluster(tmp_path / "log", lease_ms=2_000) as brokers:
+        weir.log.create_topic(brokers.addresses, "words", partitions=2)
+        for killed in range(2):
+            writer = sink(brokers, "words", tmp_path / "store", killed + 1, key="id")
+            for number in range(400 * killed, 400 * killed + 400):
+                writer.process(rows(number))
+            writer.snapshot(1)
+            leader = brokers.leader("words", killed)
+            writer.commit(1)
+            while len(delivered(brokers, "words")) < 400 * killed + 20:
+                assert not writer._commits.has_failed
+            brokers.kill(leader)
+            writer.await_commit()
+            writer.close()
+            assert sorted(delivered(brokers, "words")) == list(range(400 * killed + 400))
+            brokers.start(leader)
+            brokers.wait_until_whole("words")
 
 
 def test_rows_of_a_key_that_moves_come_after_those_before_whoever_delivers_first(brokers, topic, tmp_path):
