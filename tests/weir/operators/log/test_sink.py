@@ -12,6 +12,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
 from weir.operators.log import held_batches, topics
 from weir.operators.registry import create_operator
+from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX
 
 pytestmark = pytest.mark.scenario
 
@@ -81,20 +82,21 @@ def test_many_batches_of_which_some_were_sent_are_sent_again_once(brokers, topic
     """More than the brokers have answers of: those that were written long ago are known by their numbers."""
     monkeypatch.setattr(held_batches, "_BATCH_BYTES", 1)
     first = sink(brokers, topic, tmp_path, key="id", compression="none")
-    for number in range(150):
+    for number in range(300):
         first.process(rows(number))
     listed = through_json(first.snapshot(1))
     ((_, description),) = listed["transactions"]
     _, batches = held_batches.read_held(first._place, description["name"], "sink out")
-    some = [next(batches) for _ in range(100)]
+    some = [next(batches) for _ in range(200)]
     assert {batch.partition for batch in some} == {0, 1}
     first._deliveries.send(description["producer_id"], some)
-    assert len(delivered(brokers, topic)) == 100
+    assert len(delivered(brokers, topic)) == 200
+    assert all(len(_ids(brokers, topic, p)) > IN_FLIGHT_BATCHES_MAX for p in (0, 1))
     # Two at the same time, as far as both know the only one.
     second = sink(brokers, topic, tmp_path, 2, {0: listed}, key="id", compression="none")
     commit(first, 1)
     found = delivered(brokers, topic)
-    assert sorted(found) == list(range(150))
+    assert sorted(found) == list(range(300))
     assert all(
         [row["id"] for _, row in records(brokers, topic, p)] == sorted(set(found) & _ids(brokers, topic, p))
         for p in (0, 1)
