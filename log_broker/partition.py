@@ -232,6 +232,9 @@ class PartitionReplica:
         verdict, offset = self.log.producers.judge(header)
         if verdict is Verdict.APPEND:
             offset = self._append(batch, crc)
+        if verdict is Verdict.WRITTEN:
+            # Wherever it is, it is before the end.
+            return Appended(verdict, offset, self.machine.end_offset)
         return Appended(verdict, offset, offset + header.record_count)
 
     def take_over_producer(self, producer_id: int) -> tuple[int, int]:

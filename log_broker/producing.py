@@ -14,6 +14,8 @@ from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX, Verdict
 from weir.rpc import log_pb2
 from weir.rpc.log_wire import split_blob
 
+#: Verdicts after which a batch is in the log.
+_THERE = (Verdict.APPEND, Verdict.DUPLICATE, Verdict.WRITTEN)
 _OK, _REJECTED, _UNKNOWN = log_pb2.ANSWER_OK, log_pb2.ANSWER_REJECTED, log_pb2.ANSWER_UNKNOWN
 
 
@@ -24,6 +26,8 @@ class _Waiting(NamedTuple):
     #: -1: it is refused, once it is sure that this broker leads.
     offset: int
     end_offset: int
+    #: Nobody knows its offset any more.
+    is_forgotten: bool = False
 
 
 class ProducerStream:
@@ -76,11 +80,17 @@ class ProducerStream:
             if await self._is_committed(replica.confirm()):
                 await self._context.write(log_pb2.ProduceReply(is_fenced=True, message=message))
             return False
+        next_sequence = 0
         if not epoch:
             epoch, end_offset = replica.take_over_producer(opening.producer_id)
             if not await self._is_committed(end_offset):
                 return False
-        await self._context.write(log_pb2.ProduceReply(opened=log_pb2.ProduceOpened(producer_epoch=epoch)))
+        elif opening.acks == log_pb2.ACKS_ALL:
+            next_sequence = replica.log.producers.next_sequence(opening.producer_id, epoch)
+            if next_sequence and not await self._is_committed(replica.machine.end_offset):
+                return False
+        opened = log_pb2.ProduceOpened(producer_epoch=epoch, next_sequence=next_sequence)
+        await self._context.write(log_pb2.ProduceReply(opened=opened))
         return True
 
     async def _is_committed(self, end_offset: int) -> bool:
@@ -106,7 +116,7 @@ class ProducerStream:
             if checksum(batch) != crc:
                 raise DamagedEntryError("a batch came with another checksum than it was sent with")
             appended = self._replica.append_batch(batch, crc)
-            if appended.verdict not in (Verdict.APPEND, Verdict.DUPLICATE):
+            if appended.verdict not in _THERE:
                 self._waiting.append(_Waiting(header.sequence, -1, self._replica.confirm()))
         except LogWriteError as error:
             # Not written; the producer tries again until its deadline, and there may be room then.
@@ -115,8 +125,11 @@ class ProducerStream:
         except DamagedEntryError as error:
             self._last = log_pb2.ProduceReply(message=str(error))
             return
-        if appended.verdict in (Verdict.APPEND, Verdict.DUPLICATE):
-            self._waiting.append(_Waiting(header.sequence, appended.offset, appended.end_offset))
+        if appended.verdict in _THERE:
+            is_forgotten = appended.verdict is Verdict.WRITTEN
+            self._waiting.append(
+                _Waiting(header.sequence, appended.offset, appended.end_offset, is_forgotten)
+            )
             return
         self._last = log_pb2.ProduceReply(
             answers=[log_pb2.BatchAnswer(sequence=header.sequence, kind=_REJECTED)],
@@ -148,7 +161,14 @@ class ProducerStream:
                 if each.offset < 0:
                     # The last message of the stream says it.
                     continue
-                answers.append(log_pb2.BatchAnswer(sequence=each.sequence, kind=_OK, offset=each.offset))
+                answers.append(
+                    log_pb2.BatchAnswer(
+                        sequence=each.sequence,
+                        kind=_OK,
+                        offset=each.offset,
+                        is_offset_forgotten=each.is_forgotten,
+                    )
+                )
             if answers:
                 self._room.set()
                 await self._context.write(log_pb2.ProduceReply(answers=answers))

@@ -10,6 +10,8 @@ from log_broker.waiting import EOF, end, listening, start
 from weir.rpc import log_pb2
 
 _CHUNK_BYTES = 1 << 20
+#: A reader hears so often from this broker, if there is nothing to send: else it looks for another leader.
+_SILENCE_S = 1.0
 
 
 class ReaderStream:
@@ -40,8 +42,9 @@ class ReaderStream:
                 commit = replica.machine.commit_offset
                 await self._context.write(
                     log_pb2.ReadReply(
-                        commit_offset=commit,
-                        first_offset=replica.log.first_offset,
+                        bounds=log_pb2.ReadBounds(
+                            first_offset=replica.log.first_offset, commit_offset=commit
+                        ),
                         leader_address="" if self._leads else "unknown",
                     )
                 )
@@ -59,6 +62,8 @@ class ReaderStream:
 
     async def _send(self, changed: asyncio.Event, stop_offset: int | None) -> None:
         replica, offset = self._replica, self._begin()
+        loop = asyncio.get_running_loop()
+        tell_s = loop.time() + _SILENCE_S
         while self._leads and not self._is_over:
             changed.clear()
             commit = replica.machine.commit_offset
@@ -72,8 +77,13 @@ class ReaderStream:
                 replica.log.read(offset, _CHUNK_BYTES, stop) if self._credit_bytes > 0 else (b"", offset)
             )
             if not chunk:
+                # It is woken several times a second, whatever happens.
                 await changed.wait()
+                if loop.time() >= tell_s:
+                    tell_s = loop.time() + _SILENCE_S
+                    await self._context.write(log_pb2.ReadReply())
                 continue
+            tell_s = loop.time() + _SILENCE_S
             self._credit_bytes -= len(chunk)
             await self._context.write(log_pb2.ReadReply(entries=chunk))
             # Producers and followers come in between.

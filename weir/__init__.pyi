@@ -77,6 +77,10 @@ from .dataflow.kafka_values import (
     Avro as Avro,
     Protobuf as Protobuf,
 )
+from .dataflow.log_connectors import (
+    LogSink as LogSink,
+    LogSource as LogSource,
+)
 from .dataflow.streams import (
     KeyedStream as KeyedStream,
     Stream as Stream,

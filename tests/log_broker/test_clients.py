@@ -13,6 +13,9 @@ import pytest
 import weir.log
 from experiments.log_cluster import LogCluster
 from weir.errors import ConfigError, ConnectionLostError, FencedError
+from weir.log.batches import body_of
+from weir.log.numbered import NumberedProducer
+from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX
 
 pytestmark = pytest.mark.scenario
 
@@ -139,6 +142,39 @@ def test_a_reader_that_follows_gets_what_is_committed_later(cluster, topic):
     assert found == list(range(100))
 
 
+def test_numbered_batches_are_there_once_whoever_sends_them(cluster, topic):
+    bodies = [body_of([number], [b"x"], "none") for number in range(2 * IN_FLIGHT_BATCHES_MAX)]
+
+    def numbered(first_sequence, producer_id=99):
+        return NumberedProducer(
+            cluster.addresses,
+            topic=topic,
+            partition=0,
+            producer_id=producer_id,
+            first_sequence=first_sequence,
+        )
+
+    first, second = numbered(0), numbered(0)
+    assert first.known_sequence() == 0
+    tickets = [(first.send(body), second.send(body)) for body in bodies]
+    offsets = [(one.result(), other.result()) for one, other in tickets]
+    # Each is the first answer, or nobody knows it any more.
+    assert all(one == other or -1 in (one, other) for one, other in offsets)
+    third = numbered(3)
+    assert third.known_sequence() == len(bodies)
+    assert third.send(bodies[3]).result() == -1
+    late = numbered(5, producer_id=98)
+    with pytest.raises(weir.log.LogRejectedError, match="out of order"):
+        late.send(bodies[5]).result()
+    with pytest.raises(weir.log.LogRejectedError):
+        late.send(bodies[6])
+    assert [record.id for record in read(cluster, topic)] == list(range(len(bodies)))
+    for each in (first, second, third, late):
+        each.close()
+    with pytest.raises(weir.log.LogUnknownError, match="closed"):
+        first.send(bodies[0])
+
+
 def test_a_record_that_is_too_large_is_surely_not_written(cluster, topic):
     with weir.log.Producer(cluster.addresses, topic=topic) as producer:
         producer.send(1, b"small")
@@ -205,3 +241,12 @@ def test_retention_removes_what_is_old_while_a_reader_starts_behind(cluster):
     while (ids := [record.id for record in read(cluster, topic)])[0] == 0:
         assert time.monotonic() < until_s
     assert ids == list(range(ids[0], 100))
+    first_offset, end_offset = weir.log.Reader(cluster.addresses, topic=topic).bounds()
+    assert end_offset - first_offset >= len(ids)
+    with pytest.raises(weir.log.LogTruncatedError, match=rf"begins at offset {first_offset} now, and 0 is"):
+        read(cluster, topic, misses_nothing=True)
+    assert read(cluster, topic, start=end_offset, misses_nothing=True) == []
+    with pytest.raises(
+        weir.log.LogTruncatedError, match=f"ends at offset {end_offset}, before {end_offset + 1}"
+    ):
+        read(cluster, topic, start=end_offset + 1, misses_nothing=True, timeout_s=0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +11,9 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from weir.dataflow.connectors import AnySource, check_discover_ms
+from weir.dataflow.record_columns import check_bootstrap, check_parts, value_paths
 from weir.errors import GraphError
-from weir.rows.avro_fields import misfit
-from weir.rows.nested_paths import GivenPath, Path, check_json_types, column_paths
+from weir.rows.nested_paths import GivenPath
 from weir.rows.schemas import to_schema
 from weir.specs.kafka import (
     DISCOVER_MS,
@@ -39,7 +38,6 @@ _PART_TYPES: dict[str, tuple[pa.DataType, ...]] = {
     "timestamp": (pa.int64(),),
     "headers": (HEADER_TYPE,),
 }
-_RAW_TYPES = (pa.string(), pa.large_string(), pa.binary())
 
 
 def KafkaSink(
@@ -148,22 +146,13 @@ class Kafka(AnySource):
         """The frozen description that the graph holds."""
         self._check()
         schema = to_schema(self.schema)
-        parts = self._checked_parts(schema)
+        parts = check_parts(schema, self.parts, _PART_TYPES, self.value)
         topics, pattern = self._checked_topics()
         if self.on_truncation not in get_args(OnTruncation):
             raise GraphError(f"on_truncation is {self.on_truncation!r}; it is 'fail', 'earliest' or 'latest'")
         check_discover_ms(self.discover_ms)
         values = pa.schema([column for column in schema if column.name not in parts])
-        has_paths = self.value != "raw" and len(values) > 0
-        if self.value == "json":
-            check_json_types(values)
-        if self.paths and not has_paths:
-            raise GraphError('paths are for what is in the values, and not for value="raw"; leave them out')
-        if isinstance(self.value, AvroSpec) and not (self.value.schema or self.value.registry):
-            raise GraphError("Avro: give a registry, or a schema")
-        paths = column_paths(values, self.paths, has_lists=self.value == "json") if has_paths else ()
-        if isinstance(self.value, AvroSpec) and self.value.schema:
-            _check_fields(self.value.schema, values, dict(paths))
+        paths = value_paths(values, self.value, self.paths)
         settings: dict[str, Any] = {**self._settings(), "schema": schema}
         return KafkaSpec(
             factory=KafkaSpec,
@@ -194,33 +183,6 @@ class Kafka(AnySource):
             except re.error as error:
                 raise GraphError(f"pattern {self.pattern!r} is no regular expression: {error}") from None
         return tuple(sorted(topics)), self.pattern or ""
-
-    def _checked_parts(self, schema: pa.Schema) -> dict[str, RecordPart]:
-        if not isinstance(self.parts, Mapping):
-            raise GraphError(
-                f'parts is {self.parts!r}; it is a mapping of columns, such as {{"user": "key"}}'
-            )
-        for name, part in self.parts.items():
-            if name not in schema.names:
-                raise GraphError(f"parts: there is no column {name!r} in the schema")
-            if part not in _PART_TYPES:
-                raise GraphError(f"parts: {name!r} is {part!r}; it is one of {', '.join(_PART_TYPES)}")
-            if schema.field(name).type not in _PART_TYPES[part]:
-                known = " or ".join(map(str, _PART_TYPES[part]))
-                raise GraphError(
-                    f"parts: column {name!r} with the {part} is {known}, not {schema.field(name).type}"
-                )
-        if self.value not in ("json", "raw") and not isinstance(self.value, AvroSpec | ProtobufSpec):
-            raise GraphError(
-                f"value is {self.value!r}; it is 'json', 'raw', weir.Avro(...) or weir.Protobuf(...)"
-            )
-        rest = [column for column in schema if column.name not in self.parts]
-        if self.value == "raw" and (len(rest) != 1 or rest[0].type not in _RAW_TYPES):
-            raise GraphError(
-                'value="raw" needs one column of bytes or text for the value, besides those in parts; the schema has '
-                + (", ".join(f"{column.name}: {column.type}" for column in rest) or "none")
-            )
-        return dict(self.parts)
 
     def _checked_start(self) -> Any:
         if isinstance(self.start, dt.datetime):
@@ -253,35 +215,6 @@ class Kafka(AnySource):
                     + (f"; the pattern is {pattern!r}" if pattern else did_you_mean(str(topic), topics))
                 )
         return tuple(sorted(places))
-
-
-def _check_fields(avro_schema: str, values: pa.Schema, paths: Mapping[str, Path]) -> None:
-    """Refuse a given schema of Avro no record of which could be a row.
-
-    Raises:
-        GraphError: it is none, or lacks a column, or has it in another type.
-    """
-    try:
-        wrong = misfit(
-            json.loads(avro_schema),
-            [(column, tuple(map(str, paths.get(column.name, (column.name,))))) for column in values],
-        )
-    except (AttributeError, KeyError, TypeError) as error:
-        raise GraphError(f"Avro: the schema is no schema of a record: {error!r}; correct it") from None
-    if wrong is not None:
-        raise GraphError(f"Avro: {wrong}; correct the schema of the values, or the columns")
-
-
-def check_bootstrap(bootstrap: object) -> str:
-    """Addresses of brokers.
-
-    Raises:
-        GraphError: they have another form.
-    """
-    hosts = bootstrap.split(",") if isinstance(bootstrap, str) else []
-    if not hosts or not all(re.fullmatch(r"[^\s:]+:\d+|\[[^\s\]]+\]:\d+", host.strip()) for host in hosts):
-        raise GraphError(f"bootstrap is {bootstrap!r}; give addresses of brokers: 'host:9092,host:9092'")
-    return ",".join(host.strip() for host in hosts)
 
 
 def check_properties(properties: Mapping[str, object]) -> ClientProperties:

@@ -6,6 +6,7 @@ from weir.log.admin import log_status as log_status
 from weir.log.batches import Record as Record
 from weir.log.batches import RecordBatch as RecordBatch
 from weir.log.errors import LogRejectedError as LogRejectedError
+from weir.log.errors import LogTruncatedError as LogTruncatedError
 from weir.log.errors import LogUnknownError as LogUnknownError
 from weir.log.producer import Producer as Producer
 from weir.log.reader import Reader as Reader

@@ -64,10 +64,12 @@ class Body(NamedTuple):
 class RecordBatch:
     """Records of one batch in columns, as a reader gets them."""
 
-    def __init__(self, first_offset: int, count: int, raw: bytes) -> None:
+    def __init__(self, first_offset: int, count: int, raw: bytes, append_ms: int = 0) -> None:
         """``raw``: the body, not compressed any more."""
         self.first_offset = first_offset
         self.count = count
+        #: When the leader appended it, ms since the epoch by its clock.
+        self.append_ms = append_ms
         #: Shape (count,).
         self.ids: npt.NDArray[np.int64] = np.frombuffer(raw, np.int64, count)
         #: In bytes; shape (count,).
@@ -140,4 +142,4 @@ def records_of(buffer: bytes, entry: Entry) -> RecordBatch:
             codec=_CODECS[entry.header.compression],
             asbytes=True,
         )
-    return RecordBatch(entry.envelope.offset, entry.header.record_count, raw)
+    return RecordBatch(entry.envelope.offset, entry.header.record_count, raw, entry.envelope.append_ms)

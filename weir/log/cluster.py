@@ -7,7 +7,9 @@ from collections.abc import Sequence
 
 import grpc
 
-from weir.errors import ConfigError, ConnectionLostError
+from weir import threads
+from weir.clock import Clock
+from weir.errors import ConfigError, ConnectionLostError, WeirError
 from weir.rpc import log_pb2, log_pb2_grpc
 from weir.rpc.log_wire import LOG_MESSAGE_BYTES_MAX
 from weir.rpc.wire import parse_address
@@ -22,6 +24,7 @@ _OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 _ASK_TIMEOUT_S = 0.5
+_RETRY_S = 0.05
 
 
 class Cluster:
@@ -57,20 +60,8 @@ class Cluster:
             ConnectionLostError: it does not answer, or nobody leads at the moment.
             ConfigError: it knows no such topic or partition.
         """
-        address = self._addresses[self._turn % len(self._addresses)]
-        self._turn += 1
-        stub = log_pb2_grpc.LogBrokerStub(self.channel(address))
-        try:
-            reply = stub.Metadata(log_pb2.MetadataRequest(topic=topic), timeout=_ASK_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise ConnectionLostError(
-                f"the log broker at {address} does not answer: {error.details()}; start it, or name another one"
-            ) from error
-        told = [each.address for each in reply.brokers]
-        self._addresses = [*self.given, *(each for each in told if each not in self.given)]
-        if reply.brokers and not reply.partitions:
-            raise ConfigError(f"the log at {address} has no topic {topic}; run: weir log create {topic}")
-        if reply.partitions and partition >= len(reply.partitions):
+        reply = self._ask(topic)
+        if partition >= len(reply.partitions):
             raise ConfigError(
                 f"topic {topic} has partitions 0 to {len(reply.partitions) - 1}, no {partition}"
             )
@@ -79,6 +70,50 @@ class Cluster:
                 leader: str = each.leader_address
                 return leader
         raise ConnectionLostError(f"partition {topic}/{partition}: nobody leads at the moment")
+
+    def partition_count(self, topic: str) -> int:
+        """Ask the next broker how many partitions a topic has; blocks and raises as :meth:`leader`."""
+        return len(self._ask(topic).partitions)
+
+    def _ask(self, topic: str) -> log_pb2.MetadataReply:
+        address = self._addresses[self._turn % len(self._addresses)]
+        self._turn += 1
+        stub = log_pb2_grpc.LogBrokerStub(self.channel(address))
+        try:
+            reply: log_pb2.MetadataReply = stub.Metadata(
+                log_pb2.MetadataRequest(topic=topic), timeout=_ASK_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            raise ConnectionLostError(
+                f"the log broker at {address} does not answer: {error.details()}; start it, or name another one"
+            ) from error
+        told = [each.address for each in reply.brokers]
+        self._addresses = [*self.given, *(each for each in told if each not in self.given)]
+        if reply.brokers and not reply.partitions:
+            raise ConfigError(f"the log at {address} has no topic {topic}; run: weir log create {topic}")
+        if not reply.partitions:
+            raise ConnectionLostError(f"the log broker at {address} has not heard of any topic yet")
+        return reply
+
+    def await_leader(self, topic: str, partition: int, timeout_s: float, clock: Clock) -> str:
+        """Ask until somebody leads; closes all connections if it raises.
+
+        Raises:
+            ConnectionLostError: no broker has answered, or nobody has led the partition, within ``timeout_s``.
+            ConfigError: there is no such topic or partition.
+        """
+        until_s = clock.monotonic_s() + timeout_s
+        while True:
+            try:
+                return self.leader(topic, partition)
+            except ConnectionLostError:
+                if clock.monotonic_s() > until_s:
+                    self.close()
+                    raise
+                threads.sleep(_RETRY_S)
+            except WeirError:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close all connections."""

@@ -10,9 +10,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from weir import threads
 from weir.clock import Clock, SystemClock, monotonic_ms
-from weir.errors import ConfigError, ConnectionLostError, WeirError
+from weir.errors import ConfigError
 from weir.log.batches import RECORD_OVERHEAD_BYTES, packed_body
 from weir.log.cluster import Cluster
 from weir.log.errors import LogRejectedError
@@ -92,23 +91,8 @@ class Producer:
         )
         self._lock = self._queue.lock
         self._open: Batch | None = None
-        self._await_topic(topic, partition, delivery_timeout_s)
+        self._cluster.await_leader(topic, partition, delivery_timeout_s, self._clock)
         self._link.start()
-
-    def _await_topic(self, topic: str, partition: int, timeout_s: float) -> None:
-        until_s = self._clock.monotonic_s() + timeout_s
-        while True:
-            try:
-                self._cluster.leader(topic, partition)
-                return
-            except ConnectionLostError:
-                if self._clock.monotonic_s() > until_s:
-                    self._cluster.close()
-                    raise
-                threads.sleep(0.05)
-            except WeirError:
-                self._cluster.close()
-                raise
 
     def send(self, record_id: int, data: bytes) -> Ticket:
         """Put a record into the next batch; waits only while ``buffer_bytes`` are without an answer.

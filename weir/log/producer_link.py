@@ -58,7 +58,9 @@ class ProducerLink:
         in_flight_max: int,
         producer_id: int,
         takes_over: bool,
+        first_sequence: int | None = None,
     ) -> None:
+        """``first_sequence``: go on there in the producer's first epoch, and end for good at the first failure."""
         self._cluster = cluster
         self._queue = queue
         self._clock = clock
@@ -73,10 +75,16 @@ class ProducerLink:
         self._room = threading.Condition(self._lock)
         #: Held by the generator of one stream while it takes and numbers a batch, so that none passes another.
         self._sending = threading.Lock()
-        self._outbox: Outbox[_Under] = Outbox(in_flight_max, _IN_FLIGHT_BYTES_MAX, epoch=1)
+        self._outbox: Outbox[_Under] = Outbox(
+            in_flight_max, _IN_FLIGHT_BYTES_MAX, epoch=1, next_sequence=first_sequence or 0
+        )
+        #: Batches have their sequences already, so that nothing may be left out.
+        self._is_numbered = first_sequence is not None
         #: Of the latest stream; the generator of an older one ends.
         self._stream_number = 0
         self._is_open = threading.Event()
+        #: All batches before this one are committed, as the leader says; None: it was not heard yet.
+        self.known_sequence: int | None = None
         self._heard_s = 0.0
         self._call: Any = None
         self._complaint = ""
@@ -91,6 +99,17 @@ class ProducerLink:
         """Wait until the link has ended: the queue was closed and everything has an answer."""
         if self._thread is not None:
             self._thread.join()
+
+    def stop(self) -> None:
+        """End the stream; the queue has failed, so that no other one begins."""
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    @property
+    def complaint(self) -> str:
+        """Why the latest stream has ended, or none began; empty: none did."""
+        return self._complaint
 
     @property
     def _is_over(self) -> bool:
@@ -190,6 +209,12 @@ class ProducerLink:
                 # It belongs to the producer's next epoch, which the next stream begins.
                 self._queue.put_back(batch)
                 return False
+            if batch.sequence is not None and batch.sequence != self._outbox.next_sequence:
+                failure = LogRejectedError(
+                    f"batch {batch.sequence} is not the next one, {self._outbox.next_sequence}"
+                )
+                self._queue.finished(batch, -1, failure)
+                return False
             header = header_bytes(
                 body.header(self._producer_id, self._outbox.epoch, self._outbox.next_sequence, self._flags)
             )
@@ -209,6 +234,7 @@ class ProducerLink:
             if reply.opened.leader_address:
                 self._complaint = f"partition {self._topic}/{self._partition}: nobody leads at the moment"
                 return False
+            self.known_sequence = reply.opened.next_sequence
             self._begin(reply.opened.producer_epoch)
             return True
         for answer in reply.answers:
@@ -238,12 +264,15 @@ class ProducerLink:
         if sent is None or self._acks == log_pb2.ACKS_NONE:
             return
         if answer.kind == log_pb2.ANSWER_OK:
-            self._queue.finished(sent.item.batch, answer.offset)
+            self._queue.finished(sent.item.batch, -1 if answer.is_offset_forgotten else answer.offset)
             return
         kind: type[WeirError] = FencedError if reply.is_fenced else LogRejectedError
         # An earlier attempt may have written it.
         error = kind(reply.message) if sent.attempts == 1 else LogUnknownError(reply.message)
         self._queue.finished(sent.item.batch, -1, error)
+        if self._is_numbered:
+            self._fail(error)
+            return
         self._give_up(error)
 
     def _give_up(self, error: WeirError) -> None:
@@ -275,16 +304,19 @@ class ProducerLink:
             with self._lock:
                 lost = self._outbox.expired(monotonic_ms(self._clock))
                 has_work = bool(self._outbox.unanswered)
-                if lost:
+                if lost and not self._is_numbered:
                     # So that nothing of these comes later.
                     self._takes_over = True
             why = self._complaint or "no answer from the leader"
             error = LogUnknownError(f"not known to be written within the delivery timeout: {why}")
             self._finish_lost(lost, error)
-            for batch in self._queue.expired(monotonic_ms(self._clock)):
-                self._queue.finished(
-                    batch, -1, LogRejectedError(f"not sent within the delivery timeout: {why}")
-                )
+            if self._is_numbered:
+                if lost or self._queue.has_expired(monotonic_ms(self._clock)):
+                    self._fail(error)
+            else:
+                late = LogRejectedError(f"not sent within the delivery timeout: {why}")
+                for batch in self._queue.expired(monotonic_ms(self._clock)):
+                    self._queue.finished(batch, -1, late)
             call, now_s = self._call, self._clock.monotonic_s()
             if call is not None and (lost or (has_work and now_s - self._heard_s > _SILENCE_S)):
                 call.cancel()

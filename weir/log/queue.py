@@ -147,6 +147,11 @@ class BatchQueue:
                 late.append(self._ready.popleft())
             return late
 
+    def has_expired(self, now_ms: int) -> bool:
+        """Return whether :meth:`expired` would take a batch out."""
+        with self.lock:
+            return bool(self._ready) and now_ms >= self._ready[0].deadline_ms
+
     def flush(self, timeout_s: float | None) -> None:
         """Send what waits, and wait until everything has an answer.
 

@@ -12,10 +12,17 @@ from weir.clock import Clock, SystemClock
 from weir.errors import ConnectionLostError, InputError
 from weir.log.batches import Record, RecordBatch, records_of
 from weir.log.cluster import Cluster
+from weir.log.errors import LogTruncatedError
 from weir.protocol.log.entries import DamagedEntryError, entries_in
 from weir.rpc import log_pb2, log_pb2_grpc
 
 _RETRY_S = 0.05
+#: Behind all that there may ever be.
+_NOWHERE = 1 << 62
+
+
+class _EndsBeforeError(Exception):
+    """A leader does not have what it was asked for."""
 
 
 class Reader:
@@ -36,6 +43,7 @@ class Reader:
         follow: bool = False,
         buffer_bytes: int = 8 << 20,
         timeout_s: float = 30.0,
+        misses_nothing: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Connect nothing yet.
@@ -50,6 +58,7 @@ class Reader:
             follow: wait for more at the end; else end with what is committed when the reader begins.
             buffer_bytes: on their way to this reader; more wait at the broker.
             timeout_s: how long to look for a broker that leads.
+            misses_nothing: end with an error where records from ``start`` on are no longer kept.
             clock: source of times.
 
         Raises:
@@ -63,6 +72,9 @@ class Reader:
         self._follow = follow
         self._buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
+        self._misses_nothing = misses_nothing
+        #: When the broker has said anything last, in monotonic seconds.
+        self.heard_s = 0.0
         self._clock = clock or SystemClock()
         self._is_closed = False
         self._call: grpc.Call | None = None
@@ -83,24 +95,35 @@ class Reader:
             ConnectionLostError: nobody has led the partition for ``timeout_s``.
             ConfigError: there is no such topic or partition.
             InputError: what came is not what was written.
+            LogTruncatedError: with ``misses_nothing``, records were removed before they were read.
         """
-        until_s = self._clock.monotonic_s() + self._timeout_s
+        began_s = self._clock.monotonic_s()
+        #: Since when the leader lacks what was asked for; None: it does not.
+        lacks_since_s: float | None = None
         while not self._is_closed:
             try:
                 for batch in self._stream(self._cluster.leader(self._topic, self._partition)):
-                    until_s = self._clock.monotonic_s() + self._timeout_s
+                    lacks_since_s = None
                     yield batch
                 if self._is_at_end:
                     return
             except grpc.RpcError as error:
                 if self._is_closed:
                     return
-                if self._clock.monotonic_s() > until_s:
+                if self._is_late(max(began_s, self.heard_s)):
                     raise ConnectionLostError(f"the log does not answer: {error.details()}") from error
+            except _EndsBeforeError as error:
+                lacks_since_s = lacks_since_s or self._clock.monotonic_s()
+                if self._is_late(lacks_since_s):
+                    raise LogTruncatedError(str(error)) from None
             except ConnectionLostError:
-                if self._clock.monotonic_s() > until_s:
+                # Somebody who waits for rows has heard from a broker all the time.
+                if self._is_late(max(began_s, self.heard_s)):
                     raise
             threads.sleep(_RETRY_S)
+
+    def _is_late(self, since_s: float) -> bool:
+        return self._clock.monotonic_s() > since_s + self._timeout_s
 
     def _stream(self, address: str) -> Iterator[RecordBatch]:
         credits: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -108,8 +131,11 @@ class Reader:
         self._call = call = stub.Read(self._requests(credits))
         try:
             for reply in call:
+                self.heard_s = self._clock.monotonic_s()
                 if reply.leader_address:
                     return
+                if reply.HasField("bounds"):
+                    self._check_start(reply.bounds)
                 self._is_at_end = reply.is_end
                 if not reply.entries:
                     continue
@@ -123,6 +149,7 @@ class Reader:
     def _batches_in(self, entries: bytes) -> Iterator[RecordBatch]:
         try:
             for entry in entries_in(entries):
+                self._check_gap(entry.envelope.offset)
                 # From here on the place is known exactly.
                 self._start_ms, self._start_id = 0, None
                 if not entry.header.is_control and entry.end_offset > self.position:
@@ -130,6 +157,56 @@ class Reader:
                 self.position = max(self.position, entry.end_offset)
         except DamagedEntryError as error:
             raise InputError(f"partition {self._topic}/{self._partition}: {error}") from error
+
+    @property
+    def _knows_place(self) -> bool:
+        return not self._start_ms and self._start_id is None
+
+    def _check_start(self, bounds: log_pb2.ReadBounds) -> None:
+        if self._misses_nothing and self._knows_place:
+            self._check_gap(bounds.first_offset)
+            if self.position > bounds.commit_offset:
+                # Or it is an old leader that has not heard yet that it was replaced.
+                raise _EndsBeforeError(
+                    f"partition {self._topic}/{self._partition} ends at offset {bounds.commit_offset}, before "
+                    f"{self.position}: what was there is lost, or the log was made anew"
+                )
+
+    def _check_gap(self, offset: int) -> None:
+        if self._misses_nothing and self._knows_place and offset > self.position:
+            raise LogTruncatedError(
+                f"partition {self._topic}/{self._partition} begins at offset {offset} now, and {self.position} is the "
+                "next one to read: retention has removed records that were not read"
+            )
+
+    def bounds(self) -> tuple[int, int]:
+        """Ask the leader for the first offset that is kept, and the one behind the last record.
+
+        Raises as :meth:`batches`, which goes on as if nothing was asked.
+        """
+        until_s = self._clock.monotonic_s() + self._timeout_s
+        name = log_pb2.PartitionName(topic=self._topic, partition=self._partition)
+        opening = log_pb2.ReadRequest(open=log_pb2.ReadOpen(name=name, start_offset=_NOWHERE))
+        while True:
+            try:
+                address = self._cluster.leader(self._topic, self._partition)
+                stub = log_pb2_grpc.LogBrokerStub(self._cluster.channel(address))
+                for reply in stub.Read(iter([opening]), timeout=self._timeout_s):
+                    if reply.HasField("bounds") and not reply.leader_address:
+                        return reply.bounds.first_offset, reply.bounds.commit_offset
+            except grpc.RpcError as error:
+                if self._clock.monotonic_s() > until_s:
+                    raise ConnectionLostError(f"the log does not answer: {error.details()}") from error
+            except ConnectionLostError:
+                if self._clock.monotonic_s() > until_s:
+                    raise
+            threads.sleep(_RETRY_S)
+
+    def reconnect(self) -> None:
+        """Look for the leader anew, from another thread: this one is silent."""
+        call = self._call
+        if call is not None:
+            call.cancel()
 
     def _requests(self, credits: queue.SimpleQueue[int]) -> Iterator[log_pb2.ReadRequest]:
         opening = log_pb2.ReadOpen(

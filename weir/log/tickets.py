@@ -22,6 +22,7 @@ class Batch:
         "ids",
         "is_done",
         "offset",
+        "sequence",
         "size_bytes",
     )
 
@@ -31,6 +32,8 @@ class Batch:
         self.buffers: Any = []
         #: Made already, by ``send_many``.
         self.body: Any = None
+        #: The only place in the producer's order that it may have; None: the next one.
+        self.sequence: int | None = None
         self.size_bytes = 0
         self.deadline_ms = deadline_ms
         self.is_done = False

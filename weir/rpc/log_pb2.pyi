@@ -56,14 +56,16 @@ class ProduceOpen(_message.Message):
     def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., producer_id: _Optional[int] = ..., producer_epoch: _Optional[int] = ..., acks: _Optional[_Union[Acks, str]] = ...) -> None: ...
 
 class BatchAnswer(_message.Message):
-    __slots__ = ("sequence", "kind", "offset")
+    __slots__ = ("sequence", "kind", "offset", "is_offset_forgotten")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    IS_OFFSET_FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     kind: AnswerKind
     offset: int
-    def __init__(self, sequence: _Optional[int] = ..., kind: _Optional[_Union[AnswerKind, str]] = ..., offset: _Optional[int] = ...) -> None: ...
+    is_offset_forgotten: bool
+    def __init__(self, sequence: _Optional[int] = ..., kind: _Optional[_Union[AnswerKind, str]] = ..., offset: _Optional[int] = ..., is_offset_forgotten: _Optional[bool] = ...) -> None: ...
 
 class ProduceReply(_message.Message):
     __slots__ = ("opened", "answers", "message", "is_fenced")
@@ -78,12 +80,14 @@ class ProduceReply(_message.Message):
     def __init__(self, opened: _Optional[_Union[ProduceOpened, _Mapping]] = ..., answers: _Optional[_Iterable[_Union[BatchAnswer, _Mapping]]] = ..., message: _Optional[str] = ..., is_fenced: _Optional[bool] = ...) -> None: ...
 
 class ProduceOpened(_message.Message):
-    __slots__ = ("leader_address", "producer_epoch")
+    __slots__ = ("leader_address", "producer_epoch", "next_sequence")
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     leader_address: str
     producer_epoch: int
-    def __init__(self, leader_address: _Optional[str] = ..., producer_epoch: _Optional[int] = ...) -> None: ...
+    next_sequence: int
+    def __init__(self, leader_address: _Optional[str] = ..., producer_epoch: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
 
 class ReadRequest(_message.Message):
     __slots__ = ("open", "credit_bytes")
@@ -110,18 +114,24 @@ class ReadOpen(_message.Message):
     def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., start_offset: _Optional[int] = ..., start_ms: _Optional[int] = ..., follow: _Optional[bool] = ..., by_id: _Optional[bool] = ..., start_id: _Optional[int] = ...) -> None: ...
 
 class ReadReply(_message.Message):
-    __slots__ = ("leader_address", "commit_offset", "first_offset", "is_end", "entries")
+    __slots__ = ("leader_address", "bounds", "is_end", "entries")
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
-    COMMIT_OFFSET_FIELD_NUMBER: _ClassVar[int]
-    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    BOUNDS_FIELD_NUMBER: _ClassVar[int]
     IS_END_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
     leader_address: str
-    commit_offset: int
-    first_offset: int
+    bounds: ReadBounds
     is_end: bool
     entries: bytes
-    def __init__(self, leader_address: _Optional[str] = ..., commit_offset: _Optional[int] = ..., first_offset: _Optional[int] = ..., is_end: _Optional[bool] = ..., entries: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, leader_address: _Optional[str] = ..., bounds: _Optional[_Union[ReadBounds, _Mapping]] = ..., is_end: _Optional[bool] = ..., entries: _Optional[bytes] = ...) -> None: ...
+
+class ReadBounds(_message.Message):
+    __slots__ = ("first_offset", "commit_offset")
+    FIRST_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    first_offset: int
+    commit_offset: int
+    def __init__(self, first_offset: _Optional[int] = ..., commit_offset: _Optional[int] = ...) -> None: ...
 
 class EpochStart(_message.Message):
     __slots__ = ("epoch", "start_offset")

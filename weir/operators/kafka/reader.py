@@ -8,36 +8,30 @@ A snapshot is theirs and has the ids of topics, too, in hexadecimal digits (olde
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.operator import Json, OperatorContext, Poll
-from weir.author.source import Source
+from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError
 from weir.operators.kafka.partitions import BEGINNING, RECORDS_MAX, KafkaPartitions, Partition
 from weir.operators.kafka.records import RecordDecoder
 from weir.operators.sources.files.positions import SourceCounts
-from weir.operators.sources.user.user_source import UserSourceReader
-from weir.operators.sources.user.user_splits import OpenSplit
+from weir.operators.sources.user.offset_reader import OffsetReader, OffsetSource
 from weir.specs.kafka import KafkaSpec
 
-#: How soon, and how late, the client is asked again when it had nothing.
-_WAIT_US_MIN, _WAIT_US_MAX = 2_000, 32_000
 #: Records that a paced source takes of one partition before it looks at the next: all shall advance.
 _PACED_RECORDS = 256
 
 
-class KafkaReader(UserSourceReader):
+class KafkaReader(OffsetReader):
     """Reads one subtask's partitions."""
 
     def __init__(self, spec: KafkaSpec) -> None:
         self._records = _KafkaSource(spec)
         super().__init__(spec, self._records)
-        self._wait_us = 0
         #: Offsets in the latest snapshot.
         self._noted: dict[Partition, int] = {}
 
@@ -65,26 +59,15 @@ class KafkaReader(UserSourceReader):
                 split.skip = split.checked = 0
 
     def _next_batch(self) -> pa.RecordBatch | None:
-        ready = self._records.partitions.fetch()
         if self._records.partitions.has_found():
             self._next_discovery_us = 0
-        self._wait_us = 0 if ready else min(max(2 * self._wait_us, _WAIT_US_MIN), _WAIT_US_MAX)
-        for split in self._open_splits:
-            if split.iterator is None or _partition(split.split) in ready:
-                split.wake_us = 0
-        batch = super()._next_batch()
-        self.rejected += self._records.pop_rejected()
-        return batch
+        return super()._next_batch()
 
     def commit(self, checkpoint_id: int) -> None:
         """Let tools that watch the lag of the group see how far the latest checkpoint is."""
         self._records.partitions.note_positions(self._noted)
 
     def _position(self, counts: SourceCounts) -> Json:
-        """Records that are not given out yet are told to be bad again after a restart, and count then."""
-        if self._given is not None:
-            again = int(np.count_nonzero(self._records.bad_offsets >= self._next_offset()))
-            counts = dataclasses.replace(counts, rejected=counts.rejected - again)
         value = super()._position(counts)
         value["topics"] = dict(self._records.partitions.topic_ids.known)
         self._noted = {
@@ -92,46 +75,22 @@ class KafkaReader(UserSourceReader):
         }
         return value
 
-    def _describe(self, split: OpenSplit) -> list[Json]:
-        """With the offset of the next row: a number of rows would miss those that have expired until a restart."""
-        number, key, position, rows, skip, checked, time_ms = super()._describe(split)
-        if self._given is not None and self._given.split is split:
-            position, rows, skip, checked = self._next_offset(), rows + skip, 0, 0
-        return [number, key, position, rows, skip, checked, time_ms]
 
-    def _next_offset(self) -> int:
-        """Of the next row of what was read last."""
-        assert self._given is not None
-        return int(self._records.offsets[self._given.good[self._first_left_row]])
-
-    def _place_of_row(self, row: int) -> tuple[str, int, str]:
-        assert self._given is not None
-        topic, number = _partition(self._given.split.split)
-        return f"{topic}[{number}]", int(self._records.offsets[self._given.good[row]]), ""
-
-    def _nothing_now(self) -> Poll:
-        polled = super()._nothing_now()
-        if polled.finished:
-            return polled
-        return dataclasses.replace(polled, next_poll_us=self._clock.now_us() + self._wait_us)
-
-
-class _KafkaSource(Source):
+class _KafkaSource(OffsetSource):
     """A split is ``{"topic": ..., "partition": ...}``, a position the offset of the next record."""
 
     partitions: KafkaPartitions
 
     def __init__(self, spec: KafkaSpec) -> None:
+        super().__init__(spec.on_bad_record)
         self.spec = spec
-        self._rejected = 0
         self._records_max = RECORDS_MAX if spec.rate is None else _PACED_RECORDS
-        #: Of the rows that were read last, and of the bad records among them; int64.
-        self.offsets = self.bad_offsets = np.empty(0, dtype=np.int64)
         self._found: list[Partition] | None = None
+        self._ready: set[Partition] = set()
 
     def open(self, context: OperatorContext) -> None:
         """Connect."""
-        self._context = context
+        super().open(context)
         self._decoder = RecordDecoder(self.spec, RECORDS_MAX, f"source {context.operator_name}")
         self.partitions = KafkaPartitions(self.spec, context.operator_name, context.clock)
 
@@ -139,6 +98,19 @@ class _KafkaSource(Source):
     def found(self) -> Sequence[Partition]:
         """All partitions, as the brokers said last."""
         return self._found or ()
+
+    @override
+    def fetch(self) -> bool:
+        self._ready = self.partitions.fetch()
+        return bool(self._ready)
+
+    @override
+    def has_records(self, split: Json) -> bool:
+        return _partition(split) in self._ready
+
+    @override
+    def place(self, split: Json) -> str:
+        return f"{split['topic']}[{split['partition']}]"
 
     def splits(self) -> Sequence[Json]:
         """Every partition that there is, as far as brokers have answered: only the first call waits for them."""
@@ -160,11 +132,7 @@ class _KafkaSource(Source):
                 records = self.partitions.take(partition, self._records_max)
                 if records:
                     rows, bad = self._decoder.decode(records)
-                    offsets = np.array([record.offset() for record in records], dtype=np.int64)
-                    numbers = [record.number for record in bad]
-                    self.offsets, self.bad_offsets = np.delete(offsets, numbers), offsets[numbers]
-                    for record in bad:
-                        self._reject(partition, int(offsets[record.number]), record.reason, record.raw)
+                    self.note_read(split, np.array([each.offset() for each in records], dtype=np.int64), bad)
                     yield rows, records[-1].offset() + 1
                 elif self.spec.bounded and self.partitions.has_ended(partition):
                     return
@@ -173,26 +141,10 @@ class _KafkaSource(Source):
         finally:
             self.partitions.remove(partition)
 
-    def pop_rejected(self) -> int:
-        """Records put aside since the last call."""
-        rejected, self._rejected = self._rejected, 0
-        return rejected
-
     def close(self) -> None:
         """Release the client."""
         if hasattr(self, "partitions"):
             self.partitions.close()
-
-    def _reject(self, partition: Partition, offset: int, reason: str, raw: bytes) -> None:
-        self._rejected += 1
-        origin = f"{partition[0]}[{partition[1]}]"
-        if self.spec.on_bad_record == "fail":
-            raise InputError(
-                f"{origin} offset {offset}: {reason}; correct it, or let the source {self._context.operator_name} put "
-                'bad records aside with on_bad_record="dead_letter"'
-            )
-        if self._context.dead_letters is not None:
-            self._context.dead_letters.reject(origin, offset, reason, raw)
 
 
 def _check_starts(spec: KafkaSpec, found: Sequence[Partition], step: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,8 @@ import pyarrow as pa
 
 from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.json.json_decode import JsonDecoder
+from weir.operators.sources.json.json_records import NO_VALUE, decode_records
+from weir.operators.sources.user.record_rows import BadRecord, good_rows, text_column
 from weir.specs.kafka import KafkaSpec, RecordPart
 from weir.specs.sources import LINE_BYTES_MAX
 
@@ -19,17 +20,6 @@ if TYPE_CHECKING:
 
 #: ``confluent_kafka.Message``; its methods are all that is used of it.
 Message = Any
-
-_NO_VALUE = "the record has no value"
-
-
-@dataclass(frozen=True, slots=True)
-class BadRecord:
-    """A record that is no row: its place among those given, why, and its value."""
-
-    number: int
-    reason: str
-    raw: bytes
 
 
 class RecordDecoder:
@@ -90,24 +80,10 @@ class RecordDecoder:
             values, rows = self._coded.decode([record.value() for record in records], bad)
         elif self._fields:
             (field,) = self._fields
-            columns[field.name] = _column([record.value() for record in records], field, bad, _NO_VALUE)
-        is_good = np.ones(len(records), dtype=np.bool_)
-        is_good[list(bad)] = False
-        kept = is_good[rows]
-        if values is not None and not kept.all():
-            values = values.filter(pa.array(kept))
-        numbers = rows[kept]
-        all_good = len(numbers) == len(records)
-        arrays = [
-            values.column(field.name)
-            if values is not None and field.name not in columns
-            else columns[field.name]
-            if all_good
-            else columns[field.name].take(pa.array(numbers))
-            for field in self._schema
-        ]
+            columns[field.name] = _column([record.value() for record in records], field, bad, NO_VALUE)
+        batch = good_rows(self._schema, columns, values, rows, bad, len(records))
         letters = [BadRecord(n, bad[n], records[n].value() or b"") for n in sorted(bad)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema), letters
+        return batch, letters
 
 
 def _json_values(
@@ -124,25 +100,11 @@ def _json_values(
         # White space between tokens, and as wrong within texts as the newline was.
         texts = [text.replace(b"\n", b"\t") for text in texts]
         data = bytearray(b"\n").join(texts)
-    stop = len(data) + 1
     data += b"\n" + bytes(PADDING_BYTES)
     buffer = np.frombuffer(data, dtype=np.uint8)
     starts = np.zeros(len(texts) + 1, dtype=np.int64)
     np.cumsum([len(text) + 1 for text in texts], out=starts[1:])
-    decoded = decoder.decode(buffer, 0, stop)
-    assert decoded.next_start == stop
-    rejected = np.array([rejection.start for rejection in decoded.rejections], dtype=np.int64)
-    for number, rejection in zip(np.searchsorted(starts, rejected).tolist(), decoded.rejections, strict=True):
-        bad.setdefault(number, rejection.reason)
-    gave_row = np.ones(len(texts), dtype=np.bool_)
-    gave_row[np.searchsorted(starts, rejected)] = False
-    if decoded.batch.num_rows < gave_row.sum():
-        # Blank lines are passed over; a record is none.
-        for number, text in enumerate(texts):
-            if not text.strip(b" \t\r"):
-                gave_row[number] = False
-                bad.setdefault(number, _NO_VALUE if not text else "the value is blank")
-    return decoded.batch, np.flatnonzero(gave_row)
+    return decode_records(decoder, buffer, starts, bad)
 
 
 def _part_column(
@@ -186,17 +148,4 @@ def _headers(number: int, record: Message, bad: dict[int, str]) -> list[dict[str
 def _column(values: list[bytes | None], field: pa.Field, bad: dict[int, str], absent: str) -> pa.Array:
     """Bytes as they are, or as text that must be UTF-8."""
     _note_absent(values, field, bad, absent)
-    column = pa.array(values, type=pa.binary())
-    if field.type == pa.binary():
-        return column
-    try:
-        return column.cast(field.type)
-    except pa.ArrowInvalid:
-        texts: list[str | None] = []
-        for number, value in enumerate(values):
-            try:
-                texts.append(None if value is None else value.decode())
-            except UnicodeDecodeError as error:
-                bad.setdefault(number, f"field {field.name}: not UTF-8 at byte {error.start}")
-                texts.append(None)
-        return pa.array(texts, type=field.type)
+    return text_column(pa.array(values, type=pa.binary()), field, bad)

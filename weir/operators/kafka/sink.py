@@ -14,8 +14,8 @@ transactional id of its own (``slots``). Records of a partition are in the order
 it. When all slots are taken, rows are written to the log only, and sent later: still in order, since nothing is sent
 before them.
 
-Commits are in a thread of their own (``commits``), one transaction after the other: a mark says of all earlier ones
-that they are committed, too. What a commit fails with fails the subtask, and the next deployment commits.
+Commits are in a thread of their own (``sinks.commits``), one transaction after the other: a mark says of all earlier
+ones that they are committed, too. What a commit fails with fails the subtask, and the next deployment commits.
 
 The group is made by chance when a run begins, one per subtask, and goes along in its snapshots::
 
@@ -37,10 +37,10 @@ from typing_extensions import override
 
 from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
 from weir.errors import FailureKind, InputError
-from weir.operators.kafka.commits import Commits
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer
 from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of, take_over
+from weir.operators.sinks.commits import Commits
 from weir.operators.sinks.place_errors import unwritable
 from weir.operators.sinks.places import Place, open_place
 from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs

@@ -103,6 +103,20 @@ def open_place(path: str) -> Place:
     return ArrowPlace(filesystem, root.rstrip("/"), location)
 
 
+def uri_beside(own: str, location: str) -> str:
+    """Return the URI of another place, of which only the location is known: credentials and settings are our place's.
+
+    Args:
+        own: URI or directory of our place.
+        location: of the other one, as :attr:`Place.location` has it.
+    """
+    ours, theirs = urlsplit(own), urlsplit(location)
+    if "://" not in location or ours.scheme != theirs.scheme:
+        return location
+    user, at, _ = ours.netloc.rpartition("@")
+    return theirs._replace(netloc=f"{user}{at}{theirs.netloc}", query=ours.query).geturl()
+
+
 class LocalPlace(Place):
     """A directory of this machine, or one that is mounted."""
 

@@ -27,9 +27,11 @@ class Verdict(Enum):
     APPEND = "append"
     #: It is in the log: answer with its offset, once that is as safe as the producer wants it.
     DUPLICATE = "duplicate"
+    #: It is in the log, or retention has removed it since: its offset was forgotten, as many came after it.
+    WRITTEN = "written"
     #: Its producer's id was taken over under a higher epoch: surely not written by this call.
     FENCED = "fenced"
-    #: A batch before it is absent, or its answer was forgotten: not written by this call.
+    #: A batch before it is absent, or nobody knows whether it is there: not written by this call.
     OUT_OF_ORDER = "out of order"
 
 
@@ -64,7 +66,10 @@ class ProducerTable:
         last = known.last_sequence if header.producer_epoch == known.epoch else -1
         if header.sequence <= last:
             offset = known.answers.get(header.sequence)
-            return (Verdict.OUT_OF_ORDER, 0) if offset is None else (Verdict.DUPLICATE, offset)
+            if offset is not None:
+                return Verdict.DUPLICATE, offset
+            # Without gaps every batch up to the last one is there.
+            return (Verdict.OUT_OF_ORDER if header.may_have_gaps else Verdict.WRITTEN), 0
         is_next = header.sequence == last + 1 or header.may_have_gaps
         return (Verdict.APPEND if is_next else Verdict.OUT_OF_ORDER), 0
 
@@ -89,6 +94,11 @@ class ProducerTable:
         """Highest epoch under which a producer is known; 0: it is not."""
         known = self._producers.get(producer_id)
         return 0 if known is None else known.epoch
+
+    def next_sequence(self, producer_id: int, epoch: int) -> int:
+        """What follows the last batch of a producer in an epoch; 0: none is known."""
+        known = self._producers.get(producer_id)
+        return 0 if known is None or known.epoch != epoch else known.last_sequence + 1
 
     def snapshot(self) -> list[list[Any]]:
         """Return all of it in values of JSON, the longest idle first: id, epoch, last sequence, answers."""

@@ -9,9 +9,9 @@ import weir
 from tests.weir.operators.kafka.sinks import rows
 from weir.author.operator import NEVER_US, OperatorContext
 from weir.errors import InputError
-from weir.operators.kafka.commits import Commits
 from weir.operators.kafka.sink import KafkaSink
 from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of
+from weir.operators.sinks.commits import Commits
 from weir.operators.sinks.places import open_place
 from weir.operators.sinks.two_phase import TwoPhaseSink
 

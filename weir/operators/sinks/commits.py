@@ -1,4 +1,4 @@
-"""Commits of complete checkpoints in a thread beside the subtask's: a coordinator that dies is awaited for 20 s."""
+"""Commits of complete checkpoints in a thread beside the subtask's: a broker that dies is awaited for long."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future, wait
 
 
 class Commits:
-    """One call after the other, in the order of the checkpoints; a failure is the last of them.
+    """Make one call after the other, in the order of the checkpoints; a failure is the last of them.
 
     The subtask's thread calls the methods.
 
@@ -46,10 +46,8 @@ class Commits:
             if self._under_way is not None and not self._under_way.done():
                 return
             self._under_way = Future()
-            # Not joined: as the calls that it waits for (``bounded_calls``), it ends with the process.
-            threading.Thread(
-                target=self._run, args=(self._under_way,), name="kafka-commit", daemon=True
-            ).start()
+            # Not joined: it may wait for calls that never return, and ends with the process.
+            threading.Thread(target=self._run, args=(self._under_way,), name="commit", daemon=True).start()
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Return when nothing is under way, or after so long."""
