@@ -17,7 +17,7 @@ from weir.plan.optimizer import LOGICAL_RULES, optimized
 from weir.plan.rules.partitioning import is_spread_by, partitionings
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
-from weir.specs import KeyedSpec, OperatorSpec, SourceSpec
+from weir.specs import OperatorSpec, SourceSpec
 from weir.specs.expression_checks import check_event_time
 from weir.specs.key_checks import check_key_columns
 from weir.specs.windows import WindowAggregateSpec
@@ -262,10 +262,8 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
     spread = partitionings(nodes)
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     for node in nodes:
-        if not isinstance(node.spec, KeyedSpec):
-            continue
-        for position, item in enumerate(node.inputs):
-            keys = node.spec.keys_of_input(position)
+        for position, (item, columns) in enumerate(zip(node.inputs, node.key_columns, strict=False)):
+            keys = tuple(columns)
             if not keys and item.exchange is not Exchange.BROADCAST:
                 raise wrong_step(
                     node.name, f"every subtask must get all of input {position + 1}; call broadcast before it"

@@ -14,7 +14,7 @@ from weir.plan.step_names import RenamedColumn
 from weir.plan.stored_aggregates import fitted_layouts, with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
-from weir.specs.keyed import KeyedAggregateSpec, KeyedProcessSpec, KeyedSpec
+from weir.specs.keyed import KeyedAggregateSpec, KeyedProcessSpec
 from weir.specs.windows import WindowAggregateSpec
 
 
@@ -71,9 +71,7 @@ def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
 
 def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
     """By step: names of key columns then by names now, of those that say what they were called."""
-    return _renamed_columns(
-        {node.name: node.spec.key_columns for node in graph.nodes if isinstance(node.spec, KeyedSpec)}
-    )
+    return _renamed_columns({node.name: node.spec.keys_of_input(0) for node in graph.nodes})
 
 
 def _renamed_aggregates(graph: LogicalGraph) -> dict[str, dict[str, str]]:

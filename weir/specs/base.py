@@ -51,6 +51,8 @@ class OperatorSpec:
     asked_by: ClassVar[str] = ""
     #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
+    #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
+    keeps_keys: ClassVar[bool] = False
 
     @property
     def waits_for_event_time(self) -> bool:
@@ -92,8 +94,17 @@ class OperatorSpec:
         return True
 
     @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of its states; an empty one stands for the only state of an operator that names none."""
+        return ()
+
+    @property
     def asked_names(self) -> tuple[str, ...]:
-        """Names of the states that can be asked; none of a step that keeps nothing by key."""
+        """Names of the states that can be asked: not such as ``_held``, which a step keeps for itself."""
+        return tuple(name for name in self.state_names if name and not name.startswith("_"))
+
+    def keys_of_input(self, index: int) -> tuple[str, ...]:
+        """Key columns by which the rows of an input come in; (): every subtask gets all of them, or any."""
         return ()
 
     def describe(self) -> dict[str, object]:

@@ -37,7 +37,6 @@ EmitMode = Literal["per_event", "per_batch"]
 class KeyedSpec(OperatorSpec):
     """Base of keyed operators: rows come in partitioned by ``key_columns``."""
 
-    #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
     keeps_keys: ClassVar[bool] = True
     #: A row that leaves is made of rows of its own key: those of other keys have no part in it.
     is_by_key: ClassVar[bool] = False
@@ -57,17 +56,12 @@ class KeyedSpec(OperatorSpec):
         return self.passed_on(names.intersection(self.key_columns), schema) if self.is_by_key else frozenset()
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """Names of its states; an empty one stands for the only state of an operator that names none."""
         return ("",)
 
-    @property
-    def asked_names(self) -> tuple[str, ...]:
-        """Those that have names but such as ``_held``, which a step keeps for itself; see :class:`OperatorSpec`."""
-        return tuple(name for name in self.state_names if name and not name.startswith("_"))
-
+    @override
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """Key columns by which the rows of an input come in; (): every subtask gets all of them."""
         return self.key_columns
 
 
