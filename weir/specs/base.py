@@ -15,7 +15,9 @@ import pyarrow as pa
 from weir.errors import GraphError
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.schemas import schema_difference
+from weir.specs.conditions import Condition
 from weir.specs.source_code import source_of
+from weir.specs.window_kinds import WindowTime
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -72,6 +74,11 @@ class OperatorSpec:
     @property
     def event_time_words(self) -> str | None:
         """Event time and watermark of a step that makes them, as plans show them; None: it does not."""
+        return None
+
+    @property
+    def window_time(self) -> WindowTime | None:
+        """By which time the step divides rows into windows; None: it does not."""
         return None
 
     @property
@@ -182,6 +189,10 @@ class OperatorSpec:
             schema: user columns of the input.
         """
         return self.passed_on(names, schema) if self.is_by_row else frozenset()
+
+    def demanded(self, schema: pa.Schema) -> Condition | None:
+        """Return what a row must meet to leave the step, of single columns; None: nothing that is known."""
+        return None
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.

@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, check_keeps_changes
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.conditions import Condition, condition_of
 from weir.specs.expression_checks import (
     check_predicate,
     copies,
@@ -41,6 +42,10 @@ class FilterSpec(OperatorSpec):
         """The input's; see :class:`OperatorSpec`."""
         check_predicate(step, self.predicate, inputs[0])
         return super().output_schema(step, inputs)
+
+    @override
+    def demanded(self, schema: pa.Schema) -> Condition | None:
+        return condition_of(self.predicate, schema)
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""

@@ -27,7 +27,7 @@ from weir.specs.aggregate_functions import (
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
-from weir.specs.window_kinds import Window
+from weir.specs.window_kinds import Window, WindowTime
 from weir.specs.window_updates import WindowUpdates
 
 #: What rows have that stand for several: their accumulators. Null: it is a row as it came.
@@ -122,6 +122,11 @@ class WindowAggregateSpec(KeyedSpec):
     def time_words(self) -> str | None:
         """The windows, and how they are told; see :class:`OperatorSpec`."""
         return self.window.words + self.updates.words
+
+    @property
+    @override
+    def window_time(self) -> WindowTime:
+        return self.window.time
 
     @property
     def goes_by_event_time(self) -> bool:
