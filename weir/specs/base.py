@@ -48,8 +48,8 @@ class OperatorSpec:
     rejects_rows: ClassVar[bool] = False
     #: It looks at one row at a time: a row that leaves is made of one row of the input.
     is_by_row: ClassVar[bool] = False
-    #: "module:name" of what is called with the node as it runs, user columns of its input and the name of one of its
-    #: ``asked_names``, and returns the state's name in the job and its ``StateFormat``; only task managers load it.
+    #: "module:name" of what is called with an ``AskedStep`` and returns the name under which the job has the state, and
+    #: its ``StateFormat``; only task managers load it.
     asked_by: ClassVar[str] = ""
     #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
