@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import Layout
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.schemas import schema_difference
 from weir.specs.conditions import Condition
@@ -121,6 +122,23 @@ class OperatorSpec:
     def former_form(self) -> dict[str, object]:
         """What fingerprints of version 1 are made of (``weir.plan.fingerprints``)."""
         return {**self.describe(), **raised_defaults(self)}
+
+    @property
+    def has_own_cells(self) -> bool:
+        """Whether its state has cells besides those of its aggregates."""
+        return False
+
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        """Return the aggregates in the order in which its state has them; none of a step that keeps none.
+
+        Args:
+            given: user columns of its input.
+        """
+        return ()
+
+    def laid_out(self, layout: Layout) -> Self:
+        """Return the step with its aggregates in this order: another one than :meth:`stored_layout`, of the same."""
+        return self
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """User columns of the step's output; called when the step is written down, and when a graph is checked.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import polars as pl
@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from weir.author.states import DeclaredState, State
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import Layout
 from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
@@ -25,6 +26,7 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
+from weir.specs.stored_order import in_layout, layout_of
 
 if TYPE_CHECKING:
     from weir.author.keyed_process import KeyedHooks
@@ -104,6 +106,15 @@ class KeyedAggregateSpec(KeyedSpec):
     def asked_names(self) -> tuple[str, ...]:
         """The aggregates; see :class:`OperatorSpec`."""
         return tuple(aggregate.output for aggregate in self.aggregates)
+
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return layout_of(self.aggregates, given)
+
+    @override
+    def laid_out(self, layout: Layout) -> KeyedAggregateSpec:
+        shown = tuple(each.output for each in self.results)
+        return replace(self, aggregates=in_layout(self.aggregates, layout, Aggregate), shown=shown)
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import polars as pl
@@ -13,6 +13,7 @@ from typing_extensions import override
 from weir.author.states import DeclaredState
 from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import OWN_CELLS, Layout
 from weir.rows.changes import changelog_schema
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
@@ -27,6 +28,7 @@ from weir.specs.aggregate_functions import (
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
+from weir.specs.stored_order import in_layout, layout_of
 from weir.specs.window_kinds import Window, WindowTime
 from weir.specs.window_updates import WindowUpdates
 
@@ -143,6 +145,24 @@ class WindowAggregateSpec(KeyedSpec):
         """Where a late row may find some done of what it has a part in, and some not: it waits for that."""
         shares = self.window.kind in ("sliding", "cumulative", "session")
         return (LATE_STATE,) if shares and self.window.time == "event" else ()
+
+    @property
+    @override
+    def has_own_cells(self) -> bool:
+        return self.window.kind in ("session", "global") or self.updates.keeps_told
+
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return layout_of(self.aggregates, self.input_schema, self.own_cells_at)
+
+    @override
+    def laid_out(self, layout: Layout) -> WindowAggregateSpec:
+        return replace(
+            self,
+            aggregates=in_layout(self.aggregates, layout, WindowAggregate),
+            shown=tuple(each.output for each in self.results),
+            own_cells_at=layout.index(OWN_CELLS) if OWN_CELLS in layout else None,
+        )
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
