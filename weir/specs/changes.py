@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from weir.errors import GraphError
-from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
-from weir.specs.keyed import KeyedSpec
+from weir.specs.keyed import ExpiringSpec, KeyedSpec
 from weir.specs.words import duration_words
 from weir.spelling import did_you_mean
 
@@ -23,7 +22,7 @@ TOP_ROWS_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class DeduplicateSpec(KeyedSpec):
+class DeduplicateSpec(ExpiringSpec):
     """Pass on the first row of each key, and the next one when ``within_ms`` of event time have passed since."""
 
     kind: ClassVar[str] = "deduplicate"
@@ -32,8 +31,6 @@ class DeduplicateSpec(KeyedSpec):
     is_by_key: ClassVar[bool] = True
     #: None: a key is passed on once, and remembered for ever.
     within_ms: int | None = None
-    #: How far back its state reaches, of a job that was changed.
-    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:

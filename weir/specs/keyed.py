@@ -139,7 +139,15 @@ class KeyedAggregateSpec(KeyedSpec):
 
 
 @dataclass(frozen=True)
-class KeyedProcessSpec(KeyedSpec):
+class ExpiringSpec(KeyedSpec):
+    """Base of keyed operators whose states may expire: they know since when."""
+
+    #: How far back its states reach, of a job that was changed.
+    horizons: tuple[Horizon, ...] = field(default=(), kw_only=True, metadata={"derived": True})
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec(ExpiringSpec):
     """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
@@ -154,8 +162,6 @@ class KeyedProcessSpec(KeyedSpec):
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
-    #: How far back its states reach, of a job that was changed.
-    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def has_timers(self) -> bool:
