@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from weir.author.states import SingleState, State, declared_states, outlasting
+from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.changelog_totals import has_rows
@@ -21,7 +22,6 @@ from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptRowsForm
 from weir.operators.queries.state_format import ABSENT, AskedStep, EntryFormat, StateFormat
 from weir.operators.queries.window_formats import SessionFormat, WindowFormat
 from weir.operators.registry import loaded
-from weir.operators.windows.panes.fold import Fold
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of, session_pane_ends, window_pane_ends
 from weir.plan.graph import Node

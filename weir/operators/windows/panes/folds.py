@@ -12,15 +12,16 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation.columns import array_of, from_words, rows_that_count, words
 from weir.operators.aggregation.conditions import Conditions
+from weir.operators.aggregation.decimal_folds import DECIMAL_FOLDS
+from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.part_folds import DistinctFold, QuantileFold, RegistersFold
 from weir.operators.aggregation.parts import make_parts
 from weir.operators.aggregation.rows import Cells, FoldRows, event_times
-from weir.operators.windows.panes import fold_kernels as kernels
-from weir.operators.windows.panes.decimal_folds import DECIMAL_FOLDS
-from weir.operators.windows.panes.fold import Fold
-from weir.operators.windows.panes.part_folds import DistinctFold, QuantileFold, RegistersFold
-from weir.operators.windows.panes.value_folds import ByTimeFold, LargestFold, MomentsFold, TextByTimeFold
+from weir.operators.aggregation.value_folds import ByTimeFold, LargestFold, MomentsFold
+from weir.operators.windows.panes.text_folds import TextByTimeFold
 from weir.specs.aggregate_functions import is_coded_text
 from weir.specs.windows import WindowAggregate
 

@@ -170,23 +170,3 @@ def merge_presence(index: Any, presence: Any, into: Any) -> None:
         if index[entry] >= 0:
             for byte in range(presence.shape[1]):
                 into[index[entry], byte] |= presence[entry, byte]
-
-
-@kernel(types.int64(_INDEX, _INDEX, _INTS, _INTS, _INT, types.int64[::1]))
-def number_sessions(order: Any, key_of: Any, firsts: Any, lasts: Any, gap: Any, number: Any) -> int:
-    """Number the sessions of entries, which ``order`` (int64) lists by key, then by their first time; returns how many.
-
-    ``key_of``, ``firsts``, ``lasts`` and ``number`` are by entry.
-    """
-    count = 0
-    key = np.int64(-1)
-    last = np.int64(0)
-    for entry in order:
-        if key_of[entry] != key or firsts[entry] - last > gap:
-            count += 1
-            key = key_of[entry]
-            last = lasts[entry]
-        else:
-            last = max(last, lasts[entry])
-        number[entry] = count - 1
-    return count

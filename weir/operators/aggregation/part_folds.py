@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation import part_kernels
+from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows.panes import fold_kernels as kernels
-from weir.operators.windows.panes.fold import Fold
 from weir.specs.aggregate_functions import hyperloglog_precision
 
 _NOT_WANTED = np.empty(0, dtype=np.int64)

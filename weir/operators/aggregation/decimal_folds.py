@@ -7,6 +7,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.operators.aggregation import decimal_kernels as kernels
+from weir.operators.aggregation import fold_kernels
 from weir.operators.aggregation.decimals import (
     NO_COUNTS,
     NO_OUT,
@@ -16,9 +17,8 @@ from weir.operators.aggregation.decimals import (
     means_of,
     too_long,
 )
+from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows.panes import fold_kernels
-from weir.operators.windows.panes.fold import Fold
 from weir.specs.aggregate_functions import decimal_type
 
 
