@@ -1,4 +1,4 @@
-"""Aggregates of windows whose parts (``weir.operators.aggregation.parts``) say what their cells take."""
+"""Aggregates whose parts (``weir.operators.aggregation.parts``) say what their cells take."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing_extensions import override
 
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation import part_kernels
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Fold, Room
 from weir.operators.aggregation.rows import Cells, FoldRows
+from weir.rows.records import plain_array
 from weir.specs.aggregate_functions import hyperloglog_precision
-
-_NOT_WANTED = np.empty(0, dtype=np.int64)
 
 
 class PartFold(Fold):
-    """Its accumulators cannot be combined: what the part has of all panes is counted anew."""
+    """Accumulators that cannot be combined: what the part has of all panes is counted anew."""
+
+    @override
+    def _room(self, rows: int) -> Room:
+        return (np.empty(rows, dtype=np.int64),)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        return plain_array(*room)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -26,9 +33,9 @@ class PartFold(Fold):
 class DistinctFold(PartFold):
     """Number of different values."""
 
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`; the mask says which values are new."""
-        kernels.count(slots, cells.integers, self.cell, rows.mask)
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
+        """Take in rows, as every fold; the mask says which values are new."""
+        kernels.count(slots, cells.integers, self.cell, rows.mask, *(room or self._no_room))
 
     @override
     def results(self, cells: Cells) -> pa.Array:
@@ -43,11 +50,11 @@ class RegistersFold(PartFold):
     def width(self) -> int:
         return part_kernels.RANKS // 4
 
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`; the mask has ranks before and after each row."""
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
+        """Take in rows, as every fold; the mask has ranks before and after each row."""
         before, after = (np.ascontiguousarray(rows.mask[:, number]) for number in (0, 1))
-        ranks = cells.integers.view(np.uint16)
-        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, _NOT_WANTED)
+        ranks, out = cells.integers.view(np.uint16), room or self._no_room
+        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, *out)
 
     @override
     def results(self, cells: Cells) -> pa.Array:
@@ -65,7 +72,7 @@ class QuantileFold(PartFold):
     """A quantile, which is read from buckets alone."""
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         pass
 
     @override

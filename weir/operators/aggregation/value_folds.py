@@ -1,4 +1,4 @@
-"""Variance, first and last, and largest values of windows."""
+"""Variance, first and last, and largest values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from weir.operators.aggregation import value_kernels as kernels
 from weir.operators.aggregation.columns import array_of, from_words, lists_of, words
-from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold import Fold, Room
 from weir.operators.aggregation.rows import Cells, FoldRows
 
 
@@ -21,10 +21,15 @@ class MomentsFold(Fold):
         return 3
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = self._values(rows, pa.float64())
-        nothing = (0, False, kernels.NO_FLOATS, kernels.NO_VALID)
-        kernels.moments(slots, cells.integers, cells.floats, self.cell, values, valid, *nothing)
+        form = (int(self.aggregate.parameters[0]), self.aggregate.function == "stddev")
+        place, out = (cells.integers, cells.floats, self.cell), room or self._no_room
+        kernels.moments(slots, *place, values, valid, *form, *out)
+
+    @override
+    def _room(self, rows: int) -> Room:
+        return np.empty(rows, dtype=np.float64), np.empty(rows, dtype=np.uint8)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -40,17 +45,27 @@ class MomentsFold(Fold):
 class ByTimeFold(Fold):
     """The value with the lowest or the highest event time, and that time."""
 
+    needs_times = True
+
     @property
     @override
     def width(self) -> int:
         return 2
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = self._words(rows)
-        nothing = (kernels.NO_INTS, kernels.NO_VALID)
-        place = (self.cell, cells.presence, self._byte, self._bit)
-        kernels.by_time(slots, cells.integers, *place, values, rows.times_ms, valid, self._is_last, *nothing)
+        place, out = (self.cell, cells.presence, self._byte, self._bit), room or self._no_room
+        kernels.by_time(slots, cells.integers, *place, values, rows.times_ms, valid, self._is_last, *out)
+
+    @override
+    def _room(self, rows: int) -> Room:
+        return np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.uint8)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        values, valid = room
+        return from_words(values, valid, self._dtype)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -59,9 +74,7 @@ class ByTimeFold(Fold):
 
     @override
     def results(self, cells: Cells) -> pa.Array:
-        assert self._dtype is not None, "the graph checks that there is a column"
-        valid = cells.presence[:, self._byte] & self._bit != 0
-        return from_words(cells.integers[:, self.cell], valid, self._dtype)
+        return from_words(cells.integers[:, self.cell], self._is_present(cells.presence), self._dtype)
 
     def _words(self, rows: FoldRows) -> tuple[np.ndarray, np.ndarray]:
         """Values as int64, and which rows count."""
@@ -81,13 +94,19 @@ class LargestFold(Fold):
         return 1 + self._size
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = self._values(rows, pa.int64() if self._is_integer else pa.float64())
-        nothing = kernels.NO_INT_ROWS if self._is_integer else kernels.NO_FLOAT_ROWS
-        place = (self.cell, self._size)
-        kernels.largest(
-            slots, cells.integers, self._typed(cells), *place, values, valid, nothing, kernels.NO_INTS
-        )
+        place, out = (self.cell, self._size), room or self._no_room
+        kernels.largest(slots, cells.integers, self._typed(cells), *place, values, valid, *out)
+
+    @override
+    def _room(self, rows: int) -> Room:
+        dtype = np.int64 if self._is_integer else np.float64
+        return np.zeros((rows, self._size), dtype=dtype), np.empty(rows, dtype=np.int64)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        return lists_of(*room)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:

@@ -32,7 +32,7 @@ from weir.specs.aggregate_functions import aggregate_parts, has_coded_texts
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.window_process import WindowProcessSpec
-from weir.specs.windows import TEXTS_STATE, WindowAggregate, WindowAggregateSpec
+from weir.specs.windows import TEXTS_STATE, WindowAggregateSpec
 from weir.state.tables.cells.accumulators import (
     FORMAT_VERSION,
     decode_one,
@@ -190,10 +190,7 @@ def _is_present(data: bytes) -> bool:
 
 def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -> StateFormat:
     """Running aggregates: their cells are those of a window that never ends."""
-    alike = [
-        WindowAggregate(a.output, a.function, a.column, a.condition, a.parameters) for a in spec.aggregates
-    ]
-    folds = Folds(alike, schema)
+    folds = Folds(spec.aggregates, schema)
     fold = folds.folds[index]
 
     def decode_many(entries: Sequence[bytes]) -> pa.Array:
