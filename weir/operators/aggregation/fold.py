@@ -28,6 +28,7 @@ class Fold(ABC):
         self.cell = cell
         self._dtype = dtype
         self._is_integer = dtype is not None and pa.types.is_integer(dtype)
+        self._is_float = dtype is not None and pa.types.is_floating(dtype)
         self._byte, self._bit = cell // 8, 1 << (cell % 8)
         self._no_room = self._room(0)
 

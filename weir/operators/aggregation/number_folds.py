@@ -106,10 +106,6 @@ class ExtremeFold(Fold):
         return from_words(cells.integers[:, self.cell], self._is_present(cells.presence), self._dtype)
 
     @property
-    def _is_float(self) -> bool:
-        return self._dtype is not None and pa.types.is_floating(self._dtype)
-
-    @property
     def _is_largest(self) -> bool:
         return self.aggregate.function == "max"
 
