@@ -13,7 +13,23 @@ from weir.operators.aggregation.rows import Cells, FoldRows
 from weir.rows.records import plain_array
 
 
-class CountFold(Fold):
+class CountedFold(Fold):
+    """Base of whole numbers that are never null."""
+
+    @override
+    def _room(self, rows: int) -> Room:
+        return (np.empty(rows, dtype=np.int64),)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        return plain_array(*room)
+
+    @override
+    def results(self, cells: Cells) -> pa.Array:
+        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
+
+
+class CountFold(CountedFold):
     """Number of rows, or of values that are not null."""
 
     @property
@@ -27,20 +43,8 @@ class CountFold(Fold):
         kernels.count(slots, cells.integers, self.cell, mask, *(room or self._no_room))
 
     @override
-    def _room(self, rows: int) -> Room:
-        return (np.empty(rows, dtype=np.int64),)
-
-    @override
-    def _told(self, *room: np.ndarray) -> pa.Array:
-        return plain_array(*room)
-
-    @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         kernels.merge_int(index, cells.integers, self.cell, into.integers)
-
-    @override
-    def results(self, cells: Cells) -> pa.Array:
-        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
 
 
 class SumFold(Fold):

@@ -8,22 +8,14 @@ from typing_extensions import override
 
 from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation import part_kernels
-from weir.operators.aggregation.fold import Fold, Room
+from weir.operators.aggregation.fold import Room
+from weir.operators.aggregation.number_folds import CountedFold
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.rows.records import plain_array
 from weir.specs.aggregate_functions import hyperloglog_precision
 
 
-class PartFold(Fold):
+class PartFold(CountedFold):
     """Accumulators that cannot be combined: what the part has of all panes is counted anew."""
-
-    @override
-    def _room(self, rows: int) -> Room:
-        return (np.empty(rows, dtype=np.int64),)
-
-    @override
-    def _told(self, *room: np.ndarray) -> pa.Array:
-        return plain_array(*room)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -36,10 +28,6 @@ class DistinctFold(PartFold):
     def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         """Take in rows, as every fold; the mask says which values are new."""
         kernels.count(slots, cells.integers, self.cell, rows.mask, *(room or self._no_room))
-
-    @override
-    def results(self, cells: Cells) -> pa.Array:
-        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
 
 
 class RegistersFold(PartFold):
