@@ -54,6 +54,8 @@ class OperatorSpec:
     asked_by: ClassVar[str] = ""
     #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
+    #: Each row that leaves has the values of all columns of the row that it is made of, by the same names.
+    keeps_columns: ClassVar[bool] = False
     #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
     keeps_keys: ClassVar[bool] = False
 
@@ -193,7 +195,7 @@ class OperatorSpec:
             names: columns of the input that all have the same value in each row.
             schema: user columns of the input.
         """
-        return frozenset()
+        return names if self.keeps_columns else frozenset()
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Return what columns of an input are called after the step, if a filter there may drop the input's rows.

@@ -26,6 +26,7 @@ class DeduplicateSpec(ExpiringSpec):
     """Pass on the first row of each key, and the next one when ``within_ms`` of event time have passed since."""
 
     kind: ClassVar[str] = "deduplicate"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.deduplicate:DeduplicateOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.formats:deduplicate_format"
     is_by_key: ClassVar[bool] = True
@@ -46,16 +47,13 @@ class DeduplicateSpec(ExpiringSpec):
         """Keys, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | {*self.key_columns}
 
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
 
 @dataclass(frozen=True)
 class TopSpec(KeyedSpec):
     """The first ``rows`` rows of each key in the order of a column, as a changelog."""
 
     kind: ClassVar[str] = "top"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.top:TopOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.rows:top_format"
     is_by_key: ClassVar[bool] = True
@@ -99,10 +97,6 @@ class TopSpec(KeyedSpec):
         """Keys, the order, and what is wanted; see :class:`OperatorSpec`."""
         order = set() if self.by is None else {self.by}
         return wanted.intersection(schema.names) | {*self.key_columns} | order
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
     @property
     def waits_for_event_time(self) -> bool:

@@ -50,8 +50,9 @@ class KeyedSpec(OperatorSpec):
         return True
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """Key columns; see :class:`OperatorSpec`."""
-        return names.intersection(self.key_columns) if self.keeps_keys else frozenset()
+        """Key columns, or all; see :class:`OperatorSpec`."""
+        kept = names.intersection(self.key_columns) if self.keeps_keys else frozenset()
+        return names if self.keeps_columns else kept
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns, where other keys have no part; see :class:`OperatorSpec`."""
@@ -83,6 +84,7 @@ class KeyedAggregateSpec(KeyedSpec):
     """Running aggregates per key, kept in keyed state."""
 
     kind: ClassVar[str] = "keyed_aggregate"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.formats:aggregate_format"
     is_by_key: ClassVar[bool] = True
@@ -127,10 +129,6 @@ class KeyedAggregateSpec(KeyedSpec):
             | {*self.key_columns}
             | aggregated_columns(self.aggregates, schema)
         )
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
     @property
     def waits_for_event_time(self) -> bool:

@@ -33,6 +33,7 @@ class FilterSpec(OperatorSpec):
     """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
 
     kind: ClassVar[str] = "filter"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
@@ -50,10 +51,6 @@ class FilterSpec(OperatorSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | expression_columns([self.predicate], schema)
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 @dataclass(frozen=True)
@@ -223,6 +220,7 @@ class PassThroughSpec(OperatorSpec):
     """Forward rows unchanged; the home of a bare ``key_by``, ``rebalance`` or ``broadcast``."""
 
     kind: ClassVar[str] = "pass_through"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
@@ -231,16 +229,13 @@ class PassThroughSpec(OperatorSpec):
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
 
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
 
 @dataclass(frozen=True)
 class BusySpec(OperatorSpec):
     """Use ``load_ms`` of CPU per event outside the GIL, then forward the rows."""
 
     kind: ClassVar[str] = "busy"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
@@ -249,10 +244,6 @@ class BusySpec(OperatorSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 @dataclass(frozen=True)

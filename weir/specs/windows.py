@@ -207,6 +207,7 @@ class WindowTopPartSpec(OperatorSpec):
     """Of each batch the rows that may be among the largest of their windows."""
 
     kind: ClassVar[str] = "window_top_part"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:WindowTopPartOperator"
     by: str
     rows: int
@@ -225,10 +226,6 @@ class WindowTopPartSpec(OperatorSpec):
                 + ("drop it before, or set ties=True" if is_other else "go by a number, a time or text")
             )
         return schema
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 @dataclass(frozen=True)
