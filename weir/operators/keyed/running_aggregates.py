@@ -22,6 +22,7 @@ from weir.operators.keyed.state_codec import (
     aggregate_codec,
     check_aggregate_codecs,
     codec_from_json,
+    counted_before,
     kept_snapshots,
     keyed_snapshot,
 )
@@ -80,14 +81,7 @@ class KeyedAggregateOperator(Operator):
         kept = kept_snapshots(context, self._spec.kind)
         self._stored_codecs = {codec_from_json(value["codec"]) for value in kept.values()}
         self._codec = aggregate_codec(self._spec, None)
-        # Each key is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
-        indices = context.subtask_indices or tuple(range(context.parallelism))
-        lowest = context.subtask_index == min(indices)
-        self._keys_before = sum(
-            value["distinct_keys"]
-            for index, value in kept.items()
-            if index == context.subtask_index or (lowest and index not in indices)
-        )
+        self._keys_before = counted_before(context, kept, "distinct_keys")
         tables = declared_tables(context)
         self._state = tables.cells(cell_count(self._spec.aggregates, context.schema))
         self._parts = KeyedParts(self._spec.aggregates, tables)
