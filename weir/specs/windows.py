@@ -10,8 +10,6 @@ import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.states import DeclaredState
-from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 from weir.errors import GraphError
 from weir.protocol.checkpoints.aggregate_layout import OWN_CELLS, Layout
 from weir.rows.changes import changelog_schema
@@ -25,7 +23,7 @@ from weir.specs.aggregate_functions import (
     has_coded_texts,
     in_order,
 )
-from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.base import SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
 from weir.specs.stored_order import in_layout, layout_of
@@ -202,65 +200,6 @@ class WindowAggregateSpec(KeyedSpec):
         return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
 
 
-@dataclass(frozen=True)
-class WindowTopPartSpec(OperatorSpec):
-    """Of each batch the rows that may be among the largest of their windows."""
-
-    kind: ClassVar[str] = "window_top_part"
-    keeps_columns: ClassVar[bool] = True
-    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:WindowTopPartOperator"
-    by: str
-    rows: int
-    ties: bool
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """The input's; see :class:`OperatorSpec`."""
-        schema = inputs[0]
-        for column in schema:
-            is_other = column.name != self.by
-            if (self.ties and is_other) or not _is_nested(column.type):
-                continue
-            what = "equal rows go by column" if is_other else "it goes by column"
-            raise GraphError(
-                f"step {step!r}: {what} {column.name!r}, which is {column.type} and has no order; "
-                + ("drop it before, or set ties=True" if is_other else "go by a number, a time or text")
-            )
-        return schema
-
-
-@dataclass(frozen=True)
-class WindowTopSpec(KeyedSpec):
-    """The rows with the largest values of each window, over all keys."""
-
-    kind: ClassVar[str] = "window_top"
-    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:make_window_top"
-    asked_by: ClassVar[str] = "weir.operators.queries.rows:window_top_format"
-    by: str
-    rows: int
-    ties: bool
-    schema: pa.Schema
-
-    @property
-    def states(self) -> tuple[DeclaredState, ...]:
-        """What its process declares."""
-        timers = (DeclaredState(name, "timers", "") for name in (EVENT_TIMERS, PROCESSING_TIMERS))
-        return (DeclaredState("rows", "value", "bytes"), *timers)
-
-    @property
-    def key_schema(self) -> pa.Schema:
-        """Bounds of a window."""
-        return pa.schema([self.schema.field(name) for name in WINDOW_BOUNDS])
-
-    @property
-    @override
-    def state_names(self) -> tuple[str, ...]:
-        return tuple(state.name for state in self.states)
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """The input's columns; see :class:`OperatorSpec`."""
-        return inputs[0]
-
-
 def window_schema(
     step: str,
     keys: tuple[str, ...],
@@ -309,8 +248,3 @@ def checked_window(step: str | None, window: object) -> Window:
             f"step {step!r}: expected a window such as weir.tumbling('60s'), got {type(window).__name__}"
         )
     return window
-
-
-def _is_nested(dtype: pa.DataType) -> bool:
-    """Whether values of a type are no single ones, and so have no order."""
-    return bool(pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype) or pa.types.is_null(dtype))

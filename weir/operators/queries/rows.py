@@ -20,7 +20,7 @@ from weir.questions.json_values import arrow_column, plain
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.python_values import row_dicts
 from weir.specs import TopSpec
-from weir.specs.windows import WindowTopSpec
+from weir.specs.window_top import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows
 
 #: Rows of a key: each with its columns.
