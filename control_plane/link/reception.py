@@ -26,7 +26,6 @@ from weir.protocol.watermarks.watermark_drift import AlignedSource, lowest_water
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
-from weir.specs import SourceSpec
 from weir.types import SubtaskId
 
 _REPORTED = {
@@ -199,15 +198,15 @@ def aligned_sources(
 ) -> Iterator[AlignedSource]:
     """Subtasks of sources that wait for each other, as they were last reported; without those that have ended."""
     for stage in graph.stages:
-        spec = stage.nodes[0].spec
-        if not isinstance(spec, SourceSpec) or spec.watermark is None or spec.watermark.alignment is None:
+        alignment = stage.nodes[0].watermark.alignment
+        if alignment is None or not stage.is_source:
             continue
         for subtask in stage.subtasks():
             report = reports.get(subtask)
             if report is None:
-                yield AlignedSource(spec.watermark.alignment.group, WATERMARK_MIN_MS, False)
+                yield AlignedSource(alignment.group, WATERMARK_MIN_MS, False)
             elif report.state != control_pb2.SUBTASK_STATE_FINISHED:
-                yield AlignedSource(spec.watermark.alignment.group, report.read_watermark_ms, report.is_idle)
+                yield AlignedSource(alignment.group, report.read_watermark_ms, report.is_idle)
 
 
 def _counts(report: control_pb2.SubtaskReport | None) -> tuple[int, int, int]:

@@ -8,7 +8,6 @@ from rich.tree import Tree
 from weir.plan.document import columns_not_read
 from weir.plan.graph import Edge, Exchange, Node, PhysicalGraph, Stage
 from weir.plan.reading_times import sources_by_reading_time
-from weir.specs import KeyedSpec
 from weir.specs.conditions import condition_text
 from weir.specs.windows import LATE_STATE
 
@@ -76,8 +75,7 @@ def _state(node: Node) -> str:
     if not node.is_keyed:
         return ""
     ways = dict.fromkeys(", ".join(keys) for keys in node.key_columns if keys)
-    states = node.spec.state_names if isinstance(node.spec, KeyedSpec) else ()
-    named = [name for name in states if name not in ("", LATE_STATE)]
+    named = [name for name in node.spec.state_names if name not in ("", LATE_STATE)]
     names = f" {escape(', '.join(named))}" if named else ""
     return f", [magenta]keeps state{names} by {escape(' = '.join(ways))}[/]"
 

@@ -32,7 +32,6 @@ from weir.plan.checks import (
     check_max_parallelism,
     check_name,
     check_parallelism,
-    check_source_spec,
     checked_graph,
 )
 from weir.plan.graph import Input, LogicalGraph, Node
@@ -115,7 +114,7 @@ class Dataflow:
             raise GraphError(f"step {name!r}: {error}") from error
         spec = _timed(name, spec, event_time, watermark)
         name = self.new_name(name, "source")
-        check_source_spec(name, spec)
+        spec.check(name)
         return Stream(self, self.add(Node(name, spec, (), parallelism, spec.schema)))
 
     def build(self) -> LogicalGraph:

@@ -23,8 +23,9 @@ from weir.plan.step_names import renamed_columns
 from weir.specs import UnionSpec
 from weir.specs.key_checks import check_is_name, check_key_columns
 from weir.specs.window_kinds import Window
+from weir.specs.window_top import WindowTopPartSpec, WindowTopSpec
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates
-from weir.specs.windows import WINDOW_BOUNDS, WindowAggregateSpec, WindowTopPartSpec, WindowTopSpec
+from weir.specs.windows import WINDOW_BOUNDS, WindowAggregateSpec
 from weir.spelling import did_you_mean
 
 #: By how a name begins.

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 
 from weir.plan.graph import Node
 from weir.rows.changes import is_changelog
-from weir.specs import KeyedSpec, SourceSpec
 
 
 def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None:
@@ -30,7 +29,7 @@ def step_with_other_times(node: Node, by_name: Mapping[str, Node]) -> str | None
         seen.add(producer.name)
         if not is_changelog(producer.schema) or spec.takes_back_at_time:
             continue
-        if isinstance(spec, SourceSpec | KeyedSpec):
+        if producer.is_source or producer.key_columns:
             return producer.name
         waiting += [item.producer for item in producer.inputs]
     return None

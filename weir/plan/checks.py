@@ -17,10 +17,8 @@ from weir.plan.optimizer import LOGICAL_RULES, optimized
 from weir.plan.rules.partitioning import is_spread_by, partitionings
 from weir.rows.changes import is_changelog, refuse_changes
 from weir.rows.schemas import schema_difference
-from weir.specs import KeyedSpec, OperatorSpec, SourceSpec
-from weir.specs.expression_checks import check_event_time
+from weir.specs import OperatorSpec, SourceSpec
 from weir.specs.key_checks import check_key_columns
-from weir.specs.windows import WindowAggregateSpec
 from weir.spelling import did_you_mean
 from weir.types import MAX_PARALLELISM_MAX
 
@@ -65,7 +63,10 @@ def checked_graph(
     ordered = _topological(nodes)
     for node in ordered:
         _check_parallelism(node, by_name, max_parallelism)
-        _check_source(node) if isinstance(node.spec, SourceSpec) else _check_schema(node, by_name)
+        if isinstance(node.spec, SourceSpec):
+            _check_source(node, node.spec)
+        else:
+            _check_schema(node, by_name)
     _check_partitioning(ordered)
     return LogicalGraph(name, tuple(optimized(ordered, LOGICAL_RULES)), max_parallelism)
 
@@ -187,60 +188,21 @@ def check_parallelism(step: str, parallelism: object) -> None:
         )
 
 
-def _check_source(node: Node) -> None:
-    assert isinstance(node.spec, SourceSpec)
-    check_source_spec(node.name, node.spec)
-    difference = schema_difference(node.spec.schema, node.schema)
+def _check_source(node: Node, spec: SourceSpec) -> None:
+    spec.check(node.name)
+    difference = schema_difference(spec.schema, node.schema)
     if difference:
         raise wrong_step(node.name, f"the node's schema is not the source's: {difference}")
-
-
-def check_source_spec(step: str, spec: SourceSpec) -> None:
-    """Refuse a rate, a limit or an event-time column that cannot work.
-
-    Raises:
-        GraphError: names the step and the setting.
-    """
-    rate = spec.rate
-    if rate is not None:
-        number = isinstance(rate, int | float) and not isinstance(rate, bool)
-        if not number or not 0 < rate < float("inf"):
-            raise GraphError(
-                f"step {step!r}: rate is {rate!r}; it must be events per second above 0, or None"
-            )
-    limit = spec.events_max
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
-        raise GraphError(
-            f"step {step!r}: events_max is {limit!r}; it must be a whole number from 0 on, or None"
-        )
-    column = spec.event_time_column
-    if spec.event_time_expression is not None:
-        if column is not None:
-            raise GraphError(f"step {step!r}: event_time is a column and an expression; give one of them")
-        check_event_time(step, spec.event_time_expression, spec.schema)
-    if column is None:
-        return
-    if column not in spec.schema.names:
-        raise GraphError(
-            f"step {step!r}: there is no event-time column {column!r}"
-            f"{did_you_mean(column, spec.schema.names)}"
-        )
-    dtype = spec.schema.field(column).type
-    if not pa.types.is_integer(dtype):
-        raise GraphError(
-            f"step {step!r}: event-time column {column!r} is {dtype}; it must be integer ms since 1970"
-            + (f", as pl.col({column!r}).dt.epoch('ms') gives" if pa.types.is_temporal(dtype) else "")
-        )
 
 
 def _check_schema(node: Node, by_name: Mapping[str, Node]) -> None:
     for item in node.inputs:
         _check_exchange(node, item, by_name[item.producer].schema_of(item.output))
-    if isinstance(node.spec, WindowAggregateSpec) and node.spec.window.time == "event":
+    if node.spec.window_time == "event":
         _check_windows_follow(node, by_name)
     inputs = tuple(by_name[item.producer].schema_of(item.output) for item in node.inputs)
     check_takes_changes(node.name, node.spec, inputs)
-    if isinstance(node.spec, WindowAggregateSpec) and is_changelog(inputs[0]):
+    if node.spec.window_time is not None and is_changelog(inputs[0]):
         _check_times_of_rows(node, by_name)
     expected = node.spec.output_schema(node.name, inputs)
     difference = schema_difference(expected, node.schema)
@@ -262,10 +224,8 @@ def _check_partitioning(nodes: Sequence[Node]) -> None:
     spread = partitionings(nodes)
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     for node in nodes:
-        if not isinstance(node.spec, KeyedSpec):
-            continue
-        for position, item in enumerate(node.inputs):
-            keys = node.spec.keys_of_input(position)
+        for position, (item, columns) in enumerate(zip(node.inputs, node.key_columns, strict=False)):
+            keys = tuple(columns)
             if not keys and item.exchange is not Exchange.BROADCAST:
                 raise wrong_step(
                     node.name, f"every subtask must get all of input {position + 1}; call broadcast before it"
@@ -299,7 +259,7 @@ def _check_windows_follow(node: Node, by_name: Mapping[str, Node]) -> None:
     seen: set[str] = set()
     while waiting:
         producer = by_name[waiting.pop()]
-        if isinstance(producer.spec, WindowAggregateSpec) and producer.spec.window.time == "processing":
+        if producer.spec.window_time == "processing":
             raise wrong_step(
                 node.name,
                 f"its rows come from windows by the clock of step {producer.name!r}, and have no "

@@ -19,7 +19,7 @@ from weir.author.watermarks import DEFAULT_STRATEGY, WatermarkStrategy
 from weir.errors import GraphError
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import output_id
-from weir.specs import KeyedSpec, OperatorSpec, SideOutput, SinkSpec, SourceSpec
+from weir.specs import OperatorSpec, SideOutput, SinkSpec, SourceSpec
 from weir.spelling import did_you_mean
 from weir.subtask_names import CHAINED, in_step
 from weir.types import ChannelId, SubtaskId
@@ -116,9 +116,8 @@ class Node:
     @property
     def key_columns(self) -> list[list[str]]:
         """By input the key columns that a keyed step goes by; of other steps none."""
-        if not isinstance(self.spec, KeyedSpec):
-            return []
-        return [list(self.spec.keys_of_input(index)) for index in range(len(self.inputs))]
+        found = [list(self.spec.keys_of_input(index)) for index in range(len(self.inputs))]
+        return found if any(found) else []
 
     @property
     def states(self) -> dict[str, str]:
@@ -126,8 +125,7 @@ class Node:
 
         ``{"total": "step/total"}`` for declared ones; ``{"": "step"}`` for a step with one state without a name.
         """
-        names = self.spec.state_names if isinstance(self.spec, KeyedSpec) else ()
-        return {name: f"{self.name}/{name}" if name else self.name for name in names}
+        return {name: f"{self.name}/{name}" if name else self.name for name in self.spec.state_names}
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from weir.errors import CheckpointError
 from weir.plan.graph import LogicalGraph
 from weir.protocol.checkpoints.manifest import Manifest, Origins
-from weir.specs.keyed import KeyedSpec
 
 
 def origins_of(graph: LogicalGraph) -> dict[str, Origins]:
@@ -15,7 +14,7 @@ def origins_of(graph: LogicalGraph) -> dict[str, Origins]:
     for node in graph.nodes:
         by_input = [sources[each.producer] for each in node.inputs]
         sources[node.name] = frozenset([node.name]) if node.is_source else frozenset().union(*by_input)
-        if len(by_input) > 1 and isinstance(node.spec, KeyedSpec):
+        if len(by_input) > 1 and node.key_columns:
             found[node.name] = tuple(tuple(sorted(names)) for names in by_input)
     return found
 

@@ -12,7 +12,6 @@ from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Stage
 from weir.protocol.routing import RoutingTable
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
-from weir.specs.keyed import KeyedSpec
 
 
 def rows_of_subtask(
@@ -68,7 +67,7 @@ def _waiting_of(
     names = [node.name for node in stage.nodes]
     step = _step_of(item)
     keyed = [node for node in stage.nodes[names.index(step) if step in names else 0 :] if node.is_keyed]
-    columns = keyed[0].spec.key_columns if keyed and isinstance(keyed[0].spec, KeyedSpec) else ()
+    columns = keyed[0].spec.keys_of_input(0) if keyed else ()
     if table is None or not columns or not set(columns) <= set(item.batch.schema.names):
         indices = stage.subtask_indices
         owner = item.subtask_index if item.subtask_index in indices else min(indices)

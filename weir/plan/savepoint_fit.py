@@ -11,13 +11,12 @@ from weir.plan.input_origins import check_origins
 from weir.plan.stages import physical_graph
 from weir.plan.state_horizons import fitted_horizons, with_horizons
 from weir.plan.step_names import RenamedColumn
-from weir.plan.stored_aggregates import fitted_layouts, with_layouts
+from weir.plan.stored_aggregates import fitted_layouts, layouts_of, with_layouts
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.restore_plan import places_now
 from weir.protocol.checkpoints.savepoint import StageNow, fit_savepoint, renamed
 from weir.specs.event_times import AssignEventTimeSpec
-from weir.specs.keyed import KeyedAggregateSpec, KeyedProcessSpec, KeyedSpec
-from weir.specs.windows import WindowAggregateSpec
+from weir.specs.keyed import KeyedProcessSpec
 
 
 def fitted_to(
@@ -76,19 +75,13 @@ def with_names_of(graph: LogicalGraph, manifest: Manifest) -> Manifest:
 
 def renamed_keys(graph: LogicalGraph) -> dict[str, dict[str, str]]:
     """By step: names of key columns then by names now, of those that say what they were called."""
-    return _renamed_columns(
-        {node.name: node.spec.key_columns for node in graph.nodes if isinstance(node.spec, KeyedSpec)}
-    )
+    return _renamed_columns({node.name: node.spec.keys_of_input(0) for node in graph.nodes})
 
 
 def _renamed_aggregates(graph: LogicalGraph) -> dict[str, dict[str, str]]:
     """By step: names of aggregates then by names now, of those that say what they were called."""
     return _renamed_columns(
-        {
-            node.name: tuple(each.output for each in node.spec.aggregates)
-            for node in graph.nodes
-            if isinstance(node.spec, KeyedAggregateSpec | WindowAggregateSpec)
-        }
+        {step: tuple(each.output for each in layout) for step, layout in layouts_of(graph).items()}
     )
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from weir.plan.graph import LogicalGraph
 from weir.protocol.checkpoints.horizons import Horizon, Horizons
 from weir.protocol.checkpoints.manifest import Manifest
-from weir.specs.changes import DeduplicateSpec
-from weir.specs.keyed import KeyedProcessSpec
+from weir.specs.keyed import ExpiringSpec
 
 
 def horizons_of(graph: LogicalGraph) -> dict[str, tuple[Horizon, ...]]:
@@ -17,7 +16,7 @@ def horizons_of(graph: LogicalGraph) -> dict[str, tuple[Horizon, ...]]:
     return {
         node.name: node.spec.horizons
         for node in graph.nodes
-        if isinstance(node.spec, KeyedProcessSpec | DeduplicateSpec) and node.spec.horizons
+        if isinstance(node.spec, ExpiringSpec) and node.spec.horizons
     }
 
 
@@ -27,7 +26,7 @@ def with_horizons(graph: LogicalGraph, horizons: Horizons) -> LogicalGraph:
         return graph
     nodes = tuple(
         replace(node, spec=replace(node.spec, horizons=horizons[node.name]))
-        if node.name in horizons and isinstance(node.spec, KeyedProcessSpec | DeduplicateSpec)
+        if node.name in horizons and isinstance(node.spec, ExpiringSpec)
         else node
         for node in graph.nodes
     )
@@ -43,7 +42,7 @@ def fitted_horizons(graph: LogicalGraph, manifest: Manifest) -> dict[str, tuple[
     """
     found: dict[str, dict[str, Horizon]] = {}
     for node in graph.nodes:
-        if not isinstance(node.spec, KeyedProcessSpec | DeduplicateSpec):
+        if not isinstance(node.spec, ExpiringSpec):
             continue
         of_step = found.setdefault(node.name, {})
         for part in manifest.parts:

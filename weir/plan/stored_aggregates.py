@@ -4,71 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
-
-import pyarrow as pa
 
 from weir.errors import CheckpointError
-from weir.plan.graph import LogicalGraph, Node
+from weir.plan.graph import LogicalGraph
 from weir.protocol.checkpoints.aggregate_layout import (
     DROPPED,
     KEPT_ROWS,
-    OWN_CELLS,
     FittedLayout,
     Layout,
-    StoredAggregate,
     fit_layout,
     named_layout,
 )
 from weir.protocol.checkpoints.manifest import Manifest
-from weir.specs.aggregate_functions import (
-    AnyAggregate,
-    stored_cells,
-    stored_function,
-    stored_number,
-)
-from weir.specs.canonical import canonical_expression
-from weir.specs.keyed import Aggregate, KeyedAggregateSpec
 from weir.specs.window_parts import WindowPartSpec
-from weir.specs.window_process import KeptTextsSpec, WindowProcessSpec, with_kept_rows
-from weir.specs.windows import WindowAggregate, WindowAggregateSpec
-
-#: Of an aggregate that was dropped.
-_NOTHING: Final = "dropped"
+from weir.specs.window_process import WindowProcessSpec, with_kept_rows
+from weir.specs.windows import WindowAggregateSpec
 
 
 def layouts_of(graph: LogicalGraph) -> dict[str, Layout]:
     """By step: the aggregates of its state, in their order there."""
     by_name = {node.name: node for node in graph.nodes}
-    found: dict[str, Layout] = {}
-    for node in graph.nodes:
-        spec = node.spec
-        if isinstance(spec, KeyedAggregateSpec):
-            schema = by_name[node.inputs[0].producer].schema_of(node.inputs[0].output)
-        elif type(spec) is WindowAggregateSpec:
-            schema = spec.input_schema
-        elif isinstance(spec, KeptTextsSpec):
-            found[node.name] = (KEPT_ROWS,)
-            continue
-        else:
-            continue
-        layout = [_stored(each, schema) for each in spec.aggregates]
-        if isinstance(spec, WindowAggregateSpec) and spec.own_cells_at is not None:
-            layout.insert(spec.own_cells_at, OWN_CELLS)
-        found[node.name] = tuple(layout)
-    return found
-
-
-def _stored(aggregate: AnyAggregate, schema: pa.Schema) -> StoredAggregate:
-    condition = "" if aggregate.condition is None else canonical_expression(aggregate.condition)
-    return StoredAggregate(
-        aggregate.output,
-        stored_function(aggregate),
-        aggregate.column,
-        stored_number(schema, aggregate),
-        condition,
-        stored_cells(schema, aggregate),
-    )
+    found = {
+        node.name: node.spec.stored_layout(by_name[item.producer].schema_of(item.output))
+        for node in graph.nodes
+        for item in node.inputs[:1]
+    }
+    return {step: layout for step, layout in found.items() if layout}
 
 
 def fitted_layouts(
@@ -96,10 +57,8 @@ def fitted_layouts(
                 continue
         if not stored:
             continue
-        spec = graph.node(step).spec
-        fitted = fit_layout(
-            step, stored, now, allow_dropped=allow_dropped, has_own_cells=_has_own_cells(spec)
-        )
+        has_own = graph.node(step).spec.has_own_cells
+        fitted = fit_layout(step, stored, now, allow_dropped=allow_dropped, has_own_cells=has_own)
         _check_shared(step, stored, fitted)
         found[step] = fitted
     return found
@@ -129,13 +88,6 @@ def _sharing(layout: Layout) -> dict[tuple[str | None, ...], list[str]]:
     return found
 
 
-def _has_own_cells(spec: object) -> bool:
-    """Whether a step has cells besides those of its aggregates."""
-    if not isinstance(spec, WindowAggregateSpec):
-        return False
-    return spec.window.kind in ("session", "global") or spec.updates.keeps_told
-
-
 def _kept_rows(manifest: Manifest, step: str) -> bool:
     """Whether the step's state has rows of windows."""
     kept = [part.operators.get(step) for part in manifest.parts]
@@ -162,42 +114,14 @@ def with_layouts(graph: LogicalGraph, layouts: Mapping[str, Layout]) -> LogicalG
     nodes = {node.name: node for node in graph.nodes}
     for step, layout in changed.items():
         node = nodes[step]
-        nodes[step] = _laid_out(node, layout)
-        producer = nodes[node.inputs[0].producer]
-        if isinstance(producer.spec, WindowPartSpec):
+        keeps_rows = layout == (KEPT_ROWS,)
+        laid_out = with_kept_rows(step, node.spec) if keeps_rows else node.spec.laid_out(layout)
+        nodes[step] = replace(node, spec=laid_out)
+        part = nodes[node.inputs[0].producer]
+        if isinstance(part.spec, WindowPartSpec) and isinstance(laid_out, WindowAggregateSpec):
             # Of windows over all keys: its rows are accumulators.
-            spec = nodes[step].spec
-            assert isinstance(spec, WindowAggregateSpec)
-            part = replace(producer.spec, aggregates=spec.aggregates, own_cells_at=spec.own_cells_at)
-            nodes[producer.name] = replace(producer, spec=part)
+            given = replace(part.spec, aggregates=laid_out.aggregates, own_cells_at=laid_out.own_cells_at)
+            nodes[part.name] = replace(part, spec=given)
     return replace(
         graph, nodes=tuple(nodes[node.name] for node in graph.nodes), written=graph.written or graph
     )
-
-
-def _laid_out(node: Node, layout: Layout) -> Node:
-    spec = node.spec
-    assert isinstance(spec, KeyedAggregateSpec | WindowAggregateSpec)
-    if layout == (KEPT_ROWS,):
-        assert isinstance(spec, WindowAggregateSpec)
-        return replace(node, spec=with_kept_rows(node.name, spec))
-    shown = tuple(each.output for each in spec.results)
-    if isinstance(spec, KeyedAggregateSpec):
-        running = {each.output: each for each in spec.aggregates}
-        kept = tuple(
-            Aggregate(DROPPED, _NOTHING, parameters=(float(each.cells),))
-            if each.output == DROPPED
-            else running[each.output]
-            for each in layout
-        )
-        return replace(node, spec=replace(spec, aggregates=kept, shown=shown))
-    by_name = {each.output: each for each in spec.aggregates}
-    own_cells_at = layout.index(OWN_CELLS) if OWN_CELLS in layout else None
-    laid = tuple(
-        WindowAggregate(DROPPED, _NOTHING, parameters=(float(each.cells),))
-        if each.output == DROPPED
-        else by_name[each.output]
-        for each in layout
-        if each != OWN_CELLS
-    )
-    return replace(node, spec=replace(spec, aggregates=laid, shown=shown, own_cells_at=own_cells_at))

@@ -13,7 +13,6 @@ import pyarrow.types as pat
 import xxhash
 
 from weir.plan.graph import LogicalGraph
-from weir.specs.keyed import KeyedSpec
 
 KeyKind = Literal["text", "integer"]
 _INTEGER_BYTES = 8
@@ -25,10 +24,11 @@ def key_kinds(graph: LogicalGraph) -> dict[str, KeyKind]:
     nodes = {node.name: node for node in graph.nodes}
     found: dict[str, KeyKind] = {}
     for name, node in nodes.items():
-        if isinstance(node.spec, KeyedSpec) and len(node.spec.key_columns) == 1:
+        keys = node.spec.keys_of_input(0)
+        if len(keys) == 1:
             given = node.inputs[0]
             schema = nodes[given.producer].schema_of(given.output)
-            kind = _kind(schema, node.spec.key_columns[0])
+            kind = _kind(schema, keys[0])
             if kind is not None:
                 found[name] = kind
     return found

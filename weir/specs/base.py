@@ -13,9 +13,12 @@ import polars as pl
 import pyarrow as pa
 
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import Layout
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.schemas import schema_difference
+from weir.specs.conditions import Condition
 from weir.specs.source_code import source_of
+from weir.specs.window_kinds import WindowTime
 
 
 def is_number(value: object) -> TypeGuard[float]:
@@ -46,11 +49,15 @@ class OperatorSpec:
     rejects_rows: ClassVar[bool] = False
     #: It looks at one row at a time: a row that leaves is made of one row of the input.
     is_by_row: ClassVar[bool] = False
-    #: "module:name" of what is called with the node as it runs, user columns of its input and the name of one of its
-    #: ``asked_names``, and returns the state's name in the job and its ``StateFormat``; only task managers load it.
+    #: "module:name" of what is called with an ``AskedStep`` and returns the name under which the job has the state, and
+    #: its ``StateFormat``; only task managers load it.
     asked_by: ClassVar[str] = ""
     #: Its input may be a changelog (``weir.rows.changes``): it hands each change on, or shows it to the author's code.
     takes_changes: ClassVar[bool] = False
+    #: Each row that leaves has the values of all columns of the row that it is made of, by the same names.
+    keeps_columns: ClassVar[bool] = False
+    #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
+    keeps_keys: ClassVar[bool] = False
 
     @property
     def waits_for_event_time(self) -> bool:
@@ -73,6 +80,11 @@ class OperatorSpec:
         return None
 
     @property
+    def window_time(self) -> WindowTime | None:
+        """By which time the step divides rows into windows; None: it does not."""
+        return None
+
+    @property
     def goes_by_event_time(self) -> bool:
         """Whether the step divides or pairs rows by event time."""
         return False
@@ -92,8 +104,17 @@ class OperatorSpec:
         return True
 
     @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of its states; an empty one stands for the only state of an operator that names none."""
+        return ()
+
+    @property
     def asked_names(self) -> tuple[str, ...]:
-        """Names of the states that can be asked; none of a step that keeps nothing by key."""
+        """Names of the states that can be asked: not such as ``_held``, which a step keeps for itself."""
+        return tuple(name for name in self.state_names if name and not name.startswith("_"))
+
+    def keys_of_input(self, index: int) -> tuple[str, ...]:
+        """Key columns by which the rows of an input come in; (): every subtask gets all of them, or any."""
         return ()
 
     def describe(self) -> dict[str, object]:
@@ -103,6 +124,23 @@ class OperatorSpec:
     def former_form(self) -> dict[str, object]:
         """What fingerprints of version 1 are made of (``weir.plan.fingerprints``)."""
         return {**self.describe(), **raised_defaults(self)}
+
+    @property
+    def has_own_cells(self) -> bool:
+        """Whether its state has cells besides those of its aggregates."""
+        return False
+
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        """Return the aggregates in the order in which its state has them; none of a step that keeps none.
+
+        Args:
+            given: user columns of its input.
+        """
+        return ()
+
+    def laid_out(self, layout: Layout) -> Self:
+        """Return the step with its aggregates in this order: another one than :meth:`stored_layout`, of the same."""
+        return self
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """User columns of the step's output; called when the step is written down, and when a graph is checked.
@@ -157,7 +195,7 @@ class OperatorSpec:
             names: columns of the input that all have the same value in each row.
             schema: user columns of the input.
         """
-        return frozenset()
+        return names if self.keeps_columns else frozenset()
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Return what columns of an input are called after the step, if a filter there may drop the input's rows.
@@ -171,6 +209,10 @@ class OperatorSpec:
             schema: user columns of the input.
         """
         return self.passed_on(names, schema) if self.is_by_row else frozenset()
+
+    def demanded(self, schema: pa.Schema) -> Condition | None:
+        """Return what a row must meet to leave the step, of single columns; None: nothing that is known."""
+        return None
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
         """Columns of the input that the step replaces, and those that it adds to them; by name.

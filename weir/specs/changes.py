@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import pyarrow as pa
 from typing_extensions import override
 
 from weir.errors import GraphError
-from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema, is_changelog
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
-from weir.specs.keyed import KeyedSpec
+from weir.specs.keyed import ExpiringSpec, KeyedSpec
 from weir.specs.words import duration_words
 from weir.spelling import did_you_mean
 
@@ -23,17 +22,16 @@ TOP_ROWS_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class DeduplicateSpec(KeyedSpec):
+class DeduplicateSpec(ExpiringSpec):
     """Pass on the first row of each key, and the next one when ``within_ms`` of event time have passed since."""
 
     kind: ClassVar[str] = "deduplicate"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.deduplicate:DeduplicateOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.formats:deduplicate_format"
     is_by_key: ClassVar[bool] = True
     #: None: a key is passed on once, and remembered for ever.
     within_ms: int | None = None
-    #: How far back its state reaches, of a job that was changed.
-    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -49,16 +47,13 @@ class DeduplicateSpec(KeyedSpec):
         """Keys, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | {*self.key_columns}
 
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
 
 @dataclass(frozen=True)
 class TopSpec(KeyedSpec):
     """The first ``rows`` rows of each key in the order of a column, as a changelog."""
 
     kind: ClassVar[str] = "top"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.top:TopOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.rows:top_format"
     is_by_key: ClassVar[bool] = True
@@ -102,10 +97,6 @@ class TopSpec(KeyedSpec):
         """Keys, the order, and what is wanted; see :class:`OperatorSpec`."""
         order = set() if self.by is None else {self.by}
         return wanted.intersection(schema.names) | {*self.key_columns} | order
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
     @property
     def waits_for_event_time(self) -> bool:

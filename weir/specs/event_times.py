@@ -20,6 +20,7 @@ class AssignEventTimeSpec(OperatorSpec):
     """Take the event time from an expression, and make watermarks of it; rows whose time is bad are put aside."""
 
     kind: ClassVar[str] = "assign_event_time"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.assign_event_time:AssignEventTimeOperator"
     rejects_rows: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
@@ -47,7 +48,3 @@ class AssignEventTimeSpec(OperatorSpec):
         if self.watermark is not None and self.watermark.generator is not None:
             return super().read_columns(wanted, schema)
         return wanted | expression_columns([self.event_time], schema)
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names

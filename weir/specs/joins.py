@@ -89,6 +89,10 @@ class JoinSpec(KeyedSpec):
     #: What ``how`` may be; and without bounds.
     hows: ClassVar[tuple[str, ...]] = JOIN_TYPES
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "semi")
+    #: Rows of the second input are versions, of which one counts at a time.
+    has_versions: ClassVar[bool] = False
+    #: Its result is updated.
+    tells_changes: ClassVar[bool] = False
     #: Key columns of the second input; ``key_columns`` are those of the first one, and of the result.
     right_key_columns: tuple[str, ...]
     how: JoinType
@@ -211,6 +215,7 @@ class ChangeJoinSpec(JoinSpec):
     kind: ClassVar[str] = "join_changes"
     runtime: ClassVar[str] = "weir.operators.joins.change_join_operator:ChangeJoinOperator"
     takes_changes: ClassVar[bool] = True
+    tells_changes: ClassVar[bool] = True
     hows_without_bounds: ClassVar[tuple[str, ...]] = JOIN_TYPES
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
@@ -236,6 +241,7 @@ class AsOfJoinSpec(JoinSpec):
     runtime: ClassVar[str] = "weir.operators.joins.as_of_operator:AsOfJoinOperator"
     hows: ClassVar[tuple[str, ...]] = ("inner", "left")
     hows_without_bounds: ClassVar[tuple[str, ...]] = ("inner", "left")
+    has_versions: ClassVar[bool] = True
     #: A version that is left out would give its place to an older one.
     free_sides: ClassVar[Mapping[str, tuple[int, ...]]] = {"inner": (0,), "left": (0,)}
     takes_changes: ClassVar[bool] = True

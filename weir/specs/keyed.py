@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import polars as pl
@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from weir.author.states import DeclaredState, State
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import Layout
 from weir.protocol.checkpoints.horizons import Horizon
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
@@ -25,6 +26,7 @@ from weir.specs.aggregate_functions import (
 )
 from weir.specs.base import OperatorSpec, SideOutput
 from weir.specs.expression_checks import check_predicate
+from weir.specs.stored_order import in_layout, layout_of
 
 if TYPE_CHECKING:
     from weir.author.keyed_process import KeyedHooks
@@ -37,7 +39,6 @@ EmitMode = Literal["per_event", "per_batch"]
 class KeyedSpec(OperatorSpec):
     """Base of keyed operators: rows come in partitioned by ``key_columns``."""
 
-    #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
     keeps_keys: ClassVar[bool] = True
     #: A row that leaves is made of rows of its own key: those of other keys have no part in it.
     is_by_key: ClassVar[bool] = False
@@ -49,25 +50,21 @@ class KeyedSpec(OperatorSpec):
         return True
 
     def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """Key columns; see :class:`OperatorSpec`."""
-        return names.intersection(self.key_columns) if self.keeps_keys else frozenset()
+        """Key columns, or all; see :class:`OperatorSpec`."""
+        kept = names.intersection(self.key_columns) if self.keeps_keys else frozenset()
+        return names if self.keeps_columns else kept
 
     def carried(self, index: int, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Key columns, where other keys have no part; see :class:`OperatorSpec`."""
         return self.passed_on(names.intersection(self.key_columns), schema) if self.is_by_key else frozenset()
 
     @property
+    @override
     def state_names(self) -> tuple[str, ...]:
-        """Names of its states; an empty one stands for the only state of an operator that names none."""
         return ("",)
 
-    @property
-    def asked_names(self) -> tuple[str, ...]:
-        """Those that have names but such as ``_held``, which a step keeps for itself; see :class:`OperatorSpec`."""
-        return tuple(name for name in self.state_names if name and not name.startswith("_"))
-
+    @override
     def keys_of_input(self, index: int) -> tuple[str, ...]:
-        """Key columns by which the rows of an input come in; (): every subtask gets all of them."""
         return self.key_columns
 
 
@@ -87,6 +84,7 @@ class KeyedAggregateSpec(KeyedSpec):
     """Running aggregates per key, kept in keyed state."""
 
     kind: ClassVar[str] = "keyed_aggregate"
+    keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.formats:aggregate_format"
     is_by_key: ClassVar[bool] = True
@@ -111,6 +109,15 @@ class KeyedAggregateSpec(KeyedSpec):
         """The aggregates; see :class:`OperatorSpec`."""
         return tuple(aggregate.output for aggregate in self.aggregates)
 
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return layout_of(self.aggregates, given)
+
+    @override
+    def laid_out(self, layout: Layout) -> KeyedAggregateSpec:
+        shown = tuple(each.output for each in self.results)
+        return replace(self, aggregates=in_layout(self.aggregates, layout, Aggregate), shown=shown)
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns followed by one for each aggregate; see :class:`OperatorSpec`."""
         return aggregate_schema(step, self.results, inputs[0])
@@ -123,10 +130,6 @@ class KeyedAggregateSpec(KeyedSpec):
             | aggregated_columns(self.aggregates, schema)
         )
 
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
     @property
     def waits_for_event_time(self) -> bool:
         """Not; see :class:`OperatorSpec`."""
@@ -134,7 +137,15 @@ class KeyedAggregateSpec(KeyedSpec):
 
 
 @dataclass(frozen=True)
-class KeyedProcessSpec(KeyedSpec):
+class ExpiringSpec(KeyedSpec):
+    """Base of keyed operators whose states may expire: they know since when."""
+
+    #: How far back its states reach, of a job that was changed.
+    horizons: tuple[Horizon, ...] = field(default=(), kw_only=True, metadata={"derived": True})
+
+
+@dataclass(frozen=True)
+class KeyedProcessSpec(ExpiringSpec):
     """A user's keyed operator: ``factory()`` makes a ``weir.KeyedProcess`` per subtask."""
 
     kind: ClassVar[str] = "keyed_process"
@@ -149,8 +160,6 @@ class KeyedProcessSpec(KeyedSpec):
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
-    #: How far back its states reach, of a job that was changed.
-    horizons: tuple[Horizon, ...] = field(default=(), metadata={"derived": True})
 
     @property
     def has_timers(self) -> bool:

@@ -26,6 +26,7 @@ class LookupSpec(OperatorSpec):
     """Add columns that an asynchronous function finds for the values of some others."""
 
     kind: ClassVar[str] = "lookup"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.joins.lookup_operator:LookupOperator"
     function: LookupFunction
@@ -54,10 +55,6 @@ class LookupSpec(OperatorSpec):
     def _fields(self, step: str, schema: pa.Schema) -> list[pa.Field]:
         _check(step, self, schema)
         return [found.with_nullable(found.nullable or self.how == "left") for found in self.schema]
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 def _check(step: str, spec: LookupSpec, schema: pa.Schema) -> None:

@@ -11,11 +11,13 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.author.watermarks import WatermarkStrategy
+from weir.errors import GraphError
 from weir.rows.nested_paths import Path
-from weir.specs.base import OperatorSpec
+from weir.specs.base import OperatorSpec, is_number
 from weir.specs.conditions import AllOf, Condition
-from weir.specs.expression_checks import expression_columns
+from weir.specs.expression_checks import check_event_time, expression_columns
 from weir.specs.words import watermark_words
+from weir.spelling import did_you_mean
 
 #: What to do with a record that cannot be read.
 OnBadRecord = Literal["dead_letter", "fail"]
@@ -82,6 +84,41 @@ class SourceSpec(OperatorSpec):
             return self
         joined: Any = conditions[0] if len(conditions) == 1 else AllOf(tuple(conditions))
         return replace(self, **{"condition": joined})
+
+    def check(self, step: str) -> None:
+        """Refuse a rate, a limit or an event-time column that cannot work.
+
+        Raises:
+            GraphError: names the step and the setting.
+        """
+        rate = self.rate
+        if rate is not None and not (is_number(rate) and 0 < rate < float("inf")):
+            raise GraphError(
+                f"step {step!r}: rate is {rate!r}; it must be events per second above 0, or None"
+            )
+        limit = self.events_max
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
+            raise GraphError(
+                f"step {step!r}: events_max is {limit!r}; it must be a whole number from 0 on, or None"
+            )
+        column = self.event_time_column
+        if self.event_time_expression is not None:
+            if column is not None:
+                raise GraphError(f"step {step!r}: event_time is a column and an expression; give one of them")
+            check_event_time(step, self.event_time_expression, self.schema)
+        if column is None:
+            return
+        if column not in self.schema.names:
+            raise GraphError(
+                f"step {step!r}: there is no event-time column {column!r}"
+                f"{did_you_mean(column, self.schema.names)}"
+            )
+        dtype = self.schema.field(column).type
+        if not pa.types.is_integer(dtype):
+            raise GraphError(
+                f"step {step!r}: event-time column {column!r} is {dtype}; it must be integer ms since 1970"
+                + (f", as pl.col({column!r}).dt.epoch('ms') gives" if pa.types.is_temporal(dtype) else "")
+            )
 
     @property
     def bad_records(self) -> OnBadRecord:

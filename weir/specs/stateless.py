@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, check_keeps_changes
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.conditions import Condition, condition_of
 from weir.specs.expression_checks import (
     check_predicate,
     copies,
@@ -32,6 +33,7 @@ class FilterSpec(OperatorSpec):
     """Keep the rows for which a boolean Polars expression is true (null counts as false)."""
 
     kind: ClassVar[str] = "filter"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:FilterOperator"
@@ -42,13 +44,13 @@ class FilterSpec(OperatorSpec):
         check_predicate(step, self.predicate, inputs[0])
         return super().output_schema(step, inputs)
 
+    @override
+    def demanded(self, schema: pa.Schema) -> Condition | None:
+        return condition_of(self.predicate, schema)
+
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the predicate reads, and what is wanted; see :class:`OperatorSpec`."""
         return wanted | expression_columns([self.predicate], schema)
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,7 @@ class PassThroughSpec(OperatorSpec):
     """Forward rows unchanged; the home of a bare ``key_by``, ``rebalance`` or ``broadcast``."""
 
     kind: ClassVar[str] = "pass_through"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.expressions:PassThroughOperator"
@@ -226,16 +229,13 @@ class PassThroughSpec(OperatorSpec):
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
 
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
 
 @dataclass(frozen=True)
 class BusySpec(OperatorSpec):
     """Use ``load_ms`` of CPU per event outside the GIL, then forward the rows."""
 
     kind: ClassVar[str] = "busy"
+    keeps_columns: ClassVar[bool] = True
     is_by_row: ClassVar[bool] = True
     takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.busy:BusyOperator"
@@ -244,10 +244,6 @@ class BusySpec(OperatorSpec):
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What is wanted; see :class:`OperatorSpec`."""
         return wanted
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,10 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import KEPT_ROWS, Layout
 from weir.rows.changes import CHANGE_COLUMN
 from weir.specs.arrow_form import arrow_form
+from weir.specs.base import OperatorSpec
 from weir.specs.changelog_aggregates import check_retractable
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
@@ -46,6 +48,10 @@ class WindowProcessSpec(WindowAggregateSpec):
     @override
     def state_names(self) -> tuple[str, ...]:
         return ("", self.form, *self.late_states)
+
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return ()
 
     @property
     def asked_names(self) -> tuple[str, ...]:
@@ -84,13 +90,18 @@ class WindowProcessSpec(WindowAggregateSpec):
 class KeptTextsSpec(WindowProcessSpec):
     """Aggregates of texts that go on with state of before, which has rows; ``factory`` computes them."""
 
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return (KEPT_ROWS,)
+
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """What the aggregates read; see :class:`OperatorSpec`."""
         return frozenset(self.input_schema.names)
 
 
-def with_kept_rows(step: str, spec: WindowAggregateSpec) -> KeptTextsSpec:
+def with_kept_rows(step: str, spec: OperatorSpec) -> KeptTextsSpec:
     """The same aggregates as they were computed before: of all rows of a window."""
+    assert isinstance(spec, WindowAggregateSpec), "a layout of kept rows is of windows only"
     assert spec.of_rows is not None, "it has aggregates of texts"
     schema = window_schema(step, spec.key_columns, spec.aggregates, spec.input_schema, takes_texts=True)
     columns = pa.schema([schema.field(each.output) for each in spec.aggregates])

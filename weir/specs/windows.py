@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import polars as pl
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.states import DeclaredState
-from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 from weir.errors import GraphError
+from weir.protocol.checkpoints.aggregate_layout import OWN_CELLS, Layout
 from weir.rows.changes import changelog_schema
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
@@ -24,10 +23,11 @@ from weir.specs.aggregate_functions import (
     has_coded_texts,
     in_order,
 )
-from weir.specs.base import OperatorSpec, SideOutput
+from weir.specs.base import SideOutput
 from weir.specs.expression_checks import check_predicate, expression_columns
 from weir.specs.keyed import KeyedSpec
-from weir.specs.window_kinds import Window
+from weir.specs.stored_order import in_layout, layout_of
+from weir.specs.window_kinds import Window, WindowTime
 from weir.specs.window_updates import WindowUpdates
 
 #: What rows have that stand for several: their accumulators. Null: it is a row as it came.
@@ -124,6 +124,11 @@ class WindowAggregateSpec(KeyedSpec):
         return self.window.words + self.updates.words
 
     @property
+    @override
+    def window_time(self) -> WindowTime:
+        return self.window.time
+
+    @property
     def goes_by_event_time(self) -> bool:
         """Unless they go by the clock or never end; see :class:`OperatorSpec`."""
         return self.window.time == "event" and self.window.kind != "global"
@@ -138,6 +143,24 @@ class WindowAggregateSpec(KeyedSpec):
         """Where a late row may find some done of what it has a part in, and some not: it waits for that."""
         shares = self.window.kind in ("sliding", "cumulative", "session")
         return (LATE_STATE,) if shares and self.window.time == "event" else ()
+
+    @property
+    @override
+    def has_own_cells(self) -> bool:
+        return self.window.kind in ("session", "global") or self.updates.keeps_told
+
+    @override
+    def stored_layout(self, given: pa.Schema) -> Layout:
+        return layout_of(self.aggregates, self.input_schema, self.own_cells_at)
+
+    @override
+    def laid_out(self, layout: Layout) -> WindowAggregateSpec:
+        return replace(
+            self,
+            aggregates=in_layout(self.aggregates, layout, WindowAggregate),
+            shown=tuple(each.output for each in self.results),
+            own_cells_at=layout.index(OWN_CELLS) if OWN_CELLS in layout else None,
+        )
 
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """Key columns, start and end of the window, one column for each aggregate; see :class:`OperatorSpec`."""
@@ -175,68 +198,6 @@ class WindowAggregateSpec(KeyedSpec):
     def read_for_side(self, output: str, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """All; see :class:`OperatorSpec`."""
         return frozenset(schema.names) - ({WINDOW_PART} if self.is_keyless else set())
-
-
-@dataclass(frozen=True)
-class WindowTopPartSpec(OperatorSpec):
-    """Of each batch the rows that may be among the largest of their windows."""
-
-    kind: ClassVar[str] = "window_top_part"
-    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:WindowTopPartOperator"
-    by: str
-    rows: int
-    ties: bool
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """The input's; see :class:`OperatorSpec`."""
-        schema = inputs[0]
-        for column in schema:
-            is_other = column.name != self.by
-            if (self.ties and is_other) or not _is_nested(column.type):
-                continue
-            what = "equal rows go by column" if is_other else "it goes by column"
-            raise GraphError(
-                f"step {step!r}: {what} {column.name!r}, which is {column.type} and has no order; "
-                + ("drop it before, or set ties=True" if is_other else "go by a number, a time or text")
-            )
-        return schema
-
-    def passed_on(self, names: frozenset[str], schema: pa.Schema) -> frozenset[str]:
-        """All of them; see :class:`OperatorSpec`."""
-        return names
-
-
-@dataclass(frozen=True)
-class WindowTopSpec(KeyedSpec):
-    """The rows with the largest values of each window, over all keys."""
-
-    kind: ClassVar[str] = "window_top"
-    runtime: ClassVar[str] = "weir.operators.windows.rows.window_top:make_window_top"
-    asked_by: ClassVar[str] = "weir.operators.queries.rows:window_top_format"
-    by: str
-    rows: int
-    ties: bool
-    schema: pa.Schema
-
-    @property
-    def states(self) -> tuple[DeclaredState, ...]:
-        """What its process declares."""
-        timers = (DeclaredState(name, "timers", "") for name in (EVENT_TIMERS, PROCESSING_TIMERS))
-        return (DeclaredState("rows", "value", "bytes"), *timers)
-
-    @property
-    def key_schema(self) -> pa.Schema:
-        """Bounds of a window."""
-        return pa.schema([self.schema.field(name) for name in WINDOW_BOUNDS])
-
-    @property
-    @override
-    def state_names(self) -> tuple[str, ...]:
-        return tuple(state.name for state in self.states)
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """The input's columns; see :class:`OperatorSpec`."""
-        return inputs[0]
 
 
 def window_schema(
@@ -287,8 +248,3 @@ def checked_window(step: str | None, window: object) -> Window:
             f"step {step!r}: expected a window such as weir.tumbling('60s'), got {type(window).__name__}"
         )
     return window
-
-
-def _is_nested(dtype: pa.DataType) -> bool:
-    """Whether values of a type are no single ones, and so have no order."""
-    return bool(pa.types.is_nested(dtype) or pa.types.is_dictionary(dtype) or pa.types.is_null(dtype))

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from weir.keys.hashing import KeyColumn
-from weir.operators.keyed.aggregate_functions import cell_count
+from weir.operators.aggregation.fold_classes import cell_count
 from weir.operators.windows.panes.folds import Folds
 from weir.specs import Aggregate
 from weir.specs.aggregate_functions import stored_cells

@@ -14,10 +14,6 @@ from weir.operators.aggregation import decimal_kernels as kernels
 from weir.operators.aggregation.columns import name_of, rows_that_count
 from weir.specs.aggregate_functions import AnyAggregate, decimal_type
 
-#: No result after each row is wanted.
-NO_OUT = np.empty((0, 2), dtype=np.int64)
-NO_VALID, NO_COUNTS = np.empty(0, dtype=np.uint8), np.empty(0, dtype=np.int64)
-
 
 def decimal_cells(column: pa.Array | None, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values of a column of decimals as int64, shape (rows, 2), and which rows count (of length 0: all)."""

@@ -20,9 +20,7 @@ def _input(dtype: Any, dimensions: int = 1) -> Any:
 _IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
     _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
 )
-_U8, _U16, _U64, _I64, _F64 = (
-    dtype[::1] for dtype in (types.uint8, types.uint16, types.uint64, types.int64, types.float64)
-)
+_U8, _U16, _U64, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint16, types.uint64, types.int64))
 _LOW_32, _HIGH_32 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 _SHIFT = np.uint64(32)
 #: Bytes after a value: the length of the key before it, big endian.

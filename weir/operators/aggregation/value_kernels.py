@@ -217,8 +217,3 @@ def merge_largest(
         if target >= 0:
             for place in range(counts[entry, cell]):
                 _insert(into_counts, into_values, target, cell, size, values[entry, cell + 1 + place])
-
-
-#: No running results are wanted.
-NO_FLOATS, NO_INTS, NO_VALID = np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.uint8)
-NO_INT_ROWS, NO_FLOAT_ROWS = np.empty((0, 0), dtype=np.int64), np.empty((0, 0))

@@ -26,7 +26,7 @@ from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Par
 from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
-from weir.operators.keyed.state_codec import form_text, kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import counted_before, form_text, kept_snapshots, keyed_snapshot
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
@@ -105,14 +105,7 @@ class JoinOperator(InTimeOperator):
         self._joined = JoinedRows(self._spec, context.schema)
         kept = kept_snapshots(context, self._spec.kind)
         self._check_codecs(context)
-        # Each is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
-        indices = context.subtask_indices or tuple(range(context.parallelism))
-        is_lowest = context.subtask_index == min(indices)
-        self.late_rows = sum(
-            snapshot["late_rows"]
-            for index, snapshot in kept.items()
-            if index == context.subtask_index or (is_lowest and index not in indices)
-        )
+        self.late_rows = counted_before(context, kept, "late_rows")
         tables = declared_tables(context)
         #: Of a join that holds rows in memory.
         self._recent: RecentRows | None = None

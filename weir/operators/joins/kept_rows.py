@@ -39,7 +39,7 @@ from weir.operators.joins import row_chunks
 from weir.operators.joins.kept_block import NEVER_MS, Block
 from weir.operators.joins.new_rows import StoredRows
 from weir.operators.joins.row_chunks import CHUNKED_VERSION, PLAIN_VERSION, Chunks
-from weir.specs.joins import AsOfJoinSpec, JoinBounds, JoinSpec
+from weir.specs.joins import JoinBounds, JoinSpec
 from weir.specs.multi_joins import MultiJoinSpec
 from weir.state.handles.block import Keys
 from weir.state.tables.timers.timer_table import TimerTable
@@ -262,9 +262,9 @@ def _bounds_of(values: list[bytes]) -> np.ndarray:
 
 def layout_of(spec: JoinSpec) -> np.ndarray:
     """Where the fields of rows are; see ``join_kernels``."""
-    if isinstance(spec, MultiJoinSpec):
-        return multi_layout(spec)
-    return version_layout() if isinstance(spec, AsOfJoinSpec) else interval_layout(spec.bounds)
+    if spec.has_versions:
+        return version_layout()
+    return multi_layout(spec) if isinstance(spec, MultiJoinSpec) else interval_layout(spec.bounds)
 
 
 def multi_layout(spec: MultiJoinSpec) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Compiled loops of steps that keep whole rows by key; called by ``deduplicate`` only."""
+"""Compiled loops that choose rows by key; called by ``deduplicate`` and ``running_aggregates`` only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _input(dtype: Any) -> Any:
 
 
 _I64 = _input(types.int64)
-_OUT_I64, _OUT_U8 = types.int64[::1], types.uint8[::1]
+_OUT_I64, _OUT_I32, _OUT_U8 = types.int64[::1], types.int32[::1], types.uint8[::1]
 
 
 @kernel(types.int64(_I64, _I64, types.int64, _OUT_I64, _OUT_U8, _OUT_I64))
@@ -42,4 +42,20 @@ def first_within(inverse: Any, times_ms: Any, within_ms: int, last_ms: Any, pres
         last_ms[key] = times_ms[row]
         rows[count] = row
         count += 1
+    return count
+
+
+@kernel(types.int64(_input(types.int32), _OUT_I32, _OUT_I32))
+def last_rows(slots: Any, last: Any, rows: Any) -> int:
+    """Numbers of the rows after which their slot does not come again, ascending; returns how many.
+
+    ``last`` is scratch, shape (capacity,).
+    """
+    for row in range(slots.size):
+        last[slots[row]] = row
+    count = 0
+    for row in range(slots.size):
+        if last[slots[row]] == row:
+            rows[count] = row
+            count += 1
     return count

@@ -12,16 +12,17 @@ from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.conditions import Conditions
-from weir.operators.aggregation.rows import NO_TIMES, FoldRows, event_times
-from weir.operators.keyed import aggregate_kernels as kernels
-from weir.operators.keyed.accumulator import Accumulator
-from weir.operators.keyed.aggregate_functions import cell_count, make_accumulators
+from weir.operators.aggregation.fold import Fold
+from weir.operators.aggregation.fold_classes import cell_count, made_folds
+from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows, event_times
+from weir.operators.keyed import row_kernels as kernels
 from weir.operators.keyed.keyed_parts import KeyedParts
 from weir.operators.keyed.state_codec import (
     AggregateCodec,
     aggregate_codec,
     check_aggregate_codecs,
     codec_from_json,
+    counted_before,
     kept_snapshots,
     keyed_snapshot,
 )
@@ -49,7 +50,7 @@ class KeyedAggregateOperator(Operator):
         self._state: CellTable | None = None
         self._keys_at_close = 0
         self._input_schema: pa.Schema | None = None
-        self._accumulators: list[Accumulator] = []
+        self._folds: list[Fold] = []
         self._needs_times = True
         #: Where the key is, if it is one column, and its hash; -1: nowhere.
         self._only_key = self._hash = -1
@@ -80,14 +81,7 @@ class KeyedAggregateOperator(Operator):
         kept = kept_snapshots(context, self._spec.kind)
         self._stored_codecs = {codec_from_json(value["codec"]) for value in kept.values()}
         self._codec = aggregate_codec(self._spec, None)
-        # Each key is counted once over all subtasks: what subtasks counted that are gone counts for the lowest one.
-        indices = context.subtask_indices or tuple(range(context.parallelism))
-        lowest = context.subtask_index == min(indices)
-        self._keys_before = sum(
-            value["distinct_keys"]
-            for index, value in kept.items()
-            if index == context.subtask_index or (lowest and index not in indices)
-        )
+        self._keys_before = counted_before(context, kept, "distinct_keys")
         tables = declared_tables(context)
         self._state = tables.cells(cell_count(self._spec.aggregates, context.schema))
         self._parts = KeyedParts(self._spec.aggregates, tables)
@@ -125,8 +119,8 @@ class KeyedAggregateOperator(Operator):
             codec = aggregate_codec(self._spec, batch.schema)
             check_aggregate_codecs(self._step, self._stored_codecs, codec)
             self._codec = codec
-            self._accumulators = make_accumulators(self._spec.aggregates, batch.schema)
-            self._needs_times = any(accumulator.needs_times for accumulator in self._accumulators)
+            self._folds = made_folds(self._spec.aggregates, batch.schema)
+            self._needs_times = any(fold.needs_times for fold in self._folds)
             self._user_columns = len(user_columns(batch.schema))
             self._only_key, self._hash = _places(batch.schema, self._spec.key_columns)
         keys, hashes = self._keys(batch)
@@ -134,11 +128,10 @@ class KeyedAggregateOperator(Operator):
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             times_ms = event_times(piece) if self._needs_times else NO_TIMES
+            cells = Cells(state.cells, state.presence)
             columns = [
-                accumulator.update(
-                    state, slots, FoldRows(self._column(piece, accumulator), mask[start:stop], times_ms)
-                )
-                for accumulator, mask in zip(self._accumulators, masks, strict=True)
+                fold.running(slots, cells, FoldRows(self._column(piece, fold), mask[start:stop], times_ms))
+                for fold, mask in zip(self._folds, masks, strict=True)
             ]
             state.end_piece()
             if self._spec.emit == "per_batch":
@@ -155,8 +148,8 @@ class KeyedAggregateOperator(Operator):
             return keys, weir_keys.hash_keys(keys)
         return keys, batch.column(self._hash).to_numpy(zero_copy_only=True)
 
-    def _column(self, piece: pa.RecordBatch, accumulator: Accumulator) -> pa.Array | None:
-        name = accumulator.aggregate.column
+    def _column(self, piece: pa.RecordBatch, fold: Fold) -> pa.Array | None:
+        name = fold.aggregate.column
         return None if name is None else piece.column(name)
 
     def _last_rows(self, slots: np.ndarray) -> np.ndarray:
@@ -168,7 +161,7 @@ class KeyedAggregateOperator(Operator):
     def _with_columns(self, piece: pa.RecordBatch, columns: list[pa.Array]) -> pa.RecordBatch:
         """User columns, aggregates, system columns."""
         for index, place in enumerate(self._shown):
-            name, column = self._accumulators[place].aggregate.output, columns[place]
+            name, column = self._folds[place].aggregate.output, columns[place]
             field = self._fields.get(name)
             if field is None or field.type != column.type:
                 field = self._fields[name] = pa.field(name, column.type)

@@ -52,6 +52,20 @@ def kept_snapshots(context: OperatorContext, kind: str) -> dict[int, dict[str, A
     return kept
 
 
+def counted_before(context: OperatorContext, kept: Mapping[int, Mapping[str, Any]], name: str) -> int:
+    """Return what a subtask counted before the checkpoint; ``kept`` of :func:`kept_snapshots`.
+
+    Each row is counted once over all subtasks: what those counted that are gone counts for the lowest one.
+    """
+    indices = context.subtask_indices or tuple(range(context.parallelism))
+    is_lowest = context.subtask_index == min(indices)
+    return sum(
+        value[name]
+        for index, value in kept.items()
+        if index == context.subtask_index or (is_lowest and index not in indices)
+    )
+
+
 def keyed_snapshot(kind: str, codec: Json, **more: Json) -> Json:
     """The snapshot of a keyed operator."""
     return {"kind": kind, "version": _VERSION, "codec": codec, **more}

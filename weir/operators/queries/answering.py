@@ -21,7 +21,6 @@ from weir.operators.queries.state_format import StateFormat
 from weir.plan.graph import LogicalGraph, Node
 from weir.protocol.queries import ARROW_BYTES_MAX, PAGE_BYTES_MAX, Question
 from weir.questions.askable import askable, refused_step
-from weir.specs.keyed import KeyedSpec
 from weir.specs.windows import WindowAggregateSpec
 from weir.state.api import prefix_end
 
@@ -75,7 +74,7 @@ def asked_state(
     """
     nodes = {node.name: node for node in graph.nodes}
     node = nodes.get(question.step)
-    if node is None or not isinstance(node.spec, KeyedSpec):
+    if node is None or not node.key_columns:
         raise refused_step(question.step, askable(graph))
     given = node.inputs[0]
     schema: pa.Schema = nodes[given.producer].schema_of(given.output)
@@ -83,7 +82,7 @@ def asked_state(
         # What comes in may be added up already.
         schema = node.spec.input_schema
     job_name, state_format = format_of((steps or nodes)[node.name], schema, question.state)
-    columns = [schema.field(column) for column in node.spec.key_columns]
+    columns = [schema.field(column) for column in node.key_columns[0]]
     keys = KeyText([DICT_KEY] if isinstance(state_format, DictFormat) else columns)
     return AskedState(node, job_name, state_format, keys, graph.max_parallelism)
 

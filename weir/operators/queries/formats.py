@@ -11,18 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from weir.author.states import SingleState, State, declared_states, outlasting
+from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.rows import Cells
 from weir.operators.keyed.changelog_aggregates import ChangelogAggregateOperator
 from weir.operators.keyed.changelog_totals import has_rows
 from weir.operators.keyed.deduplicate import deduplicated_state
 from weir.operators.queries.dicts import DictFormat
 from weir.operators.queries.elements import ElementFormat, is_of_elements
-from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptFormat, KeptRowsFormat
-from weir.operators.queries.panes import PaneFormat
-from weir.operators.queries.state_format import ABSENT, EntryFormat, StateFormat
+from weir.operators.queries.kept_windows import AccumulatorsFormat, KeptRowsFormat
+from weir.operators.queries.state_format import ABSENT, AskedStep, EntryFormat, StateFormat
 from weir.operators.queries.window_formats import SessionFormat, WindowFormat
 from weir.operators.registry import loaded
-from weir.operators.windows.panes.fold import Fold
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of, session_pane_ends, window_pane_ends
 from weir.plan.graph import Node
@@ -30,9 +29,10 @@ from weir.protocol.queries import QueryError
 from weir.questions.json_values import plain
 from weir.specs import DeduplicateSpec, KeyedAggregateSpec, KeyedProcessSpec
 from weir.specs.aggregate_functions import aggregate_parts, has_coded_texts
+from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.window_process import WindowProcessSpec
-from weir.specs.windows import TEXTS_STATE, WindowAggregate, WindowAggregateSpec
+from weir.specs.windows import TEXTS_STATE, WindowAggregateSpec
 from weir.state.tables.cells.accumulators import (
     FORMAT_VERSION,
     decode_one,
@@ -59,94 +59,82 @@ def format_of(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str
         raise QueryError(
             404, f"step {node.name!r} has no state {state_name!r}; it has {', '.join(names) or 'none'}"
         )
-    made: tuple[str, StateFormat] = loaded(node.spec.asked_by)(node, input_schema, state_name)
+    asked = AskedStep(node.spec, node, input_schema, state_name)
+    made: tuple[str, StateFormat] = loaded(node.spec.asked_by)(asked)
     return made
 
 
-def aggregate_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def aggregate_format(asked: AskedStep[KeyedAggregateSpec]) -> tuple[str, StateFormat]:
     """Running aggregates; see ``OperatorSpec.asked_by``."""
-    spec = node.spec
-    assert isinstance(spec, KeyedAggregateSpec)
-    return node.states[""], _aggregate_format(spec, input_schema, spec.asked_names.index(state_name))
+    index = asked.spec.asked_names.index(asked.state)
+    return asked.node.states[""], _aggregate_format(asked.spec, asked.given, index)
 
 
-def process_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def process_format(asked: AskedStep[KeyedProcessSpec]) -> tuple[str, StateFormat]:
     """Declared states; see ``OperatorSpec.asked_by``."""
-    spec = node.spec
-    assert isinstance(spec, KeyedProcessSpec)
-    states = {state.name: state for state in declared_states(type(spec.factory()))}
-    return node.states[state_name], _declared_format(outlasting(states[state_name], spec.horizons))
+    states = {state.name: state for state in declared_states(type(asked.spec.factory()))}
+    state = outlasting(states[asked.state], asked.spec.horizons)
+    return asked.node.states[asked.state], _declared_format(state)
 
 
-def broadcast_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def broadcast_format(asked: AskedStep[BroadcastProcessSpec]) -> tuple[str, StateFormat]:
     """The dict, or declared states; see ``OperatorSpec.asked_by``."""
-    if state_name == "broadcast":
-        return node.states[state_name], DictFormat()
-    return process_format(node, input_schema, state_name)
+    if asked.state == "broadcast":
+        return asked.node.states[asked.state], DictFormat()
+    return process_format(asked)
 
 
-def deduplicate_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def deduplicate_format(asked: AskedStep[DeduplicateSpec]) -> tuple[str, StateFormat]:
     """The time at which a key was seen; see ``OperatorSpec.asked_by``."""
-    assert isinstance(node.spec, DeduplicateSpec)
-    return node.states[state_name], _declared_format(deduplicated_state(node.spec))
+    return asked.node.states[asked.state], _declared_format(deduplicated_state(asked.spec))
 
 
-def totals_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
-    """Aggregates over a changelog; see ``OperatorSpec.asked_by``."""
-    assert isinstance(node.spec, ChangelogAggregateSpec)
-    return node.states[state_name], _totals_format(node.spec, node.schema, input_schema)
+def totals_format(asked: AskedStep[ChangelogAggregateSpec]) -> tuple[str, StateFormat]:
+    """Aggregates over a changelog, all of them at once, as an object; see ``OperatorSpec.asked_by``."""
+    operator = ChangelogAggregateOperator(asked.spec)
+    names = [aggregate.output for aggregate in asked.spec.aggregates]
+
+    def results_of(entries: Sequence[bytes]) -> list[pa.Array]:
+        return operator.results_of(list(entries), asked.node.schema, asked.given)
+
+    def decode(data: bytes) -> Any:
+        if not has_rows(data):
+            return ABSENT
+        return {
+            name: plain(column[0].as_py()) for name, column in zip(names, results_of([data]), strict=True)
+        }
+
+    def decode_many(entries: Sequence[bytes]) -> pa.Array:
+        return pa.StructArray.from_arrays(results_of(entries), names=names)
+
+    return asked.node.states[asked.state], EntryFormat(decode, decode_many=decode_many, is_there=has_rows)
 
 
-def window_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def window_format(asked: AskedStep[WindowAggregateSpec]) -> tuple[str, StateFormat]:
     """Aggregates of windows; see ``OperatorSpec.asked_by``."""
-    spec = node.spec
-    assert isinstance(spec, WindowAggregateSpec)
-    names = [aggregate.output for aggregate in spec.aggregates]
-    return node.states[""], _window_format(node, spec, names.index(state_name))
-
-
-def kept_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
-    """What windows keep beside aggregates, or these; see ``OperatorSpec.asked_by``."""
-    assert isinstance(node.spec, WindowProcessSpec)
-    if state_name == node.spec.form:
-        return node.states[""], _kept_format(node, node.spec)
-    return window_format(node, input_schema, state_name)
-
-
-def _window_format(node: Node, spec: WindowAggregateSpec, index: int) -> PaneFormat:
+    spec = asked.spec
+    index = [aggregate.output for aggregate in spec.aggregates].index(asked.state)
     part = next((part for part in aggregate_parts(spec.aggregates) if index in part.members), None)
     # A window of a single pane has the number of different values in its cells.
     is_whole = spec.window.kind in ("tumbling", "global") and part is not None and part.function != "quantile"
-    part_state = None if part is None or is_whole else node.states[part.name]
+    part_state = None if part is None or is_whole else asked.node.states[part.name]
     if has_coded_texts((spec.aggregates[index],), spec.input_schema):
-        part_state = node.states[TEXTS_STATE]
-    return (SessionFormat if spec.window.kind == "session" else WindowFormat)(spec, index, part_state)
+        part_state = asked.node.states[TEXTS_STATE]
+    made = SessionFormat if spec.window.kind == "session" else WindowFormat
+    return asked.node.states[""], made(spec, index, part_state)
 
 
-def _kept_format(node: Node, spec: WindowProcessSpec) -> KeptFormat:
+def kept_format(asked: AskedStep[WindowProcessSpec]) -> tuple[str, StateFormat]:
+    """What windows keep beside aggregates, or these; see ``OperatorSpec.asked_by``."""
+    spec, states = asked.spec, asked.node.states
+    if asked.state != spec.form:
+        return window_format(asked)
     is_session = spec.window.kind == "session"
     windows = (SessionFormat if is_session else WindowFormat)(spec, 0)
     step_ms, gap_ms = panes_of(spec.window).pane_ms, spec.window.size_ms
     of_session, of_panes = partial(session_pane_ends, gap_ms), partial(window_pane_ends, step_ms)
     made = KeptRowsFormat if spec.form == "rows" else AccumulatorsFormat
-    return made(spec, windows, node.states[spec.form], of_session if is_session else of_panes)
-
-
-def _totals_format(spec: ChangelogAggregateSpec, schema: pa.Schema, given: pa.Schema) -> EntryFormat:
-    """Aggregates over a changelog: all of them at once, as an object."""
-    operator = ChangelogAggregateOperator(spec)
-    names = [aggregate.output for aggregate in spec.aggregates]
-
-    def decode(data: bytes) -> Any:
-        if not has_rows(data):
-            return ABSENT
-        columns = operator.results_of([data], schema, given)
-        return {name: plain(column[0].as_py()) for name, column in zip(names, columns, strict=True)}
-
-    def decode_many(entries: Sequence[bytes]) -> pa.Array:
-        return pa.StructArray.from_arrays(operator.results_of(list(entries), schema, given), names=names)
-
-    return EntryFormat(decode, decode_many=decode_many, is_there=has_rows)
+    return states[""], made(spec, windows, states[spec.form], of_session if is_session else of_panes)
 
 
 def _declared_format(state: State) -> StateFormat:
@@ -202,10 +190,7 @@ def _is_present(data: bytes) -> bool:
 
 def _aggregate_format(spec: KeyedAggregateSpec, schema: pa.Schema, index: int) -> StateFormat:
     """Running aggregates: their cells are those of a window that never ends."""
-    alike = [
-        WindowAggregate(a.output, a.function, a.column, a.condition, a.parameters) for a in spec.aggregates
-    ]
-    folds = Folds(alike, schema)
+    folds = Folds(spec.aggregates, schema)
     fold = folds.folds[index]
 
     def decode_many(entries: Sequence[bytes]) -> pa.Array:

@@ -22,6 +22,7 @@ from weir.operators.queries.reading import RangeReading, StateReading
 from weir.operators.queries.state_format import (
     ABSENT,
     KEY_ELEMENTS_MAX,
+    AskedStep,
     Cut,
     StateFormat,
     below_key,
@@ -30,7 +31,7 @@ from weir.plan.graph import Node
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain
 from weir.rows.python_values import row_dicts
-from weir.specs.joins import RECENT_STATE, SIDES, AsOfJoinSpec, ChangeJoinSpec, JoinSpec
+from weir.specs.joins import RECENT_STATE, SIDES, JoinSpec
 from weir.state import layout
 from weir.state.api import prefix_end
 
@@ -49,9 +50,9 @@ class _Row(NamedTuple):
     columns: bytes
 
 
-def join_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, StateFormat]:
+def join_format(asked: AskedStep[JoinSpec]) -> tuple[str, StateFormat]:
     """Rows of both sides; see ``OperatorSpec.asked_by``."""
-    return node.states[state_name], JoinFormat(node)
+    return asked.node.states[asked.state], JoinFormat(asked.spec, asked.node)
 
 
 class JoinFormat(StateFormat):
@@ -59,13 +60,11 @@ class JoinFormat(StateFormat):
 
     is_copied = moves_entries = True
 
-    def __init__(self, node: Node) -> None:
-        """``node``: as it runs, which may keep fewer columns than its author gave it."""
-        spec = node.spec
-        assert isinstance(spec, JoinSpec)
+    def __init__(self, spec: JoinSpec, node: Node) -> None:
+        """``spec``: of ``node`` as it runs, which may keep fewer columns than its author gave it."""
         self._joined = JoinedRows(spec, node.schema)
         self._layout = layout_of(spec)
-        self._is_as_of, self._is_of_changes = isinstance(spec, AsOfJoinSpec), isinstance(spec, ChangeJoinSpec)
+        self._is_as_of, self._is_of_changes = spec.has_versions, spec.tells_changes
         count = spec.inputs_count
         self._sides = list(SIDES) if count == len(SIDES) else [str(number + 1) for number in range(count)]
         self._recent = node.states.get(RECENT_STATE)

@@ -27,8 +27,8 @@ from weir.operators.queries.state_format import (
 )
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.known_texts import KnownTexts
+from weir.operators.windows.panes.text_folds import TextByTimeFold
 from weir.operators.windows.panes.told import ToldCells
-from weir.operators.windows.panes.value_folds import TextByTimeFold
 from weir.operators.windows.panes.window_parts import LoadedPart
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import plain

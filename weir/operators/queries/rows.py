@@ -12,16 +12,15 @@ import pyarrow.compute as pc
 from typing_extensions import override
 
 from weir.operators.queries.reading import StateReading
-from weir.operators.queries.state_format import ABSENT, EntryFormat, below_key, first_of
+from weir.operators.queries.state_format import ABSENT, AskedStep, EntryFormat, below_key, first_of
 from weir.operators.windows.rows.row_chunks import rows_of_chunk
 from weir.operators.windows.rows.window_top import WindowTop
-from weir.plan.graph import Node
 from weir.protocol.queries import Question
 from weir.questions.json_values import arrow_column, plain
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.python_values import row_dicts
 from weir.specs import TopSpec
-from weir.specs.windows import WindowTopSpec
+from weir.specs.window_top import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows
 
 #: Rows of a key: each with its columns.
@@ -64,10 +63,9 @@ class RankedFormat(EntryFormat):
         )
 
 
-def top_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, RankedFormat]:
+def top_format(asked: AskedStep[TopSpec]) -> tuple[str, RankedFormat]:
     """Rows of a step of the kind ``top``; see ``OperatorSpec.asked_by``."""
-    spec = node.spec
-    assert isinstance(spec, TopSpec)
+    spec, node = asked.spec, asked.node
     added = {CHANGE_COLUMN, spec.rank}
     fields = [field for field in node.schema if field.name not in added]
     # Rows are kept with their event times.
@@ -85,24 +83,22 @@ def top_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[st
         listed, starts = row_dicts(batch), [0, *np.cumsum(np.minimum(stored.counts, spec.rows)).tolist()]
         return [listed[start:stop] for start, stop in pairwise(starts)]
 
-    return node.states[state_name], RankedFormat(rows_of)
+    return node.states[asked.state], RankedFormat(rows_of)
 
 
-def window_top_format(node: Node, input_schema: pa.Schema, state_name: str) -> tuple[str, RankedFormat]:
+def window_top_format(asked: AskedStep[WindowTopSpec]) -> tuple[str, RankedFormat]:
     """Rows with the largest values of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
-    spec = node.spec
-    assert isinstance(spec, WindowTopSpec)
     decode = WindowTop.rows.type.decode
 
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
         found = []
         for data in values:
             batch = rows_of_chunk(decode(data))
-            order = pc.sort_indices(batch, sort_keys=[(spec.by, "descending")])
+            order = pc.sort_indices(batch, sort_keys=[(asked.spec.by, "descending")])
             found.append(row_dicts(batch.take(order)))
         return found
 
-    return node.states[state_name], RankedFormat(rows_of)
+    return asked.node.states[asked.state], RankedFormat(rows_of)
 
 
 def _ranked(rows: _Rows) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import orjson
 import pyarrow as pa
@@ -15,14 +15,17 @@ from typing_extensions import override
 from weir.operators.queries.key_range import KeyRange
 from weir.operators.queries.merging import BLOCK_ROWS, Entries
 from weir.operators.queries.reading import RangeReading, StateReading
+from weir.plan.graph import Node
 from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import arrow_column, plain
+from weir.specs import OperatorSpec
 from weir.state import layout
 from weir.state.api import prefix_end
 from weir.state.handles.retained import TIME_MS_MAX
 from weir.state.tables.cells.cell_table import WholeCell
 from weir.state.ttl import Ttl
 
+SpecT_co = TypeVar("SpecT_co", bound=OperatorSpec, covariant=True)
 #: Stands for "there is no value".
 ABSENT: Any = object()
 #: Of a key that is one of a range: more elements make the answer useless for the others.
@@ -34,6 +37,19 @@ class Cut:
     """The first entries of a key, in the order that was asked for: there are more than the limit that was given."""
 
     value: Any
+
+
+@dataclass(frozen=True)
+class AskedStep(Generic[SpecT_co]):
+    """A step of which a state is asked."""
+
+    spec: SpecT_co
+    #: The step as it runs.
+    node: Node
+    #: User columns of its input.
+    given: pa.Schema
+    #: One of its ``asked_names``.
+    state: str
 
 
 class StateFormat(ABC):

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from weir.plan.graph import Exchange, Input, Node, chains_to_producer, consumer_counts
-from weir.specs import KeyedSpec
 
 #: Of each key column by which rows were spread, the columns that hold its values now; None: rows are not spread by key.
 Partitioning: TypeAlias = "tuple[frozenset[str], ...] | None"
@@ -73,9 +72,8 @@ def _after(
         return None
     if len(node.inputs) > 1:
         # Rows of all inputs are at the owner of their key; what leaves is called as in the first one.
-        if isinstance(node.spec, KeyedSpec) and node.spec.keeps_keys:
-            return tuple(frozenset([name]) for name in node.spec.key_columns)
-        return None
+        keys = node.spec.keys_of_input(0) if node.spec.keeps_keys else ()
+        return tuple(frozenset([name]) for name in keys) or None
     item = node.inputs[0]
     came: Partitioning = None
     if item.exchange is Exchange.HASH:

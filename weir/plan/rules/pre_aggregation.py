@@ -33,17 +33,20 @@ def with_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     found: list[Node] = []
     for node in nodes:
+        spec = node.spec
+        if not isinstance(spec, WindowAggregateSpec):
+            found.append(node)
+            continue
         name = f"{node.name}.part"
         sides_are_read = any(output_id(node.name, side.name) in consumers for side in node.side_outputs)
-        if sides_are_read and isinstance(node.spec, WindowAggregateSpec) and node.spec.is_keyless:
-            found[:] = _without_adding_up(found, node)
+        if sides_are_read and spec.is_keyless:
+            found[:] = _without_adding_up(found, node, spec)
             continue
-        if name in by_name or sides_are_read or not _is_exact(node):
+        if name in by_name or sides_are_read or not _is_exact(spec):
             found.append(node)
             continue
         (item,) = node.inputs
-        producer, spec = by_name[item.producer], node.spec
-        assert isinstance(spec, WindowAggregateSpec)
+        producer = by_name[item.producer]
         # Else the step would be a stage of its own, to which rows are sent first.
         is_chained = not item.output and consumers[item.output_id] == 1
         if item.exchange is not Exchange.HASH or not is_chained:
@@ -61,10 +64,9 @@ def with_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
     return found
 
 
-def _without_adding_up(before: Sequence[Node], node: Node) -> list[Node]:
+def _without_adding_up(before: Sequence[Node], node: Node, spec: WindowAggregateSpec) -> list[Node]:
     """All steps up to windows over all keys, of which the step before them lets all rows pass."""
-    spec, (item,) = node.spec, node.inputs
-    assert isinstance(spec, WindowAggregateSpec)
+    (item,) = node.inputs
     if not spec.takes_parts:
         return [*before, node]
     assert spec.late_schema is not None
@@ -80,9 +82,8 @@ def _without_adding_up(before: Sequence[Node], node: Node) -> list[Node]:
     return [*nodes, replace(node, spec=replace(spec, input_schema=schema, takes_parts=False))]
 
 
-def _is_exact(node: Node) -> bool:
+def _is_exact(spec: WindowAggregateSpec) -> bool:
     """Whether the results of a step are the same if rows of a key and pane come added up."""
-    spec = node.spec
     # Windows whose rows code gets are a kind of their own.
     if type(spec) is not WindowAggregateSpec or spec.takes_parts or not spec.adds_up:
         return False

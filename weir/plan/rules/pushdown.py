@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from weir.plan.graph import Node
-from weir.specs import FilterSpec, SourceSpec
-from weir.specs.conditions import Condition, condition_of, renamed
+from weir.specs import SourceSpec
+from weir.specs.conditions import Condition, renamed
 
 #: By column of a source, what its values are called now.
 _Names: TypeAlias = Mapping[str, frozenset[str]]
@@ -50,10 +50,10 @@ def _conditions(source: Node, nodes: Sequence[Node], whole: Collection[str]) -> 
         [(node, position)] = reads
         if node.inputs[position].output:
             break
-        if isinstance(node.spec, FilterSpec):
-            condition = condition_of(node.spec.predicate, at.schema)
+        condition = node.spec.demanded(at.schema)
+        if condition is not None:
             own = {now: name for name, called in names.items() for now in called}
-            kept = None if condition is None else renamed(condition, own)
+            kept = renamed(condition, own)
             found += [] if kept is None else [kept]
         names = {
             name: node.spec.carried(position, called, at.schema) if called else called

@@ -27,13 +27,8 @@ class WatermarkTracker:
         self.highest_ms = _MIN_MS
 
     @property
-    def open_inputs(self) -> set[Hashable]:
-        """Inputs that have not ended."""
-        return set(self._watermarks_ms)
-
-    @property
     def has_open_inputs(self) -> bool:
-        """Whether there are any."""
+        """Whether there are inputs that have not ended."""
         return bool(self._watermarks_ms)
 
     def is_open(self, name: Hashable) -> bool:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Literal
 
 from weir.errors import FencedError
 from weir.state.layout import STATE_ID_MAX, state_prefix
-
-#: Key group and state id of a state key, as its four bytes.
-PREFIX_OF = itemgetter(slice(0, 4))
 
 
 @dataclass(eq=False)

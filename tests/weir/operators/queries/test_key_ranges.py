@@ -19,7 +19,7 @@ from tests.weir.operators.queries.asked_states import (
 from tests.weir.state.retained_steps import Step
 from weir.author.states import declared_states
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.aggregate_functions import cell_count
+from weir.operators.aggregation.fold_classes import cell_count
 from weir.operators.queries.answering import answer_range, asked_state
 from weir.operators.queries.merging import merged_runs
 from weir.protocol.queries import QueryError, Question

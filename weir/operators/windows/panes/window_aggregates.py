@@ -13,7 +13,7 @@ from weir.author.operator import NEVER_US, InTimeOperator, Json, OperatorContext
 from weir.errors import StateError, WeirError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.keyed.state_codec import kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import counted_before, kept_snapshots, keyed_snapshot
 from weir.operators.pauses import Pause
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
@@ -99,13 +99,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         kept = kept_snapshots(context, spec.kind)
         self._codec = window_codec(spec)
         self.check_restored(context)
-        indices = context.subtask_indices or tuple(range(context.parallelism))
-        lowest = context.subtask_index == min(indices)
-        self.late_rows = sum(
-            value["late_rows"]
-            for index, value in kept.items()
-            if index == context.subtask_index or (lowest and index not in indices)
-        )
+        self.late_rows = counted_before(context, kept, "late_rows")
         self._folds = self._make_folds()
         self._key_types = [spec.input_schema.field(name).type for name in spec.key_columns]
         self._schema = spec.output_schema(self._step, (spec.input_schema,))

@@ -18,7 +18,7 @@ from weir.operators.aggregation.part_entries import PartEntries, part_keys
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.known_texts import KnownTexts, as_bytes
-from weir.operators.windows.panes.value_folds import TextByTimeFold
+from weir.operators.windows.panes.text_folds import TextByTimeFold
 from weir.specs.windows import TEXTS_STATE
 from weir.state.tables.opened import OperatorTables
 from weir.state.tables.panes.window_entries import NOTHING_MS

@@ -20,7 +20,8 @@ from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
-from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END, WindowTopPartSpec, WindowTopSpec
+from weir.specs.window_top import WindowTopPartSpec, WindowTopSpec
+from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END
 
 
 def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:

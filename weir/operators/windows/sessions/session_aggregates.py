@@ -19,12 +19,12 @@ from typing_extensions import override
 from weir.author.operator import NEVER_US, OperatorContext
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.rows import Cells
-from weir.operators.windows.panes import fold_kernels
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.told_windows import ToldWindows
 from weir.operators.windows.panes.window_aggregates import WindowAggregateOperator
 from weir.operators.windows.sessions.closing_sessions import ClosingSessions
 from weir.operators.windows.sessions.session_entries import live_entries
+from weir.operators.windows.sessions.session_kernels import number_sessions
 from weir.rows.records import EVENT_TIME_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, int64_column
 from weir.rows.row_watermarks import TimeCuts
 from weir.rows.side_outputs import SideRows
@@ -299,7 +299,7 @@ class Sessions:
         key_of[chosen] = position
         #: By entry: the number of its session; -1: none.
         self.number = np.full(len(entries), -1, dtype=np.int64)
-        count = fold_kernels.number_sessions(
+        count = number_sessions(
             order, key_of, entries.cells[:, first].copy(), entries.cells[:, last].copy(), gap_ms, self.number
         )
         #: By session.

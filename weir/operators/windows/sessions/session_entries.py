@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from weir.keys import hashing as weir_keys
-from weir.operators.windows.panes import fold_kernels
+from weir.operators.windows.sessions.session_kernels import number_sessions
 from weir.state.tables.panes.window_entries import NOTHING_MS, WindowEntries, concatenated
 from weir.state.tables.panes.window_table import WindowTable
 
@@ -84,7 +84,7 @@ class SessionEntries:
         firsts_ms, lasts_ms = (found.cells[:, cell].copy() for cell in (self._first, self._last))
         order = rows[np.lexsort((firsts_ms[rows], key_of[rows]))]
         number = np.full(len(found), -1, dtype=np.int64)
-        sessions = fold_kernels.number_sessions(order, key_of, firsts_ms, lasts_ms, gap_ms, number)
+        sessions = number_sessions(order, key_of, firsts_ms, lasts_ms, gap_ms, number)
         is_given, is_further = np.zeros(sessions + 1, dtype=np.bool_), np.zeros(sessions + 1, dtype=np.bool_)
         is_given[number[(entries.ends_ms - start_ms) // gap_ms * count + position]] = True
         is_further[number[(pane_of == 0) | (pane_of == panes - 1)]] = True

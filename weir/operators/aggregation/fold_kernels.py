@@ -1,12 +1,13 @@
-"""Compiled loops of windows' aggregates: take rows into accumulators, and accumulators of panes into those of windows.
+"""Compiled loops of aggregates: take rows into accumulators, and accumulators of panes into those of windows.
 
-Called by ``folds`` only. All kernels release the GIL, have explicit signatures and are cached on disk.
+Called by folds only. All kernels release the GIL, have explicit signatures and are cached on disk.
 
 Common arguments:
 
 - ``slots``: int32, shape (rows,): whose accumulators a row updates. ``cells``: int64 or float64, shape (capacity,
   cells); ``cell``: the column to update. ``presence``, ``byte``, ``bit``: where the flag "has had a value" is.
 - ``values``: shape (rows,); ``valid``: uint8, shape (rows,), 0 for rows that do not count; or shape (0,), all count.
+- ``out``, ``out_valid``: the result after each row, of running aggregates; of length 0: not wanted.
 - ``index``: int64, shape (entries,): which of the ``into`` accumulators an entry goes to; -1: none.
 
 Integer sums return the row or entry that overflowed, or -1.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
@@ -31,52 +31,84 @@ _INTS, _FLOATS = _input(types.int64), _input(types.float64)
 _INT_CELLS, _FLOAT_CELLS, _PRESENCE = types.int64[:, ::1], types.float64[:, ::1], types.uint8[:, ::1]
 _INT = types.int64
 
-#: All rows count.
-ALL_VALID = np.zeros(0, dtype=np.uint8)
+_LARGEST = types.boolean
+_OUT_INTS, _OUT_FLOATS, _OUT_VALID = types.int64[::1], types.float64[::1], types.uint8[::1]
 
 
-@kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID))
-def count(slots: Any, cells: Any, cell: Any, valid: Any) -> None:
+@kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID, _OUT_INTS))
+def count(slots: Any, cells: Any, cell: Any, valid: Any, out: Any) -> None:
     """Number of rows that count."""
     for row in range(slots.size):
+        number = cells[slots[row], cell]
         if valid.size == 0 or valid[row]:
-            cells[slots[row], cell] += 1
+            number += 1
+            cells[slots[row], cell] = number
+        if out.size:
+            out[row] = number
 
 
-@kernel(types.int64(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID))
+_SUM_INT = (_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID)
+_SUM_FLOAT = (_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID)
+
+
+@kernel(types.int64(*_SUM_INT, _OUT_INTS, _OUT_VALID))
 def sum_int(
-    slots: Any, cells: Any, cell: Any, presence: Any, byte: Any, bit: Any, values: Any, valid: Any
+    slots: Any,
+    cells: Any,
+    cell: Any,
+    presence: Any,
+    byte: Any,
+    bit: Any,
+    values: Any,
+    valid: Any,
+    out: Any,
+    out_valid: Any,
 ) -> int:
     """Sum of integers, checked."""
     for row in range(slots.size):
+        slot = slots[row]
+        total = cells[slot, cell]
         if valid.size == 0 or valid[row]:
-            slot = slots[row]
-            total = cells[slot, cell]
             added = total + values[row]
             if ((total ^ added) & (values[row] ^ added)) < 0:
                 return row
-            cells[slot, cell] = added
+            cells[slot, cell] = total = added
             presence[slot, byte] |= bit
+        if out.size:
+            out[row] = total
+            out_valid[row] = (presence[slot, byte] & bit) != 0
     return -1
 
 
-@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID))
+@kernel(types.void(*_SUM_FLOAT, _OUT_FLOATS, _OUT_VALID))
 def sum_float(
-    slots: Any, cells: Any, cell: Any, presence: Any, byte: Any, bit: Any, values: Any, valid: Any
+    slots: Any,
+    cells: Any,
+    cell: Any,
+    presence: Any,
+    byte: Any,
+    bit: Any,
+    values: Any,
+    valid: Any,
+    out: Any,
+    out_valid: Any,
 ) -> None:
     """Sum of floating-point numbers, in the order of the rows."""
     for row in range(slots.size):
+        slot = slots[row]
+        total = cells[slot, cell]
         if valid.size == 0 or valid[row]:
-            cells[slots[row], cell] += values[row]
-            presence[slots[row], byte] |= bit
-
-
-_LARGEST = types.boolean
+            total += values[row]
+            cells[slot, cell] = total
+            presence[slot, byte] |= bit
+        if out.size:
+            out[row] = total
+            out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
 @kernel(
-    types.void(_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID, _LARGEST),
-    types.void(_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID, _LARGEST),
+    types.void(*_SUM_INT, _LARGEST, _OUT_INTS, _OUT_VALID),
+    types.void(*_SUM_FLOAT, _LARGEST, _OUT_FLOATS, _OUT_VALID),
 )
 def extreme(
     slots: Any,
@@ -88,25 +120,38 @@ def extreme(
     values: Any,
     valid: Any,
     largest: Any,
+    out: Any,
+    out_valid: Any,
 ) -> None:
     """Minimum or maximum; a NaN counts only if there is nothing else."""
     for row in range(slots.size):
+        slot = slots[row]
+        best = cells[slot, cell]
         if valid.size == 0 or valid[row]:
-            slot = slots[row]
-            value, best = values[row], cells[slot, cell]
+            value = values[row]
             better = value > best if largest else value < best
             if better or best != best or (presence[slot, byte] & bit) == 0:
-                cells[slot, cell] = value
+                cells[slot, cell] = best = value
                 presence[slot, byte] |= bit
+        if out.size:
+            out[row] = best
+            out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
-@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID))
-def mean(slots: Any, sums: Any, counts: Any, cell: Any, values: Any, valid: Any) -> None:
-    """The sum of the values is in ``cell``, their number (same memory, int64) in the next one."""
+@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID, _OUT_FLOATS, _OUT_VALID))
+def mean(
+    slots: Any, sums: Any, counts: Any, cell: Any, values: Any, valid: Any, out: Any, out_valid: Any
+) -> None:
+    """Mean of values: their sum is in ``cell``, their number (same memory, int64) in the next one."""
     for row in range(slots.size):
+        slot = slots[row]
         if valid.size == 0 or valid[row]:
-            sums[slots[row], cell] += values[row]
-            counts[slots[row], cell + 1] += 1
+            sums[slot, cell] += values[row]
+            counts[slot, cell + 1] += 1
+        if out.size:
+            number = counts[slot, cell + 1]
+            out[row] = sums[slot, cell] / max(number, 1)
+            out_valid[row] = number != 0
 
 
 _INT_CELLS_IN, _FLOAT_CELLS_IN = _input(types.int64, 2), _input(types.float64, 2)
@@ -170,23 +215,3 @@ def merge_presence(index: Any, presence: Any, into: Any) -> None:
         if index[entry] >= 0:
             for byte in range(presence.shape[1]):
                 into[index[entry], byte] |= presence[entry, byte]
-
-
-@kernel(types.int64(_INDEX, _INDEX, _INTS, _INTS, _INT, types.int64[::1]))
-def number_sessions(order: Any, key_of: Any, firsts: Any, lasts: Any, gap: Any, number: Any) -> int:
-    """Number the sessions of entries, which ``order`` (int64) lists by key, then by their first time; returns how many.
-
-    ``key_of``, ``firsts``, ``lasts`` and ``number`` are by entry.
-    """
-    count = 0
-    key = np.int64(-1)
-    last = np.int64(0)
-    for entry in order:
-        if key_of[entry] != key or firsts[entry] - last > gap:
-            count += 1
-            key = key_of[entry]
-            last = lasts[entry]
-        else:
-            last = max(last, lasts[entry])
-        number[entry] = count - 1
-    return count

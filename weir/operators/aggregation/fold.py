@@ -1,8 +1,9 @@
-"""What an aggregate of a window is: it takes rows in, combines accumulators, and reads its result from them."""
+"""What an aggregate is: it takes rows into accumulators, combines these, and reads its result from them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,18 +11,26 @@ import pyarrow as pa
 from weir.errors import WeirError
 from weir.operators.aggregation.columns import array_of, name_of, numbers
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.specs.windows import WindowAggregate
+from weir.specs.aggregate_functions import AnyAggregate
+
+#: Arrays for results after each row; of length 0: none are wanted.
+Room = tuple[np.ndarray, ...]
 
 
 class Fold(ABC):
-    """One aggregate's cells; ``cell`` is the first of them."""
+    """Cells of an aggregate; ``cell`` is the first of them."""
 
-    def __init__(self, aggregate: WindowAggregate, dtype: pa.DataType | None, cell: int) -> None:
+    #: Whether it looks at the event times of rows.
+    needs_times: ClassVar[bool] = False
+
+    def __init__(self, aggregate: AnyAggregate, dtype: pa.DataType | None, cell: int) -> None:
         self.aggregate = aggregate
         self.cell = cell
         self._dtype = dtype
         self._is_integer = dtype is not None and pa.types.is_integer(dtype)
+        self._is_float = dtype is not None and pa.types.is_floating(dtype)
         self._byte, self._bit = cell // 8, 1 << (cell % 8)
+        self._no_room = self._room(0)
 
     @property
     def width(self) -> int:
@@ -29,18 +38,32 @@ class Fold(ABC):
         return 1
 
     @abstractmethod
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         """Take in one value per slot.
 
         Args:
             slots: int32, shape (rows,).
             cells: of the table.
             rows: as many as ``slots``.
-            mask: uint8, 0 for rows that do not count; of length 0: all do.
+            room: gets the results after each row; None: nobody wants them.
 
         Raises:
             WeirError: an integer does not fit 64 bits, or a sum passes them.
         """
+
+    def running(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> pa.Array:
+        """Take in one value per slot, as :meth:`take`; returns the result after each row."""
+        room = self._room(len(slots))
+        self.take(slots, cells, rows, room)
+        return self._told(*room)
+
+    def _room(self, rows: int) -> Room:
+        """Arrays for the results after so many rows, and for whether there is one: uint8."""
+        return np.empty(rows, dtype=np.int64 if self._is_integer else np.float64), np.empty(rows, np.uint8)
+
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        """Results after each row, of room that is filled."""
+        return array_of(*room)
 
     @abstractmethod
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -73,7 +96,7 @@ class Fold(ABC):
         found: np.ndarray = presence[:, self._byte] & self._bit != 0
         return found
 
-    def _overflow(self) -> WeirError:
+    def _overflow(self, added: str = "") -> WeirError:
         return WeirError(
-            f"aggregate {name_of(self.aggregate)}: a key's sum passes 64 bits; cast the column to float64 first"
+            f"aggregate {name_of(self.aggregate)}: a key's sum passes 64 bits{added}; cast the column to float64 first"
         )

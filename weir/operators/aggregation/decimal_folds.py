@@ -1,4 +1,4 @@
-"""Sums, extremes and means of decimals in windows; two cells hold one (``weir.operators.aggregation.decimals``)."""
+"""Sums, extremes and means of decimals; two cells hold one (``weir.operators.aggregation.decimals``)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,10 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.operators.aggregation import decimal_kernels as kernels
-from weir.operators.aggregation.decimals import (
-    NO_COUNTS,
-    NO_OUT,
-    NO_VALID,
-    decimal_cells,
-    decimals_of,
-    means_of,
-    too_long,
-)
+from weir.operators.aggregation import fold_kernels
+from weir.operators.aggregation.decimals import decimal_cells, decimals_of, means_of, too_long
+from weir.operators.aggregation.fold import Fold, Room
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows.panes import fold_kernels
-from weir.operators.windows.panes.fold import Fold
 from weir.specs.aggregate_functions import decimal_type
 
 
@@ -28,19 +20,29 @@ class _DecimalFold(Fold):
     def width(self) -> int:
         return 2
 
-    def _results(self, cells: Cells, dtype: pa.DataType) -> pa.Array:
+    @override
+    def _room(self, rows: int) -> Room:
+        return np.empty((rows, 2), dtype=np.int64), np.empty(rows, dtype=np.uint8)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        values, valid = room
+        return decimals_of(values, valid, decimal_type(self.aggregate.function, self._dtype))
+
+    @override
+    def results(self, cells: Cells) -> pa.Array:
         valid = cells.presence[:, self._byte] & self._bit
-        return decimals_of(cells.integers[:, self.cell : self.cell + 2], valid, dtype)
+        return self._told(cells.integers[:, self.cell : self.cell + 2], valid)
 
 
 class DecimalSumFold(_DecimalFold):
     """Sum of decimals, checked."""
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = decimal_cells(rows.column, rows.mask)
         place = (self.cell, cells.presence, self._byte, self._bit)
-        if kernels.add(slots, cells.integers, *place, values, valid, NO_OUT, NO_VALID) >= 0:
+        if kernels.add(slots, cells.integers, *place, values, valid, *(room or self._no_room)) >= 0:
             raise too_long(self.aggregate)
 
     @override
@@ -48,29 +50,21 @@ class DecimalSumFold(_DecimalFold):
         if kernels.merge(index, cells.integers, self.cell, into.integers) >= 0:
             raise too_long(self.aggregate)
 
-    @override
-    def results(self, cells: Cells) -> pa.Array:
-        return self._results(cells, decimal_type("sum", self._dtype))
-
 
 class DecimalExtremeFold(_DecimalFold):
     """Minimum or maximum of decimals."""
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = decimal_cells(rows.column, rows.mask)
         place = (self.cell, cells.presence, self._byte, self._bit)
-        largest = self.aggregate.function == "max"
-        kernels.extreme(slots, cells.integers, *place, values, valid, largest, NO_OUT, NO_VALID)
+        largest, out = self.aggregate.function == "max", room or self._no_room
+        kernels.extreme(slots, cells.integers, *place, values, valid, largest, *out)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
         place = (self.cell, self._byte, self._bit, self.aggregate.function == "max")
         kernels.merge_extreme(index, cells.integers, cells.presence, *place, into.integers, into.presence)
-
-    @override
-    def results(self, cells: Cells) -> pa.Array:
-        return self._results(cells, self._dtype)
 
 
 class DecimalMeanFold(Fold):
@@ -82,10 +76,20 @@ class DecimalMeanFold(Fold):
         return 3
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         values, valid = decimal_cells(rows.column, rows.mask)
-        if kernels.add_counted(slots, cells.integers, self.cell, values, valid, NO_OUT, NO_COUNTS) >= 0:
+        out = room or self._no_room
+        if kernels.add_counted(slots, cells.integers, self.cell, values, valid, *out) >= 0:
             raise too_long(self.aggregate)
+
+    @override
+    def _room(self, rows: int) -> Room:
+        return np.empty((rows, 2), dtype=np.int64), np.empty(rows, dtype=np.int64)
+
+    @override
+    def _told(self, *room: np.ndarray) -> pa.Array:
+        sums, counts = room
+        return means_of(self.aggregate, sums, counts, self._dtype)
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -96,9 +100,7 @@ class DecimalMeanFold(Fold):
     @override
     def results(self, cells: Cells) -> pa.Array:
         at = self.cell
-        return means_of(
-            self.aggregate, cells.integers[:, at : at + 2], cells.integers[:, at + 2], self._dtype
-        )
+        return self._told(cells.integers[:, at : at + 2], cells.integers[:, at + 2])
 
 
 DECIMAL_FOLDS: dict[str, type[Fold]] = {

@@ -1,4 +1,4 @@
-"""Aggregates of windows whose parts (``weir.operators.aggregation.parts``) say what their cells take."""
+"""Aggregates whose parts (``weir.operators.aggregation.parts``) say what their cells take."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import override
 
+from weir.operators.aggregation import fold_kernels as kernels
 from weir.operators.aggregation import part_kernels
+from weir.operators.aggregation.fold import Room
+from weir.operators.aggregation.number_folds import CountedFold
 from weir.operators.aggregation.rows import Cells, FoldRows
-from weir.operators.windows.panes import fold_kernels as kernels
-from weir.operators.windows.panes.fold import Fold
 from weir.specs.aggregate_functions import hyperloglog_precision
 
-_NOT_WANTED = np.empty(0, dtype=np.int64)
 
-
-class PartFold(Fold):
-    """Its accumulators cannot be combined: what the part has of all panes is counted anew."""
+class PartFold(CountedFold):
+    """Accumulators that cannot be combined: what the part has of all panes is counted anew."""
 
     @override
     def merge(self, index: np.ndarray, cells: Cells, into: Cells) -> None:
@@ -26,13 +25,9 @@ class PartFold(Fold):
 class DistinctFold(PartFold):
     """Number of different values."""
 
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`; the mask says which values are new."""
-        kernels.count(slots, cells.integers, self.cell, rows.mask)
-
-    @override
-    def results(self, cells: Cells) -> pa.Array:
-        return pa.array(np.ascontiguousarray(cells.integers[:, self.cell]))
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
+        """Take in rows, as every fold; the mask says which values are new."""
+        kernels.count(slots, cells.integers, self.cell, rows.mask, *(room or self._no_room))
 
 
 class RegistersFold(PartFold):
@@ -43,11 +38,11 @@ class RegistersFold(PartFold):
     def width(self) -> int:
         return part_kernels.RANKS // 4
 
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
-        """See :class:`Fold`; the mask has ranks before and after each row."""
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
+        """Take in rows, as every fold; the mask has ranks before and after each row."""
         before, after = (np.ascontiguousarray(rows.mask[:, number]) for number in (0, 1))
-        ranks = cells.integers.view(np.uint16)
-        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, _NOT_WANTED)
+        ranks, out = cells.integers.view(np.uint16), room or self._no_room
+        part_kernels.count_ranks(slots, ranks, 4 * self.cell, before, after, self._precision, *out)
 
     @override
     def results(self, cells: Cells) -> pa.Array:
@@ -65,7 +60,7 @@ class QuantileFold(PartFold):
     """A quantile, which is read from buckets alone."""
 
     @override
-    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows) -> None:
+    def take(self, slots: np.ndarray, cells: Cells, rows: FoldRows, room: Room | None = None) -> None:
         pass
 
     @override
