@@ -53,6 +53,8 @@ class Disk:
     producers: list[list[Any]] = field(default_factory=list)
     #: How far all survives the loss of power.
     synced_offset: int = 0
+    #: Whether it has been told that it is to have a replica. A real broker asks again after each start, which is safer.
+    has_replica: bool = False
 
     @property
     def end_offset(self) -> int:
@@ -124,8 +126,6 @@ class SimBroker(Node):
         promised = disk.promised_epoch if self._machines.keeps_promises else 0
         self.machine.recovered(lineage.starts, disk.end_offset, promised)
         self.view = None
-        #: Whether it has been told that it is to have a replica.
-        self.has_replica = False
         self.checked_offset = 0
         self._senders: dict[int, Stream] = {}
         self._producings: dict[Stream, None] = {}
@@ -161,6 +161,11 @@ class SimBroker(Node):
             disk.first_offset = entry.end_offset
         disk.lineage, disk.producers = lineage.starts, producers.snapshot()
         del disk.entries[:count]
+
+    @property
+    def has_replica(self) -> bool:
+        """Whether it has been told that it is to have a replica."""
+        return self.disk.has_replica
 
     # -- the controller
 
@@ -209,7 +214,7 @@ class SimBroker(Node):
         if self.broker_id not in followers:
             self._leave(epoch)
             return
-        self.has_replica = True
+        self.disk.has_replica = True
         self._promise(epoch)
         machine = self.machine
         if leader == self.broker_id and machine.may_lead(epoch, members):
@@ -393,7 +398,7 @@ class SimBroker(Node):
             if begin is None:
                 self._cut(offset)
                 return
-            self.disk = Disk(disk.incarnation, disk.promised_epoch, [], offset, *begin)
+            self.disk = Disk(disk.incarnation, disk.promised_epoch, [], offset, *begin, has_replica=True)
             self.producers.restore(begin[1] if self._machines.keeps_producers else [])
             machine.began_at(begin[0], offset)
             return
