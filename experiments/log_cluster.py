@@ -73,6 +73,23 @@ class LogCluster:
                 stderr=output,
             )
 
+    def add(self) -> int:
+        """Start one more broker, and return its number once it attends."""
+        number = max(self.ports) + 1
+        self.ports[number] = free_port()
+        self.start(number)
+        self._until(lambda status: number in status.brokers, f"broker {number}")
+        return number
+
+    def wait_until_moved(self) -> None:
+        """Return when every replica is where it is to be, and the first one of each partition leads."""
+        self._until(
+            lambda status: all(
+                not each.target_ids and each.leader_id == each.replica_ids[0] for each in status.partitions
+            ),
+            "replicas that have moved",
+        )
+
     def kill(self, number: int) -> None:
         """Kill it as kill -9 does, and wait until it is gone."""
         self._processes[number].kill()

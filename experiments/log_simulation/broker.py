@@ -398,7 +398,10 @@ class SimBroker(Node):
             if begin is None:
                 self._cut(offset)
                 return
-            self.disk = Disk(disk.incarnation, disk.promised_epoch, [], offset, *begin, has_replica=True)
+            lineage, producers = begin
+            self.disk = Disk(
+                disk.incarnation, disk.promised_epoch, [], offset, lineage, producers, has_replica=True
+            )
             self.producers.restore(begin[1] if self._machines.keeps_producers else [])
             machine.began_at(begin[0], offset)
             return

@@ -29,6 +29,22 @@ weir log create fast --durability memory --retention-bytes 268435456
 weir log create careful --durability fsync --brokers 10.0.0.5:7008,10.0.0.6:7008
 """
 
+DRAIN_EPILOG = """
+Examples:
+
+\b
+weir log drain 2             # then broker 2 may be stopped for good
+weir log drain 2 --undo
+"""
+
+BALANCE_EPILOG = """
+Examples:
+
+\b
+weir log broker --id 4 --controller 10.0.0.5:7007 --dir /data/log     # on a new machine
+weir log balance
+"""
+
 STATUS_EPILOG = """
 Examples:
 
@@ -108,6 +124,45 @@ def create_command(
         return 0
 
     run("weir log create", create)
+
+
+@log_app.command("drain", epilog=DRAIN_EPILOG)
+def drain_command(
+    broker: Annotated[int, typer.Argument(metavar="ID", min=1, help="Id of the broker.")],
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Let it have replicas again; `balance` moves some.")
+    ] = False,
+    brokers: BrokersOption = "localhost:7008",
+) -> None:
+    """Move all replicas of a broker to others, while producers run, and wait until it has none.
+
+    A dead broker can be drained, too: its replicas are filled from others.
+    """
+
+    def drain() -> int:
+        from weir.console.log_moves import wait_for_moves
+        from weir.log import move_replicas
+
+        if undo:
+            move_replicas(brokers, undrain=broker)
+            print(f"broker {broker} may have replicas again")
+            return 0
+        return wait_for_moves(brokers, move_replicas(brokers, drain=broker))
+
+    run("weir log drain", drain)
+
+
+@log_app.command("balance", epilog=BALANCE_EPILOG)
+def balance_command(brokers: BrokersOption = "localhost:7008") -> None:
+    """Spread replicas and leaderships evenly over the brokers that are there, while producers run, and wait for it."""
+
+    def balance() -> int:
+        from weir.console.log_moves import wait_for_moves
+        from weir.log import move_replicas
+
+        return wait_for_moves(brokers, move_replicas(brokers))
+
+    run("weir log balance", balance)
 
 
 @log_app.command("status", epilog=STATUS_EPILOG)

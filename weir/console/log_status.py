@@ -21,6 +21,8 @@ def print_status(status: LogStatus, *, as_json: bool) -> None:
     console = Console(highlight=False)
     brokers = ", ".join(f"{number} at {address}" for number, address in sorted(status.brokers.items()))
     console.print(f"brokers: {brokers or 'none'}")
+    if status.drained_ids:
+        console.print(f"drained: {', '.join(map(str, status.drained_ids))}")
     table = Table("partition", "leader", "epoch", "first", "committed", "replicas (records behind)")
     for each in status.partitions:
         table.add_row(
@@ -44,7 +46,7 @@ def print_status(status: LogStatus, *, as_json: bool) -> None:
 
 
 def _replicas(partition: PartitionStatus) -> str:
-    texts = []
+    texts = [f"moves to {', '.join(map(str, partition.target_ids))}:"] if partition.target_ids else []
     for number in partition.replica_ids:
         found = [each for each in partition.replicas if each.broker_id == number]
         if not found:
@@ -52,4 +54,4 @@ def _replicas(partition: PartitionStatus) -> str:
             continue
         behind = max(partition.commit_offset - found[0].end_offset, 0)
         texts.append(f"{number} ({behind})" if found[0].is_member else f"{number} ({behind}, is filled)")
-    return ", ".join(texts)
+    return ", ".join(texts).replace(":,", ":")

@@ -3,6 +3,7 @@
 from weir.log.admin import LogStatus as LogStatus
 from weir.log.admin import create_topic as create_topic
 from weir.log.admin import log_status as log_status
+from weir.log.admin import move_replicas as move_replicas
 from weir.log.batches import Record as Record
 from weir.log.batches import RecordBatch as RecordBatch
 from weir.log.errors import LogRejectedError as LogRejectedError

@@ -42,6 +42,8 @@ class PartitionStatus:
     replica_ids: tuple[int, ...]
     #: Of those that are there.
     replicas: tuple[ReplicaStatus, ...]
+    #: What ``replica_ids`` are to become; empty: they stay.
+    target_ids: tuple[int, ...] = ()
 
     @property
     def commit_offset(self) -> int:
@@ -58,6 +60,8 @@ class LogStatus:
     partitions: tuple[PartitionStatus, ...]
     #: Why this is only what one broker knows; "": it is all.
     trouble: str
+    #: Brokers that are to have no replicas.
+    drained_ids: tuple[int, ...] = ()
 
 
 def create_topic(
@@ -103,6 +107,33 @@ def create_topic(
         if reply.error:
             raise ConfigError(reply.error)
         return
+
+
+def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
+    """Begin to move replicas while producers run; :func:`log_status` shows how far it is.
+
+    Args:
+        brokers: ``host:port`` of a broker, or of several with commas.
+        drain: id of a broker that is to have none any more, and gets no new ones; 0: none.
+        undrain: id of one that was drained and may have some again; 0: none. Without both, replicas and leaderships
+            are spread evenly over the brokers that are there, such as a new one.
+
+    Returns:
+        How many partitions change.
+
+    Raises:
+        ConfigError: there is no such broker, or no other one that could have its replicas.
+        ConnectionLostError: no broker answers, or the controller does not.
+    """
+    for stub in _stubs(brokers):
+        request = log_pb2.RearrangeRequest(drain=drain, undrain=undrain)
+        reply = stub.Rearrange(request, timeout=_TIMEOUT_S)
+        if reply.is_away:
+            raise ConnectionLostError(reply.error)
+        if reply.error:
+            raise ConfigError(reply.error)
+        return int(reply.partitions)
+    raise AssertionError("a broker has answered, or an error was raised")
 
 
 def log_status(brokers: str) -> LogStatus:
@@ -166,7 +197,8 @@ def _status_of(reply: log_pb2.StatusReply) -> LogStatus:
                 view.leader_address,
                 tuple(view.replica_ids),
                 tuple(sorted(replicas, key=lambda each: each.broker_id)),
+                tuple(view.target_ids),
             )
         )
     addresses = {each.broker_id: each.address for each in reply.view.brokers}
-    return LogStatus(addresses, tuple(partitions), reply.error)
+    return LogStatus(addresses, tuple(partitions), reply.error, tuple(reply.view.drained_ids))

@@ -72,15 +72,10 @@ def balanced(
         result[partition] = [taker if each == giver else each for each in result[partition]]
         load[giver] -= 1
         load[taker] += 1
-    leads = Counter({each: 0 for each in brokers})
-    for replicas in result.values():
-        # Where the first one is as good as any other, it stays.
-        first = min((each for each in replicas if each in leads), key=lambda each: leads[each], default=None)
-        if first is not None:
-            if leads.get(replicas[0], len(result)) > leads[first]:
-                replicas.remove(first)
-                replicas.insert(0, first)
-            leads[replicas[0]] += 1
+    while path := _next_path(result, brokers):
+        for partition, leader in path:
+            result[partition].remove(leader)
+            result[partition].insert(0, leader)
     return {
         partition: replicas for partition, replicas in result.items() if replicas != list(placed[partition])
     }
@@ -99,3 +94,26 @@ def _next_move(
                 if giver in replicas and taker not in replicas:
                     return partition, giver, taker
     return None
+
+
+def _next_path(
+    placed: Mapping[PartitionT, Sequence[int]], brokers: Collection[int]
+) -> list[tuple[PartitionT, int]]:
+    """Return partitions and who is to lead each of them instead, so that a broker with few gets one from one with many.
+
+    A leadership may go from one to the other over several brokers in between, whose numbers stay.
+    """
+    leads = Counter({each: 0 for each in brokers})
+    leads.update(replicas[0] for replicas in placed.values())
+    for giver in sorted(leads, key=lambda each: (-leads[each], each)):
+        paths: dict[int, list[tuple[PartitionT, int]]] = {giver: []}
+        reached = [giver]
+        for leader in reached:
+            if leads[giver] - leads[leader] > 1:
+                return paths[leader]
+            for partition, replicas in placed.items():
+                for other in replicas[1:] if replicas[0] == leader else ():
+                    if other in brokers and other not in paths:
+                        paths[other] = [*paths[leader], (partition, other)]
+                        reached.append(other)
+    return []

@@ -135,6 +135,12 @@ def test_a_new_broker_gets_its_share_of_replicas_and_of_leaderships():
     assert balanced(after, [1, 2, 3, 4]) == {}
 
 
+def test_leaderships_go_over_brokers_in_between():
+    placed = {0: [1, 2], 1: [1, 2], 2: [2, 3]}
+    after = {**placed, **balanced(placed, [1, 2, 3])}
+    assert sorted(each[0] for each in after.values()) == [1, 2, 3]
+
+
 def leading(found, *, caught_up=(), settled=None):
     record = found.record
     return report(
