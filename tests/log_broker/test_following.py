@@ -34,7 +34,7 @@ def replica_of(tmp_path, durability):
     replica = PartitionReplica(1, PartitionId("wal", 0), settings, tmp_path, SystemClock())
     replica.promise(1)
     replica.report()
-    replica.lead(1, {1: replica.machine.incarnation})
+    replica.lead(1, {1: replica.machine.incarnation}, 3, 1)
     replica.confirm()
     replica.confirm()
     replica.machine.made_durable(3)
