@@ -22,6 +22,10 @@ _DURABILITIES = ("memory", "os", "fsync")
 PARTITIONS_MAX = 1024
 #: Leaders move to brokers that are to lead this often, one at a time.
 _MOVE_EVERY_S = 1.0
+#: Not before a leader has led for so long; one that is to go moves at once.
+_STAYS_S = 5.0
+#: Nor to a broker that has been silent for so long: an election would wait for it.
+_SILENT_S = 0.5
 
 
 class _Session:
@@ -30,6 +34,7 @@ class _Session:
     def __init__(self, address: str) -> None:
         self.address = address
         self.replicas: list[log_pb2.ReplicaReport] = []
+        self.heard_s = 0.0
         #: There is something to tell.
         self.news = asyncio.Event()
 
@@ -76,6 +81,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             report = first
             while report is not EOF and self._sessions.get(broker_id) is session:
                 session.replicas = list(report.replicas)
+                session.heard_s = asyncio.get_running_loop().time()
                 self._decide()
                 session.news.set()
                 report = await asyncio.wait_for(context.read(), self._lease_s)
@@ -103,12 +109,21 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     async def move_leaders(self) -> None:
         """Let brokers lead again that are to, one partition after the other; never returns."""
+        #: By partition: the epoch, and since when it has been that.
+        known = dict[tuple[str, int], tuple[int, float]]()
+        loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_MOVE_EVERY_S)
-            reports = self._reports()
+            now_s = loop.time()
+            reports = self._reports(heard_after_s=now_s - _SILENT_S)
             for control in self._partitions:
                 record = control.record
-                before = record.leader
+                name, before = (record.topic, record.partition), record.leader
+                if known.get(name, (0, 0.0))[0] != record.epoch:
+                    known[name] = record.epoch, now_s
+                is_to_go = bool(record.target) and record.leader not in record.target
+                if not is_to_go and now_s - known[name][1] < _STAYS_S:
+                    continue
                 if control.move_leader(reports.get((record.topic, record.partition), {})):
                     log.info(
                         "partition %s/%d: another broker than %d is to lead",
@@ -134,9 +149,11 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     # -- decisions
 
-    def _reports(self) -> dict[Any, dict[int, Report]]:
+    def _reports(self, heard_after_s: float = 0.0) -> dict[Any, dict[int, Report]]:
         reports: dict[Any, dict[int, Report]] = {}
         for broker_id, session in self._sessions.items():
+            if session.heard_s < heard_after_s:
+                continue
             for each in session.replicas:
                 reports.setdefault(name_from_proto(each.name), {})[broker_id] = report_from_proto(each)
         return reports

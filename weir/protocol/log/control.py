@@ -15,7 +15,7 @@ from typing import Any
 from weir.protocol.log.replica import majority
 
 #: Reports of brokers for which a planned election waits for more votes than it needs.
-_PATIENCE = 12
+_PATIENCE = 6
 
 
 @dataclass(frozen=True)
