@@ -184,7 +184,7 @@ async def follow(replica: PartitionReplica, opening: log_pb2.ReplicateOpen, cont
                 replica.changed()
             if is_told_later and request.has_cut:
                 # Not before: what is cut off is durable, too, and the leader would count it.
-                teller = start(_tell_durable(replica, context), "answers to the leader")
+                teller = start(_tell_durable(replica, opening.epoch, context), "answers to the leader")
             elif not is_told_later and (entries or request.has_cut):
                 await context.write(_progress(replica))
     except (LogWriteError, DamagedEntryError, InvalidTransitionError) as error:
@@ -213,11 +213,14 @@ def _progress(replica: PartitionReplica) -> log_pb2.ReplicateReply:
     return log_pb2.ReplicateReply(end_offset=machine.end_offset, durable_offset=machine.durable_offset)
 
 
-async def _tell_durable(replica: PartitionReplica, context: Any) -> None:
+async def _tell_durable(replica: PartitionReplica, epoch: int, context: Any) -> None:
     told = -1
     with listening(replica) as changed:
         while True:
             changed.clear()
+            if replica.machine.promised_epoch != epoch:
+                # What is durable by now is another leader's, or its own: the old one would count it for its entries.
+                return
             if replica.machine.durable_offset != told:
                 told = replica.machine.durable_offset
                 await context.write(_progress(replica))

@@ -131,6 +131,8 @@ class SimBroker(Node):
         self._producings: dict[Stream, None] = {}
         #: The latest stream from a leader, and its epoch.
         self._accepted: tuple[Stream, int] | None = None
+        #: It has had the leader's word of where to cut: before that, more is durable than the leader has.
+        self._is_cut = False
         self._attend()
 
     def lose_power(self) -> None:
@@ -263,7 +265,7 @@ class SimBroker(Node):
         self.disk.synced_offset = max(self.disk.synced_offset, end_offset)
         self.machine.made_durable(end_offset)
         self._changed()
-        if self._accepted is not None:
+        if self._accepted is not None and self._accepted[1] == self.machine.promised_epoch and self._is_cut:
             self._progress(self._accepted[0])
 
     def _cut(self, offset: int) -> None:
@@ -372,7 +374,7 @@ class SimBroker(Node):
                 stream.send(self, ("promised", machine.promised_epoch))
                 return
             self._promise(epoch)
-            self._accepted = (stream, epoch)
+            self._accepted, self._is_cut = (stream, epoch), False
             stream.send(self, ("has", list(machine.lineage.starts), machine.incarnation, machine.end_offset))
             return
         if (
@@ -394,6 +396,7 @@ class SimBroker(Node):
     def _take(self, kind: str, values: list[Any]) -> None:
         machine, disk = self.machine, self.disk
         if kind == "cut":
+            self._is_cut = True
             offset, begin = values
             if begin is None:
                 self._cut(offset)
