@@ -66,3 +66,31 @@ def test_nothing_is_told_as_durable_that_the_leader_has_not_cut(tmp_path):
         assert before_cut == 1, durability
         assert replies[0].end_offset == 3
         assert [reply.durable_offset for reply in replies[1:]] == [1], durability
+
+
+async def _told_after_a_later_epoch(replica):
+    """What the leader of epoch 2 hears of a follower that leads epoch 3 and makes its own entries durable."""
+    stream = Stream()
+    following = asyncio.create_task(follow(replica, log_pb2.ReplicateOpen(epoch=2, leader_id=2), stream))
+    syncing = asyncio.create_task(replica.sync_forever())
+    request = log_pb2.ReplicateRequest(has_cut=True, cut_offset=1)
+    stream.requests.put_nowait(request.SerializeToString())
+    while len(stream.replies) < 2:
+        await asyncio.sleep(0.001)
+    replica.promise(3)
+    replica.report()
+    replica.lead(3, {1: replica.machine.incarnation}, 3, 1)
+    replica.confirm()
+    while replica.machine.durable_offset < replica.machine.end_offset:
+        await asyncio.sleep(0.001)
+    # Long enough for whatever it might say by itself.
+    await asyncio.sleep(0.05)
+    stream.requests.put_nowait(EOF)
+    await following
+    syncing.cancel()
+    return stream.replies
+
+
+def test_an_old_leader_does_not_hear_what_is_durable_under_a_later_one(tmp_path):
+    replies = asyncio.run(_told_after_a_later_epoch(replica_of(tmp_path, "fsync")))
+    assert [reply.durable_offset for reply in replies[1:]] == [1]
