@@ -47,7 +47,7 @@ class Broker:
         for partition in view.partitions:
             name = name_from_proto(partition.name)
             if self.broker_id not in (*partition.replica_ids, partition.learner_id):
-                self._leave(name, topics[name.topic], partition.epoch)
+                self._leave(name, partition.epoch)
                 continue
             try:
                 replica = self._replica(name, topics[name.topic])
@@ -60,21 +60,25 @@ class Broker:
         replica = self.replicas.get(name)
         if replica is None:
             settings = settings_from_proto(topic)
-            replica = PartitionReplica(self.broker_id, name, settings, self._directory_of(name), self._clock)
+            replica = PartitionReplica(
+                self.broker_id,
+                name,
+                settings,
+                self._directory / f"{name.topic}-{name.partition}",
+                self._clock,
+            )
             self.replicas[name] = replica
             self._syncs[name] = start(replica.sync_forever(), f"sync of {name}")
             self.news.set()
         return replica
 
-    def _directory_of(self, name: PartitionId) -> Path:
-        return self._directory / f"{name.topic}-{name.partition}"
+    def _leave(self, name: PartitionId, epoch: int) -> None:
+        """Delete a replica that was moved away, if this process had it; not by an older record than it has heard of.
 
-    def _leave(self, name: PartitionId, topic: log_pb2.TopicSettings, epoch: int) -> None:
-        """Delete a replica that was moved away; not by an older record than the one that it has heard of."""
-        if name not in self.replicas and not self._directory_of(name).exists():
-            return
-        replica = self._replica(name, topic)
-        if epoch < replica.machine.promised_epoch:
+        What else is in the folder stays: it may be another broker's, if ``--dir`` or ``--id`` is wrong.
+        """
+        replica = self.replicas.get(name)
+        if replica is None or epoch < replica.machine.promised_epoch:
             return
         del self.replicas[name]
         self._syncs.pop(name).cancel()

@@ -105,6 +105,21 @@ def test_a_new_broker_gets_its_share_and_leadership_goes_back_after_a_death(clus
 
 
 def test_a_broker_that_is_not_there_is_no_broker_to_drain(cluster):
-    weir.log.create_topic(cluster.addresses, "wal")
-    result = CliRunner().invoke(log_app, ["drain", "7", "--brokers", cluster.addresses])
-    assert result.exit_code != 0
+    with pytest.raises(ConfigError, match=r"there is no broker 7: the brokers are \[1, 2, 3\]"):
+        weir.log.move_replicas(cluster.addresses, drain=7)
+
+
+def test_what_a_broker_did_not_hold_is_not_deleted(cluster):
+    """As with the folder of another broker, by a wrong flag."""
+    weir.log.create_topic(cluster.addresses, "wal", replication=2)
+    cluster.wait_until_moved()
+    [replicas] = replicas_of(cluster)
+    [other] = {1, 2, 3} - set(replicas)
+    foreign = cluster.broker_directory(other) / "wal-0" / "precious"
+    foreign.parent.mkdir(parents=True)
+    foreign.touch()
+    cluster.stop(other)
+    cluster.start(other)
+    cluster.wait_for_brokers(3)
+    assert weir.log.move_replicas(cluster.addresses) == 0
+    assert foreign.exists()

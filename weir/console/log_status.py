@@ -46,7 +46,7 @@ def print_status(status: LogStatus, *, as_json: bool) -> None:
 
 
 def _replicas(partition: PartitionStatus) -> str:
-    texts = [f"moves to {', '.join(map(str, partition.target_ids))}:"] if partition.target_ids else []
+    texts = []
     for number in partition.replica_ids:
         found = [each for each in partition.replicas if each.broker_id == number]
         if not found:
@@ -54,4 +54,5 @@ def _replicas(partition: PartitionStatus) -> str:
             continue
         behind = max(partition.commit_offset - found[0].end_offset, 0)
         texts.append(f"{number} ({behind})" if found[0].is_member else f"{number} ({behind}, is filled)")
-    return ", ".join(texts).replace(":,", ":")
+    moves = f"; become {', '.join(map(str, partition.target_ids))}" if partition.target_ids else ""
+    return ", ".join(texts) + moves

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from weir.dataflow.connectors import AnySource, check_discover_ms
-from weir.dataflow.record_columns import check_bootstrap, check_parts, value_paths
+from weir.dataflow.record_columns import check_bootstrap, check_parts, check_topic, sink_coding, value_paths
 from weir.errors import GraphError
 from weir.rows.nested_paths import GivenPath
 from weir.rows.schemas import to_schema
@@ -26,7 +26,7 @@ from weir.specs.kafka import (
     RecordPart,
 )
 from weir.specs.kafka_properties import ClientProperties
-from weir.specs.kafka_values import AvroSpec, ProtobufSpec, ValueSpec
+from weir.specs.kafka_values import ValueSpec
 from weir.spelling import did_you_mean
 
 #: Types that a column with a part of a record may have.
@@ -77,15 +77,12 @@ def KafkaSink(
     Raises:
         GraphError: a setting is wrong.
     """
-    if not isinstance(topic, str) or not topic:
-        raise GraphError(f"topic is {topic!r}; give a name")
+    check_topic(topic)
     if delivery not in get_args(Delivery):
         raise GraphError(f"delivery is {delivery!r}; it is 'exactly_once' or 'at_least_once'")
     if not isinstance(transaction_timeout_ms, int) or transaction_timeout_ms < 1000:
         raise GraphError(f"transaction_timeout_ms is {transaction_timeout_ms!r}; it must be at least 1000")
-    coding = value if isinstance(value, AvroSpec | ProtobufSpec) else None
-    if isinstance(coding, ProtobufSpec) and not coding.descriptors.data:
-        raise GraphError("a sink in Protobuf needs descriptors, and the message's name")
+    coding = sink_coding(value)
     return KafkaSinkSpec(
         bootstrap=check_bootstrap(bootstrap),
         topic=topic,

@@ -10,12 +10,12 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from weir.dataflow.connectors import AnySource
-from weir.dataflow.record_columns import check_bootstrap, check_parts, value_paths
+from weir.dataflow.record_columns import check_bootstrap, check_parts, check_topic, sink_coding, value_paths
 from weir.errors import GraphError
 from weir.rows.nested_paths import GivenPath
 from weir.rows.schemas import to_schema
 from weir.specs.kafka import Delivery, OnTruncation
-from weir.specs.kafka_values import AvroSpec, ProtobufSpec, ValueSpec
+from weir.specs.kafka_values import ValueSpec
 from weir.specs.log import LogCompression, LogPart, LogSinkSpec, LogSpec
 
 #: Types that a column with a part of a record may have.
@@ -59,17 +59,14 @@ def LogSink(
     Raises:
         GraphError: a setting is wrong.
     """
-    if not isinstance(topic, str) or not topic:
-        raise GraphError(f"topic is {topic!r}; give a name")
+    check_topic(topic)
     if delivery not in get_args(Delivery):
         raise GraphError(f"delivery is {delivery!r}; it is 'exactly_once' or 'at_least_once'")
     if compression not in get_args(LogCompression):
         raise GraphError(f"compression is {compression!r}; it is 'none', 'lz4' or 'zstd'")
     if key is not None and partition is not None:
         raise GraphError("key and partition are both given; each chooses the partition, so give one of them")
-    coding = value if isinstance(value, AvroSpec | ProtobufSpec) else None
-    if isinstance(coding, ProtobufSpec) and not coding.descriptors.data:
-        raise GraphError("a sink in Protobuf needs descriptors, and the message's name")
+    coding = sink_coding(value)
     return LogSinkSpec(
         bootstrap=check_bootstrap(bootstrap),
         topic=topic,
@@ -118,8 +115,7 @@ class LogSource(AnySource):
     def to_spec(self) -> LogSpec:
         """The frozen description that the graph holds."""
         self._check()
-        if not isinstance(self.topic, str) or not self.topic:
-            raise GraphError(f"topic is {self.topic!r}; give a name")
+        check_topic(self.topic)
         if self.on_truncation not in get_args(OnTruncation):
             raise GraphError(f"on_truncation is {self.on_truncation!r}; it is 'fail', 'earliest' or 'latest'")
         schema = to_schema(self.schema)

@@ -19,6 +19,28 @@ Part = TypeVar("Part", bound=str)
 _RAW_TYPES = (pa.string(), pa.large_string(), pa.binary())
 
 
+def check_topic(topic: object) -> None:
+    """Refuse what is no name of a topic.
+
+    Raises:
+        GraphError: it is not.
+    """
+    if not isinstance(topic, str) or not topic:
+        raise GraphError(f"topic is {topic!r}; give a name")
+
+
+def sink_coding(value: object) -> AvroSpec | ProtobufSpec | None:
+    """Return how a sink encodes its values; None: as JSON, or as a column has them.
+
+    Raises:
+        GraphError: Protobuf without descriptors.
+    """
+    coding = value if isinstance(value, AvroSpec | ProtobufSpec) else None
+    if isinstance(coding, ProtobufSpec) and not coding.descriptors.data:
+        raise GraphError("a sink in Protobuf needs descriptors, and the message's name")
+    return coding
+
+
 def check_parts(
     schema: pa.Schema,
     parts: Mapping[str, Part],

@@ -184,7 +184,7 @@ class Reader:
 
         Raises as :meth:`batches`, which goes on as if nothing was asked.
         """
-        until_s = self._clock.monotonic_s() + self._timeout_s
+        began_s, trouble = self._clock.monotonic_s(), ConnectionLostError("nobody leads the partition")
         name = log_pb2.PartitionName(topic=self._topic, partition=self._partition)
         opening = log_pb2.ReadRequest(open=log_pb2.ReadOpen(name=name, start_offset=_NOWHERE))
         while True:
@@ -195,11 +195,12 @@ class Reader:
                     if reply.HasField("bounds") and not reply.leader_address:
                         return reply.bounds.first_offset, reply.bounds.commit_offset
             except grpc.RpcError as error:
-                if self._clock.monotonic_s() > until_s:
-                    raise ConnectionLostError(f"the log does not answer: {error.details()}") from error
-            except ConnectionLostError:
-                if self._clock.monotonic_s() > until_s:
-                    raise
+                trouble = ConnectionLostError(f"the log does not answer: {error.details()}")
+            except ConnectionLostError as error:
+                trouble = error
+            # Also where a broker says again and again that another one leads.
+            if self._is_late(began_s):
+                raise trouble
             threads.sleep(_RETRY_S)
 
     def reconnect(self) -> None:

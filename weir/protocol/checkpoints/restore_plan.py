@@ -99,7 +99,9 @@ def places_now(manifest: Manifest, stages: Mapping[int, Sequence[str]]) -> dict[
     Raises:
         CheckpointError: a stage has steps of several stages then, whose state of one key group is in several stores.
     """
-    stateful = {name.partition("/")[0] for name in manifest.state_ids}
+    steps = {name for names in manifest.operator_names.values() for name in names}
+    # Where no numbers of states are known, any step may have some.
+    stateful = {name.partition("/")[0] for name in manifest.state_ids} or steps
     by_then: dict[int, dict[int, GroupPlace]] = {}
     # A subtask that had ended may have had the index of one that had not, which keeps it.
     for part in sorted(manifest.parts, key=lambda part: part.finished):
