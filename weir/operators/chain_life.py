@@ -34,7 +34,7 @@ class ChainLife:
 
     @property
     def operators(self) -> list[Operator]:
-        """In the order in which rows pass them."""
+        """The operators, in the order in which rows pass them."""
         return [operator for operator, _ in self._operators]
 
     def open(self) -> None:

@@ -1,4 +1,4 @@
-"""Before which rows of a batch an operator is told of the watermark: where something is due, or a row is late."""
+"""The rows of a batch before which an operator is told of the watermark: where something is due, or a row is late."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from weir.rows.row_watermarks import TimeCuts
 
 
 class PartsInTime:
-    """One batch that an operator takes part by part; the chain asks, in the order of rows (design/0009)."""
+    """A batch that an operator takes part by part; the chain asks, in the order of rows (design/0009)."""
 
     def __init__(
         self,
