@@ -12,7 +12,7 @@ from weir.state.layout import state_prefix
 
 
 class StateSize(NamedTuple):
-    """The size of one state of one step, as the store has it: a key may have several entries, and many keys may share one."""
+    """The size of one state of one step in the store: a key may have several entries, and many keys may share one."""
 
     step: str
     #: Empty: the only one of its step.
