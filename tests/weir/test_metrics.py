@@ -27,7 +27,7 @@ from weir.metrics import (
 )
 from weir.metrics.latency import BUCKETS_MS
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.state.api import StoreStats
+from weir.state.api import StoreStats, TableStats
 from weir.testing.manual_clock import ManualClock
 from weir.types import SubtaskId
 
@@ -163,7 +163,7 @@ def test_store_statistics_are_read_once_per_scrape(registry):
 
     def stats():
         reads.append(1)
-        return StoreStats(1, 2, 3, 4, 5, 6, 7)
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 20)))
 
     metrics = StoreMetrics(registry)
     metrics.add("127.0.0.1:8018", "rocksdb", stats)
@@ -174,6 +174,12 @@ def test_store_statistics_are_read_once_per_scrape(registry):
     names = "gets_total puts_total deletes_total cache_hits_total cache_misses_total memory_bytes disk_bytes"
     for i, name in enumerate(names.split()):
         assert f"weir_store_{name}{labels} {i + 1}.0\n" in text
+    names = (
+        "total_table_bytes estimated_keys memory_table_bytes level_0_files pending_merge_bytes running_merges "
+        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total"
+    )
+    for i, name in enumerate(names.split()):
+        assert f"weir_store_{name}{labels} {i + 8}.0\n" in text
     metrics.remove("127.0.0.1:8018", "rocksdb")
     assert "rocksdb" not in generate_latest(registry).decode()
 
@@ -235,7 +241,7 @@ def test_what_is_shown_is_what_is_defined(registry):
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(watermark_ms=1, inputs=(Input(1),)), lambda: 0
     )
-    StoreMetrics(registry).add("a:1", "memory", StoreStats)
+    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
     JobMetrics(
         registry,
