@@ -17,7 +17,7 @@ class TableCounters(Protocol):
 
     @property
     def total_bytes(self) -> int:
-        """All table files now."""
+        """Bytes of all table files now."""
 
 
 class StoreCounters(Protocol):
