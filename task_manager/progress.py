@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from weir.errors import FailureKind
@@ -74,6 +74,8 @@ class SubtaskProgress:
     records_late: int = 0
     #: The same, by step.
     late: Sequence[tuple[str, int]] = ()
+    #: Of a source: records that wait to be read, by partition; looked at before each report.
+    lags: Mapping[str, int] = field(default_factory=dict)
     #: Of its source and its steps.
     rejected: Sequence[Rejects] = ()
     busy_s: float = 0.0

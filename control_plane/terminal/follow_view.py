@@ -77,7 +77,8 @@ def line(moment: Moment, told: Collection[str] = ()) -> str:
         parts[0] += f" ({status.waiting_for or status.cause})"
     parts += _waits(status)
     late = late_text(status.totals.rows_late)
-    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s{late}")
+    waiting = _waiting(status)
+    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s{late}{waiting}")
     if moment.checkpoint is not None:
         parts.append(_checkpoint(moment.checkpoint, moment.now_ms))
     if moment.rescale is not None and moment.rescale.phase not in _ENDED_PHASES:
@@ -87,6 +88,12 @@ def line(moment: Moment, told: Collection[str] = ()) -> str:
         parts.append(_restoring(moment.restoring))
     parts += [_rejected(item, item.step not in told) for item in status.rejected]
     return "; ".join(parts)
+
+
+def _waiting(status: StatusView) -> str:
+    """How far sources are behind; empty where none knows."""
+    waiting = status.totals.records_waiting
+    return "" if waiting is None else f", {waiting:,} wait to be read"
 
 
 def _waits(status: StatusView) -> list[str]:
@@ -116,7 +123,8 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
     for told in _waits(status):
         yield "waits", Text(told, "yellow")
     totals = status.totals
-    yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
+    read = f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out{_waiting(status)}"
+    yield "events", Text(read)
     if totals.rows_late:
         yield "late", Text(late_text(totals.rows_late)[2:], "yellow")
     for item in status.rejected:

@@ -149,6 +149,7 @@ def _subtask_view(
         records_in=report.records_in,
         records_out=report.records_out,
         records_rejected=report.records_rejected,
+        lags={lag.split: lag.records for lag in report.lags},
         queue_depth=report.queue_depth,
         queued_rows=sum(queue.queued_rows for queue in queues),
         queued_age_ms=max((queue.queued_age_ms for queue in queues), default=0.0),

@@ -44,6 +44,7 @@ def totals_view(job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoi
         events_rejected=sum(item.rejected for item in rejected if item.is_source),
         rows_put_aside=sum(item.rejected for item in rejected if not item.is_source),
         rows_late=late_rows(reports.values()),
+        records_waiting=records_waiting(sources),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
@@ -58,6 +59,12 @@ def late_rows(reports: Iterable[control_pb2.SubtaskReport]) -> dict[str, int]:
         for late in report.late:
             found[late.step] += late.rows
     return dict(sorted(found.items()))
+
+
+def records_waiting(sources: Iterable[control_pb2.SubtaskReport]) -> int | None:
+    """Records that wait to be read by subtasks of sources; None if none of them knows."""
+    lags = [lag.records for report in sources for lag in report.lags]
+    return sum(lags) if lags else None
 
 
 def late_text(rows_late: Mapping[str, int]) -> str:

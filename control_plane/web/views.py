@@ -37,6 +37,10 @@ class SubtaskView(BaseModel):
     records_in: int = 0
     records_out: int = 0
     records_rejected: int = Field(0, description="records that its source rejected, and rows put aside")
+    lags: dict[str, int] = Field(
+        {},
+        description="records that wait to be read, by partition, of Kafka and of the log; a few seconds old",
+    )
     queue_depth: int = Field(0, description="batches that wait in its input")
     queued_rows: int = Field(0, description="rows in its input channels, from the sender's buffer on")
     queued_age_ms: float = Field(0.0, description="how long the oldest of them has waited")
@@ -97,6 +101,9 @@ class TotalsView(BaseModel):
     )
     rows_late: dict[str, int] = Field(
         {}, description="by step: rows that it dropped because they came too late"
+    )
+    records_waiting: int | None = Field(
+        None, description="records of Kafka and of the log that wait to be read; null: no source knows"
     )
     distinct_keys: int | None = Field(
         description="keys that aggregates have met; null: no step counts its keys (a KeyedProcess does not)"

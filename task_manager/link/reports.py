@@ -33,6 +33,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,
         late=[control_pb2.LateRows(step=step, rows=rows) for step, rows in progress.late],
+        lags=[control_pb2.SplitLag(split=split, records=lag) for split, lag in progress.lags.items()],
         rejected=map(_rejected_to_proto, progress.rejected),
         queue_depth=queue_depth,
         busy_us=int(progress.busy_s * 1e6),

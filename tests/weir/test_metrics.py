@@ -56,6 +56,7 @@ class Counters:
     restore_s: float = 0.0
     state_hold_s_max: float = 0.0
     inputs: tuple = ()
+    lags: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -94,7 +95,8 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     names = [
         name
         for name in Counters.__annotations__
-        if name not in ("watermark_ms", "inputs") and not name.startswith(("restor", "output", "state_hold"))
+        if name not in ("watermark_ms", "inputs", "lags")
+        and not name.startswith(("restor", "output", "state_hold"))
     ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
@@ -148,6 +150,16 @@ def test_watermark_lag_of_channels(registry):
         for producer in producers
     ]
     assert found == [1.5, None, 0.5, None]
+
+
+def test_lags_are_shown_by_partition(registry):
+    metrics = SubtaskMetrics(registry, ManualClock())
+    metrics.add(LABELS, Counters(lags={"words[0]": 5, "words[1]": 0}), lambda: 0)
+    found = [
+        registry.get_sample_value("weir_source_lag_records", SHOWN | {"partition": f"words[{number}]"})
+        for number in range(3)
+    ]
+    assert found == [5, 0, None]
 
 
 def test_a_removed_subtask_is_not_shown(registry):
@@ -239,7 +251,7 @@ def test_job_facts(registry):
 def test_what_is_shown_is_what_is_defined(registry):
     register_process_metrics(registry, "task_manager")
     SubtaskMetrics(registry, ManualClock()).add(
-        LABELS, Counters(watermark_ms=1, inputs=(Input(1),)), lambda: 0
+        LABELS, Counters(watermark_ms=1, inputs=(Input(1),), lags={"a[0]": 5}), lambda: 0
     )
     StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))

@@ -444,5 +444,13 @@ class SourceReader(ABC):
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is complete; for sources that tell others how far they are. Later ones may have begun."""
 
+    @property
+    def lags(self) -> Mapping[str, int]:
+        """Records that wait to be read, by partition, as far as known; ``/status`` and metrics show them.
+
+        Asked by another thread, for each heartbeat, between :meth:`open` and :meth:`close`; must not wait.
+        """
+        return {}
+
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

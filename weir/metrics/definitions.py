@@ -83,6 +83,12 @@ CHANNEL_WATERMARK_LAG = _define(
     "The same of each input channel of a subtask; absent before its first watermark and while it is idle.",
 )
 
+SOURCE_LAG = _define(
+    "weir_source_lag_records",
+    "gauge",
+    (*SUBTASK_LABELS, "partition"),
+    "Records of a partition of Kafka or of the log that wait to be read, as of up to some seconds ago.",
+)
 RESTORE_GROUPS = _subtask(
     "restore_groups", "gauge", "Key groups that have state in the checkpoint from which it was restored."
 )

@@ -151,7 +151,7 @@ class RejectedRows(_message.Message):
     def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ..., rejected_here: _Optional[int] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -174,6 +174,7 @@ class SubtaskReport(_message.Message):
     FAILURE_KIND_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
     LATE_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     STATE_HOLD_US_MAX_FIELD_NUMBER: _ClassVar[int]
     INPUT_WATERMARKS_FIELD_NUMBER: _ClassVar[int]
@@ -202,13 +203,14 @@ class SubtaskReport(_message.Message):
     failure_kind: FailureKind
     rejected: _containers.RepeatedCompositeFieldContainer[RejectedRows]
     late: _containers.RepeatedCompositeFieldContainer[LateRows]
+    lags: _containers.RepeatedCompositeFieldContainer[SplitLag]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelQueue]
     state_hold_us_max: int
     input_watermarks: InputWatermarks
     read_watermark_ms: int
     is_idle: bool
     is_held_back: bool
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ...) -> None: ...
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ...) -> None: ...
 
 class LateRows(_message.Message):
     __slots__ = ("step", "rows")
@@ -217,6 +219,14 @@ class LateRows(_message.Message):
     step: str
     rows: int
     def __init__(self, step: _Optional[str] = ..., rows: _Optional[int] = ...) -> None: ...
+
+class SplitLag(_message.Message):
+    __slots__ = ("split", "records")
+    SPLIT_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    split: str
+    records: int
+    def __init__(self, split: _Optional[str] = ..., records: _Optional[int] = ...) -> None: ...
 
 class InputWatermarks(_message.Message):
     __slots__ = ("edge_indices", "producer_stages", "producer_indices", "watermarks_ms", "is_idle")
