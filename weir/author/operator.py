@@ -416,6 +416,14 @@ class SourceReader(ABC):
     def give_late(self, but: Collection[str]) -> None:
         """A column, none of these, may come in :attr:`Poll.late`; a reader need not. Called once, before ``open``."""
 
+    def begin(self) -> Poll:
+        """Returns, without rows, what is known of event time before the first one; whether no row will ever come.
+
+        Called once, after ``open`` and before :meth:`poll`. Consumers are told of it before any row of the others,
+        which would be processed as if time stood still otherwise.
+        """
+        return Poll()
+
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:
         """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read.

@@ -153,6 +153,9 @@ class Deployment:
             for rows in under_way.get(subtask.subtask, ()):
                 if not rows.step:
                     subtask.chain.process(rows.batch, input_index=rows.input_index)
+        for source in self.sources:
+            source.tell_first()
+        self.settle()
 
     @property
     def late_rows(self) -> dict[str, int]:

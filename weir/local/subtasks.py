@@ -184,6 +184,16 @@ class LocalSource(LocalSubtask):
             self.reader.open(self._context)
         self._times.has_rows(self._clock.monotonic_s())
 
+    def tell_first(self) -> None:
+        """Say what is known of event time before the first row; every source is open."""
+        with naming_step(self.step):
+            began = self.reader.begin()
+        self._times.follow(began)
+        if began.finished:
+            self.end()
+        else:
+            self._times.tell(self._clock.monotonic_s())
+
     @property
     def aligned(self) -> AlignedSource | None:
         """What others of its group, that do not run ahead of it, know of it; None: it waits for nobody."""

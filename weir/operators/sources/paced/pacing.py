@@ -205,6 +205,10 @@ class BatchSource(SourceReader):
         """What a poll without rows returns after :meth:`_next_batch`: the end, unless there may be rows later."""
         return Poll(finished=True)
 
+    def begin(self) -> Poll:
+        """See the base class: a subtask without a split ends before the others read."""
+        return Poll() if self._has_input()[self._rank] else Poll(finished=True)
+
     def poll(self, rows_max: int) -> Poll:
         """See the base class. Batches end at decoded blocks, so that rows are not copied."""
         schedule = self._progress.schedule
