@@ -19,7 +19,7 @@ from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
 from weir.protocol.watermarks.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
-from weir.rows.records import WATERMARK_MAX_MS, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark
 
 
 class SourceSubtask(Subtask):
@@ -132,6 +132,8 @@ class SourceSubtask(Subtask):
         """Say what is known of event time before the first row; returns whether none will ever come."""
         with naming_step(self._step):
             began = self._reader.begin()
+        if began.without:
+            self._chain.output.broadcast(Watermark(WATERMARK_MIN_MS, began.without))
         self._times.follow(began)
         self._times.has_rows(self._clock.monotonic_s())
         if not began.finished:

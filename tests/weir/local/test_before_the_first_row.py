@@ -1,4 +1,4 @@
-"""What a source knows of event time before its first row: that of other subtasks does not stand still until it reads."""
+"""What a source knows of event time before its first row holds time there, and not where nothing is known."""
 
 from collections import Counter
 from pathlib import Path

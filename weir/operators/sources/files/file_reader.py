@@ -222,7 +222,7 @@ class FileReader(BatchSource):
         if rows is None:
             return began
         self._source_times.given_ahead(int(rows.latest_ms[rows.offset]))
-        return self._poll_of(None, 0, 0)
+        return replace(self._poll_of(None, 0, 0), without=began.without)
 
     @property
     def _has_file_times(self) -> bool:
