@@ -214,7 +214,7 @@ class FileReader(BatchSource):
     # --- event time: each file is a split ---
 
     def begin(self) -> Poll:
-        """See the base class: no row is before the first ones of the files."""
+        """No row is before the first ones of the files."""
         began = super().begin()
         if began.finished or self._follows or not self._has_file_times or self._source_times.are_generated:
             return began

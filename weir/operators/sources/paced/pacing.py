@@ -207,7 +207,7 @@ class BatchSource(SourceReader):
         return Poll(finished=True)
 
     def begin(self) -> Poll:
-        """See the base class: subtasks without a split end before the others read."""
+        """Subtasks without a split end before the others read."""
         has_input = self._has_input()
         if not has_input[self._rank]:
             return Poll(finished=True)
