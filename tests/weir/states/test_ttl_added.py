@@ -18,7 +18,12 @@ def kept(ttl):
         def process(self, key, row, context):
             self.values.append(row["v"])
             self.by_value[row["v"]] = row["v"]
-            yield {"k": key[0], "values": list(self.values), "items": list(self.by_value), "n": len(self.by_value)}
+            yield {
+                "k": key[0],
+                "values": list(self.values),
+                "items": list(self.by_value),
+                "n": len(self.by_value),
+            }
 
     flow = weir.Dataflow("kept")
     source = weir.JsonLines("unused", schema=SCHEMA, event_time="at")
