@@ -108,8 +108,9 @@ class Firing:
         self._earlier = self._earlier + count if time_ms < self.reached_ms else 0
         if self._earlier > EARLIER_MAX:
             raise ValueError(
-                f"more than {EARLIER_MAX:,} timers in a row were registered for times before {self.reached_ms}, that of "
-                "the timer that began with it; does each register an earlier one? Let it end, or register later ones"
+                f"more than {EARLIER_MAX:,} timers in a row were registered for times before {self.reached_ms}, "
+                "that of the timer that began with it; does each register an earlier one? Let it end, "
+                "or register later ones"
             )
         self._has_fired, self.reached_ms = True, max(time_ms, self.reached_ms)
 
