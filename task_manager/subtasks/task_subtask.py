@@ -270,7 +270,7 @@ class TaskSubtask(Subtask):
             delivery.release()
             return
         if isinstance(element, Watermark):
-            inputs.advance(channel, element.time_ms)
+            self._times.advance(channel, element)
         elif isinstance(element, Idle):
             inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):

@@ -380,6 +380,8 @@ class Poll:
     ahead: PartAhead | None = None
     #: A column that ``batch`` lacks, to be read before the next poll; see :meth:`SourceReader.give_late`.
     late: LateColumn | None = None
+    #: Of :meth:`SourceReader.begin`: indices of other subtasks that have nothing to read, as this one knows.
+    without: tuple[int, ...] = ()
 
 
 class AheadFilter(Operator):
@@ -415,6 +417,14 @@ class SourceReader(ABC):
 
     def give_late(self, but: Collection[str]) -> None:
         """A column, none of these, may come in :attr:`Poll.late`; a reader need not. Called once, before ``open``."""
+
+    def begin(self) -> Poll:
+        """Returns, without rows, what is known of event time before the first one, and who will never have a row.
+
+        Called once, after ``open`` and before :meth:`poll`. Consumers are told of it before any row of the others,
+        which would be processed as if time stood still otherwise.
+        """
+        return Poll()
 
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:
