@@ -24,6 +24,7 @@ class LogCluster:
     def __init__(self, directory: Path, brokers: int = 3, lease_ms: int = 1000) -> None:
         self.directory = directory
         self.controller_port = free_port()
+        self.http_port = free_port()
         self.ports = {number: free_port() for number in range(1, brokers + 1)}
         self._lease_ms = lease_ms
         #: By number of the broker; 0 is the controller.
@@ -59,6 +60,8 @@ class LogCluster:
             "--port",
             str(self.controller_port),
             "--controller-only",
+            "--http-port",
+            str(self.http_port),
             "--lease-ms",
             str(self._lease_ms),
         ]

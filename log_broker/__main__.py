@@ -48,6 +48,10 @@ def main(
     controller_only: Annotated[
         bool, typer.Option("--controller-only", help="Be the controller, not a broker.")
     ] = False,
+    http_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Of the controller: port of the page /log; 0: any free one."),
+    ] = 9007,
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
@@ -68,7 +72,7 @@ def main(
         settle_memory()
         keep_freed_memory()
         if controller_only:
-            return run_controller(host, port, directory, lease_ms / 1000)
+            return run_controller(host, port, directory, lease_ms / 1000, http_port)
         return run_broker(broker_id, host, port, controller, directory, advertised_host)
 
     run(name, serve)

@@ -15,6 +15,7 @@ from log_broker.attendance import Attendance
 from log_broker.broker import Broker
 from log_broker.broker_service import BrokerService, add_to
 from log_broker.controller import Controller
+from log_broker.pages import PageServer
 from log_broker.peers import CHANNEL_OPTIONS
 from log_broker.waiting import end, start
 from weir.clock import SystemClock
@@ -60,7 +61,7 @@ def run_broker(
     return 0
 
 
-def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int:
+def run_controller(host: str, port: int, directory: Path, lease_s: float, http_port: int) -> int:
     """Serve as the controller until SIGTERM or Ctrl-C; returns the exit code.
 
     Args:
@@ -68,9 +69,10 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int
         port: to listen on; 0: any free one.
         directory: of the record.
         lease_s: a broker that is silent for so long is lost.
+        http_port: of the page ``/log``; 0: any free one.
 
     Raises:
-        AddressInUseError: the port is taken.
+        AddressInUseError: a port is taken.
         LogDamagedError: the record is not what was written.
     """
 
@@ -78,8 +80,10 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int
         controller = Controller(directory, lease_s)
         server = _server()
         log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
+        pages = PageServer(controller, host, http_port)
         await _listen(server, host, port)
-        await _until_signal(server, [controller.leave_absent, controller.move_leaders], None)
+        pages.start()
+        await _until_signal(server, [controller.leave_absent, controller.move_leaders], pages.stop)
 
     asyncio.run(serve())
     return 0

@@ -3,65 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import grpc
 
 from weir.errors import ConfigError, ConnectionLostError
 from weir.log.cluster import Cluster
 from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc.log_status import LogStatus, status_of
 
 _TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True)
-class ReplicaStatus:
-    """State of one replica, as its broker has told it last."""
-
-    broker_id: int
-    #: Whether it votes and counts; else it is filled first.
-    is_member: bool
-    first_offset: int
-    end_offset: int
-    commit_offset: int
-    #: Why its data began anew, if it did since the broker began.
-    trouble: str
-
-
-@dataclass(frozen=True)
-class PartitionStatus:
-    """State of one partition."""
-
-    topic: str
-    partition: int
-    epoch: int
-    #: 0: nobody leads at the moment.
-    leader_id: int
-    leader_address: str
-    #: Brokers that are to have it, in order of preference.
-    replica_ids: tuple[int, ...]
-    #: Of those that are there.
-    replicas: tuple[ReplicaStatus, ...]
-    #: What ``replica_ids`` are to become; empty: they stay.
-    target_ids: tuple[int, ...] = ()
-
-    @property
-    def commit_offset(self) -> int:
-        """Offset before which all is committed, as far as anybody has told."""
-        return max((each.commit_offset for each in self.replicas), default=0)
-
-
-@dataclass(frozen=True)
-class LogStatus:
-    """State of the whole log."""
-
-    #: Addresses by id, of those that are there.
-    brokers: dict[int, str]
-    partitions: tuple[PartitionStatus, ...]
-    #: Why this is only what one broker knows; "": it is all.
-    trouble: str
-    #: Brokers that are to have no replicas.
-    drained_ids: tuple[int, ...] = ()
 
 
 def create_topic(
@@ -146,7 +96,7 @@ def log_status(brokers: str) -> LogStatus:
         ConnectionLostError: no broker answers.
     """
     for stub in _stubs(brokers):
-        return _status_of(stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S))
+        return status_of(stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S))
     raise AssertionError("a broker has answered, or an error was raised")
 
 
@@ -170,35 +120,3 @@ def _stubs(brokers: str) -> Iterator[log_pb2_grpc.LogBrokerStub]:
     finally:
         cluster.close()
     raise ConnectionLostError(trouble)
-
-
-def _status_of(reply: log_pb2.StatusReply) -> LogStatus:
-    partitions = []
-    for view in reply.view.partitions:
-        members = {(each.broker_id, each.incarnation) for each in view.members}
-        replicas = tuple(
-            ReplicaStatus(
-                each.broker_id,
-                (each.broker_id, each.incarnation) in members,
-                each.first_offset,
-                each.end_offset,
-                each.commit_offset,
-                each.trouble,
-            )
-            for each in reply.replicas
-            if each.name == view.name
-        )
-        partitions.append(
-            PartitionStatus(
-                view.name.topic,
-                view.name.partition,
-                view.epoch,
-                view.leader_id,
-                view.leader_address,
-                tuple(view.replica_ids),
-                tuple(sorted(replicas, key=lambda each: each.broker_id)),
-                tuple(view.target_ids),
-            )
-        )
-    addresses = {each.broker_id: each.address for each in reply.view.brokers}
-    return LogStatus(addresses, tuple(partitions), reply.error, tuple(reply.view.drained_ids))
