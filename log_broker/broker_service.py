@@ -76,6 +76,8 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "this replica begins anew; another one will lead"
             )
+        except LogWriteError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     async def Replicate(self, _: Any, context: Any) -> None:
         """Serve the leader of a partition; messages come as bytes."""

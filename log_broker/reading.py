@@ -30,13 +30,20 @@ class ReaderStream:
         return self._replica.machine.leading_epoch == self._epoch
 
     async def run(self, credit_bytes: int) -> None:
-        """Send until the reader goes, or the end is reached and more is not wanted; LogDamagedError goes through."""
+        """Send until the reader goes, or the end is reached and more is not wanted.
+
+        Raises:
+            LogDamagedError: what is stored is not what was written.
+            LogWriteError: the disk is full, so that nobody can confirm that this broker leads.
+        """
         self._credit_bytes = credit_bytes
         replica = self._replica
         with listening(replica) as changed:
             credits = start(self._take_credit(changed), "credit of a reader")
             try:
-                while self._leads and not replica.machine.serves:
+                confirmed = replica.confirm() if self._opening.is_latest else 0
+                machine = replica.machine
+                while self._leads and not (machine.serves and machine.commit_offset >= confirmed):
                     changed.clear()
                     await changed.wait()
                 commit = replica.machine.commit_offset

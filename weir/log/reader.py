@@ -44,6 +44,7 @@ class Reader:
         buffer_bytes: int = 8 << 20,
         timeout_s: float = 30.0,
         misses_nothing: bool = False,
+        latest: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Connect nothing yet.
@@ -59,6 +60,9 @@ class Reader:
             buffer_bytes: on their way to this reader; more wait at the broker.
             timeout_s: how long to look for a broker that leads.
             misses_nothing: end with an error where records from ``start`` on are no longer kept.
+            latest: let a majority confirm first who leads, so that nothing is missed that anybody was told of before.
+                Else a leader that was replaced, and has not heard of it, may answer with an older end. Takes as long
+                as an acknowledgement, and one offset.
             clock: source of times.
 
         Raises:
@@ -73,6 +77,7 @@ class Reader:
         self._buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
         self._misses_nothing = misses_nothing
+        self._latest = latest
         #: When the broker has said anything last, in monotonic seconds.
         self.heard_s = 0.0
         self._clock = clock or SystemClock()
@@ -217,6 +222,7 @@ class Reader:
             by_id=self._start_id is not None,
             start_id=self._start_id or 0,
             follow=self._follow,
+            is_latest=self._latest,
         )
         yield log_pb2.ReadRequest(open=opening, credit_bytes=self._buffer_bytes)
         while size := credits.get():
