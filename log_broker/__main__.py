@@ -42,6 +42,9 @@ def main(
     advertised_host: Annotated[
         str, typer.Option(help="Address under which others reach this broker (default: --host).")
     ] = "",
+    advertised_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port under which others reach this broker; 0: --port.")
+    ] = 0,
     controller: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address of the controller.")
     ] = "127.0.0.1:7007",
@@ -73,7 +76,7 @@ def main(
         keep_freed_memory()
         if controller_only:
             return run_controller(host, port, directory, lease_ms / 1000, http_port)
-        return run_broker(broker_id, host, port, controller, directory, advertised_host)
+        return run_broker(broker_id, host, port, controller, directory, advertised_host, advertised_port)
 
     run(name, serve)
 

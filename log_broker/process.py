@@ -29,7 +29,13 @@ _GRACE_S = 0.2
 
 
 def run_broker(
-    broker_id: int, host: str, port: int, controller: str, directory: Path, advertised: str
+    broker_id: int,
+    host: str,
+    port: int,
+    controller: str,
+    directory: Path,
+    advertised: str,
+    advertised_port: int = 0,
 ) -> int:
     """Serve as a broker until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -40,6 +46,7 @@ def run_broker(
         controller: its address.
         directory: of the broker's data.
         advertised: host under which others reach this one; "": ``host``.
+        advertised_port: port under which they do; 0: the one that is listened on.
 
     Raises:
         AddressInUseError: the port is taken.
@@ -54,7 +61,9 @@ def run_broker(
         server = _server()
         add_to(server, BrokerService(broker, controller))
         bound = await _listen(server, host, port)
-        attendance = Attendance(broker, controller, join_address(advertised or host, bound))
+        attendance = Attendance(
+            broker, controller, join_address(advertised or host, advertised_port or bound)
+        )
         await _until_signal(server, [attendance.run, broker.tick_forever], stop)
 
     asyncio.run(serve())

@@ -74,6 +74,10 @@ class Run:
         self.producers = [SimProducer(self.world, number, self.brokers, deadline_ms) for number in (1, 2)]
         self.readers = [SimReader(self.world, number, self.brokers) for number in (1, 2)]
 
+    @property
+    def _clients(self) -> list[SimProducer | SimReader]:
+        return [*self.producers, *self.readers]
+
     def go(self) -> int:
         """Let it run, heal and end; returns how many records were acknowledged.
 
@@ -83,13 +87,13 @@ class Run:
         self.controller.boot()
         for broker in self.brokers:
             broker.boot()
-        for client in (*self.producers, *self.readers):
+        for client in self._clients:
             client.boot()
         self.world.later(self.world.random.uniform(200, 600), self._trouble)
         self.world.run(_TROUBLE_MS)
         self._heal()
         self.world.run(_TROUBLE_MS + _HEALING_MS / 5)
-        for client in (*self.producers, *self.readers):
+        for client in self._clients:
             client.is_done = True
         self.world.run(_TROUBLE_MS + _HEALING_MS)
         return self._check()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import grpc
 
@@ -12,6 +13,7 @@ from weir.rpc import log_pb2, log_pb2_grpc
 from weir.rpc.log_status import LogStatus, status_of
 
 _TIMEOUT_S = 10.0
+_Reply = TypeVar("_Reply")
 
 
 def create_topic(
@@ -50,8 +52,8 @@ def create_topic(
         retention_bytes=retention_bytes,
         segment_bytes=segment_bytes,
     )
-    for stub in _stubs(brokers):
-        reply = stub.CreateTopic(log_pb2.CreateTopicRequest(settings=settings), timeout=_TIMEOUT_S)
+    request = log_pb2.CreateTopicRequest(settings=settings)
+    for reply in _answers(brokers, lambda stub: stub.CreateTopic(request, timeout=_TIMEOUT_S)):
         if reply.is_away:
             raise ConnectionLostError(reply.error)
         if reply.error:
@@ -75,9 +77,8 @@ def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
         ConfigError: there is no such broker, or no other one that could have its replicas.
         ConnectionLostError: no broker answers, or the controller does not.
     """
-    for stub in _stubs(brokers):
-        request = log_pb2.RearrangeRequest(drain=drain, undrain=undrain)
-        reply = stub.Rearrange(request, timeout=_TIMEOUT_S)
+    request = log_pb2.RearrangeRequest(drain=drain, undrain=undrain)
+    for reply in _answers(brokers, lambda stub: stub.Rearrange(request, timeout=_TIMEOUT_S)):
         if reply.is_away:
             raise ConnectionLostError(reply.error)
         if reply.error:
@@ -87,7 +88,7 @@ def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
 
 
 def log_status(brokers: str) -> LogStatus:
-    """Ask for the state of the whole log.
+    """Ask for the state of the whole log; if no broker reaches the controller, what one of them knows.
 
     Args:
         brokers: ``host:port`` of a broker, or of several with commas.
@@ -95,28 +96,38 @@ def log_status(brokers: str) -> LogStatus:
     Raises:
         ConnectionLostError: no broker answers.
     """
-    for stub in _stubs(brokers):
-        return status_of(stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S))
-    raise AssertionError("a broker has answered, or an error was raised")
+    partly: LogStatus | None = None
+    try:
+        for reply in _answers(brokers, lambda stub: stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S)):
+            status = status_of(reply)
+            if not status.trouble:
+                return status
+            partly = partly or status
+    except ConnectionLostError:
+        if partly is None:
+            raise
+    assert partly is not None
+    return partly
 
 
-def _stubs(brokers: str) -> Iterator[log_pb2_grpc.LogBrokerStub]:
-    """Yield what calls one broker after the other, until one call goes through.
+def _answers(brokers: str, ask: Callable[[log_pb2_grpc.LogBrokerStub], _Reply]) -> Iterator[_Reply]:
+    """Yield the answer of one broker after the other, of those that answer.
 
     Raises:
-        ConnectionLostError: none of them answers.
+        ConnectionLostError: there is no further one that does.
     """
     cluster, trouble = Cluster(brokers), ""
     try:
         for address in cluster.given:
             try:
                 grpc.channel_ready_future(cluster.channel(address)).result(_TIMEOUT_S / 5)
+                reply = ask(log_pb2_grpc.LogBrokerStub(cluster.channel(address)))
             except grpc.FutureTimeoutError:
                 trouble = f"the log broker at {address} does not answer; start it: weir log start"
-                continue
-            yield log_pb2_grpc.LogBrokerStub(cluster.channel(address))
-    except grpc.RpcError as error:
-        raise ConnectionLostError(f"the log broker does not answer: {error.details()}") from error
+            except grpc.RpcError as error:
+                trouble = f"the log broker at {address} does not answer: {error.details()}"
+            else:
+                yield reply
     finally:
         cluster.close()
-    raise ConnectionLostError(trouble)
+    raise ConnectionLostError(trouble or "no other broker answers")
