@@ -268,6 +268,11 @@ class PartitionLog:
         return self.end_offset
 
     @property
+    def last_append_ms(self) -> int:
+        """Time of the newest entry, ms since the epoch; 0: there is none."""
+        return max((segment.last_append_ms for segment in self._segments[-2:]), default=0)
+
+    @property
     def bytes_kept(self) -> int:
         """Size of all segments."""
         return sum(segment.bytes_written for segment in self._segments)
