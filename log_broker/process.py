@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -51,6 +52,7 @@ def run_broker(
     Raises:
         AddressInUseError: the port is taken.
     """
+    _allow_many_files()
 
     async def serve() -> None:
         broker = Broker(broker_id, directory, SystemClock())
@@ -96,6 +98,12 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float, http_p
 
     asyncio.run(serve())
     return 0
+
+
+def _allow_many_files() -> None:
+    """Take the limit of open files that this user may have: each segment is one, and the usual limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _server() -> grpc.aio.Server:
