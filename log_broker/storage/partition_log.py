@@ -25,7 +25,7 @@ def _first_of(write: tuple[int, int, list[bytes]]) -> int:
     return write[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogSettings:
     """How a partition is kept."""
 
