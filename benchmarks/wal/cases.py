@@ -21,11 +21,13 @@ COMPRESSION: dict[Data, str] = {"random": "none", "words": "lz4", "json": "lz4",
 #: Batches under way at a time: of our log, and what Kafka's client is told where a case asks for it.
 IN_FLIGHT = 5
 PACE_PER_SECOND = 10_000
+#: Records without an answer, where each is a batch of its own: the last ones shall not wait for minutes.
+SINGLE_RECORDS_MAX = 2_000
 #: What the parts of the benchmark are called that are no cases.
 FAILOVER, READER, RECOVERY = "failover", "reader", "recovery"
 _SEED = 20220415
 #: Records between two looks at the clock, and of one ``send_many``.
-_PART: dict[Mode, int] = {"send": 500, "send_many": 2_000, "sync": 1, "paced": 10}
+_PART: dict[Mode, int] = {"send": 500, "send_many": 5_000, "sync": 1, "paced": 10}
 _WORD = b"\5entry"
 _POOL = 50
 
@@ -178,5 +180,5 @@ def _json_record(chance: random.Random, number: int) -> bytes:
 
 def record_parts(case: Case) -> list[list[bytes]]:
     """Make the records, in parts of as many as are sent between two looks at the clock."""
-    data, size = records(case.data), _PART[case.mode]
+    data, size = records(case.data), 20 if case.single else _PART[case.mode]
     return [data[first : first + size] for first in range(0, len(data), size)]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import BenchmarkError
-from benchmarks.wal.cases import PACE_PER_SECOND, Case, record_parts
+from benchmarks.wal.cases import PACE_PER_SECOND, SINGLE_RECORDS_MAX, Case, record_parts
 from benchmarks.wal.figures import TIMEOUT_S, WARM_UP_S, Done, figures
 from experiments.kafka_brokers import Brokers
 
@@ -99,7 +99,11 @@ class KafkaClient:
             "acks": case.acks,
             "linger.ms": case.linger_ms,
             "compression.type": case.compression,
-            **({"batch.num.messages": 1} if case.single else {}),
+            **(
+                {"batch.num.messages": 1, "queue.buffering.max.messages": SINGLE_RECORDS_MAX}
+                if case.single
+                else {}
+            ),
             **({"max.in.flight": case.in_flight} if case.in_flight else {}),
             **({"enable.idempotence": True} if case.idempotent else {}),
         }

@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 import weir.log
 from benchmarks.results import BenchmarkError
-from benchmarks.wal.cases import IN_FLIGHT, PACE_PER_SECOND, Case, record_parts
+from benchmarks.wal.cases import IN_FLIGHT, PACE_PER_SECOND, SINGLE_RECORDS_MAX, Case, record_parts
 from benchmarks.wal.figures import TIMEOUT_S, WARM_UP_S, Done, figures
 from weir.errors import WeirError
 
@@ -45,6 +45,7 @@ class WeirClient:
             compression=case.compression,
             in_flight_max=case.in_flight or self.in_flight,
             batch_bytes=1 if case.single else 1 << 20,
+            buffer_bytes=SINGLE_RECORDS_MAX * 600 if case.single else 32 << 20,
         ) as producer:
             run = {"sync": self._one_at_a_time, "paced": self._paced}.get(case.mode, self._saturate)
             run(producer, case, parts, WARM_UP_S)
