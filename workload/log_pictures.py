@@ -14,6 +14,7 @@ from workload.session import DEFAULT_MASTER, open_session, spark_path
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from pyspark.sql import SparkSession
 
 _THROUGHPUT = "Throughput(MBs/sec)"
 _SYSTEMS = ("weir", "kafka")
@@ -149,7 +150,16 @@ def draw_log_pictures(csv: Path, out: Path, *, master: str = DEFAULT_MASTER) -> 
     """
     if not csv.is_file():
         raise InputError(f"{csv}: there is no such file; python -m benchmarks wal --csv {csv} makes it")
-    rows = _medians(csv, master)
+    with open_session("weir wal", master, short_run=True) as spark:
+        rows = medians(spark, csv)
+    written = draw_medians(rows, out)
+    if not written:
+        raise InputError(f"{csv} has no case that is drawn: run more of them, or all")
+    return written
+
+
+def draw_medians(rows: Sequence[Row], out: Path) -> list[Path]:
+    """Draw what :func:`medians` has returned; returns the paths of the pictures that have a case."""
     out.mkdir(parents=True, exist_ok=True)
     written = []
     for name, panels in _PICTURES.items():
@@ -158,38 +168,37 @@ def draw_log_pictures(csv: Path, out: Path, *, master: str = DEFAULT_MASTER) -> 
             with pictures_style():
                 save_picture(_picture(shown), out / name)
             written.append(out / name)
-    if not written:
-        raise InputError(f"{csv} has no case that is drawn: run more of them, or all")
     return written
 
 
-def _medians(csv: Path, master: str) -> list[Row]:
-    """Return a row for each case and system, in the file's order, with the median, least and greatest of its runs."""
-    with open_session("weir wal", master, short_run=True) as spark:
-        from pyspark.sql import functions as sql
+def medians(spark: SparkSession, csv: Path) -> list[Row]:
+    """Return a row for each case and system, in the file's order, with the median, least and greatest of its runs.
 
-        table = spark.read.csv(spark_path(csv.resolve()), header=True)
-        missing = {_THROUGHPUT, "System", "Case", "P50Ms"} - set(table.columns)
-        if missing:
-            raise InputError(f"{csv} has no column {min(missing)}: it is no file of python -m benchmarks wal")
-        # The bracket in a name is no call.
-        figures = {
-            name: sql.col(f"`{name}`").cast("double") for name in (_THROUGHPUT, "RecordsPerSecond", "P50Ms")
-        }
-        given = [
-            "ACK", "MaxOpenReqs", "Mode", "Data", "Compression", "Retention", "Place",
-        ]  # fmt: skip
-        numbered = table.withColumn("_number", sql.monotonically_increasing_id())
-        grouped = numbered.groupBy("Case", "System").agg(
-            sql.min("_number").alias("_number"),
-            *(sql.first(name).alias(name) for name in given),
-            *(
-                how(column).alias(f"{what} {name}")
-                for name, column in figures.items()
-                for what, how in (("median", sql.median), ("least", sql.min), ("greatest", sql.max))
-            ),
-        )
-        return [row.asDict() for row in grouped.orderBy("_number").collect()]
+    Raises:
+        InputError: the file is none of ``benchmarks wal``.
+    """
+    from pyspark.sql import functions as sql
+
+    table = spark.read.csv(spark_path(csv.resolve()), header=True)
+    missing = {_THROUGHPUT, "System", "Case", "P50Ms"} - set(table.columns)
+    if missing:
+        raise InputError(f"{csv} has no column {min(missing)}: it is no file of python -m benchmarks wal")
+    # The bracket in a name is no call.
+    figures = {
+        name: sql.col(f"`{name}`").cast("double") for name in (_THROUGHPUT, "RecordsPerSecond", "P50Ms")
+    }
+    given = ("ACK", "MaxOpenReqs", "Mode", "Data", "Compression", "Retention", "Place")
+    numbered = table.withColumn("_number", sql.monotonically_increasing_id())
+    grouped = numbered.groupBy("Case", "System").agg(
+        sql.min("_number").alias("_number"),
+        *(sql.first(name).alias(name) for name in given),
+        *(
+            how(column).alias(f"{what} {name}")
+            for name, column in figures.items()
+            for what, how in (("median", sql.median), ("least", sql.min), ("greatest", sql.max))
+        ),
+    )
+    return [row.asDict() for row in grouped.orderBy("_number").collect()]
 
 
 def _picture(shown: Sequence[tuple[_Panel, Sequence[Row]]]) -> Figure:

@@ -49,7 +49,7 @@ class BatchQueue:
         self.failure: WeirError | None = None
 
     def packed(self, raw_bytes: int, sent_bytes: int) -> None:
-        """Note how small the latest batch has become: brokers have as much work with a small one as with a large one."""
+        """Note how small the latest batch has become; a small one is as much work for brokers as a large one."""
         likely_bytes = self._batch_bytes * raw_bytes // max(sent_bytes, 1)
         self.batch_bytes = max(self._batch_bytes, min(likely_bytes, _RAW_BYTES_MAX))
 
