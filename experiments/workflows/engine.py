@@ -1,0 +1,316 @@
+"""The steps that take the commands: once per record and once per batch, with the same states.
+
+For each command they do what the state benchmark's section C says: StartTask reads the workflow and its latest task
+and writes a timer, the task and the workflow; CompleteTask reads the same and writes the task. Unlike there, a command
+that is not right at the workflow's step (``commands.refusal``) changes nothing, and is told with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from typing_extensions import override
+
+import weir
+from experiments.workflows.commands import (
+    ACCEPTED,
+    SENT,
+    START_TASK,
+    START_WORKFLOW,
+    is_over,
+    latest_task,
+    refusal,
+)
+from experiments.workflows.windows import Tally
+
+KEY = "workflow"
+#: The step's own output: commands that were refused, with the reason.
+REFUSED_ROW: dict[str, Any] = {"kind": str, KEY: str, "task": int, "reason": str}
+#: Side output with what was counted (``windows.ROW``).
+COUNTS = "counts"
+#: Side output with timers for the sweep (``sweep.py``); ``subtask`` is the one that made it.
+TIMERS = "timers"
+TIMER_ROW: dict[str, Any] = {"subtask": int, "due_ms": int, KEY: str, "task": int}
+_TIMES = ("_event_time_ms", "_ingest_time_us")
+_TASK_RUN = pl.Struct(
+    {"launched_ms": pl.Int64, "started_ms": pl.Int64, "completed_ms": pl.Int64, "payload": pl.String}
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Of the step.
+
+    Attributes:
+        timers: "engine": registered with the engine; "sweep": sent to the side output ``timers``; "none".
+        timer_delay_ms: from the start of a task to its timer.
+        window_ms: length of the windows of metrics.
+    """
+
+    timers: str = "engine"
+    timer_delay_ms: int = 10_000
+    window_ms: int = 30_000
+
+
+class Engine(weir.KeyedProcess):
+    """The states of a workflow, and what happens when its timers fire."""
+
+    #: See ``commands``.
+    step = weir.ValueState(int, 0)
+    #: How many tasks there are; 0: nobody knows.
+    tasks = weir.ValueState(int, 0)
+    launched_ms = weir.ValueState(int)
+    started_ms = weir.ValueState(int)
+    completed_ms = weir.ValueState(int)
+    #: Of the latest timer: the next one is later, so that each start has a timer of its own.
+    due_ms = weir.ValueState(int, 0)
+    #: In the order of their numbers.
+    task_runs = weir.MapState(int, _TASK_RUN)
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._subtask = 0
+        #: When the last command was taken.
+        self._served_ms = 0
+
+    @override
+    def open(self, context: weir.OperatorContext) -> None:
+        self._subtask = context.subtask_index
+
+    def _tally(self, now_ms: int) -> Tally:
+        return Tally(self._subtask, now_ms, self._settings.window_ms)
+
+    def _taken(self, now_ms: int, sent_ms: int, tally: Tally) -> None:
+        """Note for how long commands waited and none was taken, before the one that was sent then."""
+        tally.highest("pause_ms_max", now_ms - max(self._served_ms, sent_ms))
+        self._served_ms = now_ms
+
+    def _due(self, now_ms: int, before_ms: int) -> int:
+        return max(now_ms + self._settings.timer_delay_ms, before_ms + 1)
+
+
+class ByRecord(Engine):
+    """One command at a time."""
+
+    @override
+    def process(self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext) -> Iterator[Any]:
+        now_ms = context.timers.now_ms
+        tally = self._tally(now_ms)
+        tally.timed("messages_processed", "message_latency_ms", max(0, now_ms - row[SENT]))
+        self._taken(now_ms, row[SENT], tally)
+        kind, task, step = row["kind"], row["task"], self.step.value
+        reason = refusal(kind, task, step, self.tasks.value)
+        if reason != ACCEPTED:
+            tally.add("rejected")
+            yield {name: row[name] for name in ("kind", KEY, "task")} | {"reason": reason}
+        else:
+            self.step.value = step + 1
+            if kind == START_WORKFLOW:
+                self._start_workflow(row, now_ms, tally)
+            elif kind == START_TASK:
+                yield from self._start_task(key[0], task, now_ms, tally, context)
+            else:
+                self._complete_task(row, now_ms, tally)
+        yield weir.side(COUNTS, tally.row)
+
+    def _start_workflow(self, row: dict[str, Any], now_ms: int, tally: Tally) -> None:
+        self.tasks.value, self.launched_ms.value, self.started_ms.value = (
+            max(0, row["task"]),
+            row[SENT],
+            now_ms,
+        )
+        tally.add("workflow_starts")
+
+    def _start_task(
+        self, workflow: str, task: int, now_ms: int, tally: Tally, context: weir.KeyContext
+    ) -> Iterator[Any]:
+        launched_ms = self.started_ms.value if task == 0 else self.task_runs[task - 1]["completed_ms"]
+        self.task_runs[task] = _run(launched_ms, now_ms, None, None)
+        tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
+        if self._settings.timers != "none":
+            self.due_ms.value = self._due(now_ms, self.due_ms.value)
+        if self._settings.timers == "engine":
+            context.timers.register_processing(self.due_ms.value)
+        elif self._settings.timers == "sweep":
+            shown = {"subtask": self._subtask, "due_ms": self.due_ms.value, KEY: workflow, "task": task}
+            yield weir.side(TIMERS, shown)
+
+    def _complete_task(self, row: dict[str, Any], now_ms: int, tally: Tally) -> None:
+        run = self.task_runs[row["task"]]
+        self.task_runs[row["task"]] = run | {"completed_ms": now_ms, "payload": row["payload"]}
+        tally.timed("task_completes", "task_complete_latency_ms", now_ms - run["started_ms"])
+        if is_over(self.step.value, self.tasks.value):
+            self.completed_ms.value = now_ms
+            tally.add("workflow_completes")
+
+    @override
+    def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
+        now_ms = context.timers.now_ms
+        tally = self._tally(now_ms)
+        tally.timed("timers_fired", "timer_delay_ms", now_ms - time_ms)
+        yield weir.side(COUNTS, tally.row)
+
+
+class ByBatch(Engine):
+    """All commands of a batch: states are read and written once, between them there is a loop over numbers."""
+
+    @override
+    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
+        work = _Batch(self, batch, context)
+        work.run()
+        work.write()
+        if work.refused:
+            rows = list(work.refused)
+            yield _refused(batch.take(rows), list(work.refused.values()))
+        if work.timer_rows and self._settings.timers == "sweep":
+            yield weir.side(TIMERS, self._timer_rows(batch, work))
+        yield weir.side(COUNTS, work.tally.batch(*_last_times(batch)))
+
+    def _timer_rows(self, batch: pa.RecordBatch, work: _Batch) -> pa.RecordBatch:
+        rows = batch.select([KEY, "task", *_TIMES]).take(pa.array(work.timer_rows, pa.int64()))
+        subtask = np.full(rows.num_rows, self._subtask, np.int64)
+        columns = {"subtask": subtask, "due_ms": pa.array(work.timers_ms, pa.int64())}
+        return pa.RecordBatch.from_pydict(columns | {name: rows[name] for name in (KEY, "task", *_TIMES)})
+
+    @override
+    def on_timers(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
+        now_ms = context.timers.now_ms
+        tally = self._tally(now_ms)
+        delays_ms = now_ms - batch[_TIMES[0]].to_numpy()
+        tally.add("timers_fired", batch.num_rows)
+        tally.add("timer_delay_ms", int(delays_ms.sum()))
+        tally.highest("timer_delay_ms_max", int(delays_ms.max()))
+        yield weir.side(COUNTS, tally.batch(*_last_times(batch)))
+
+
+class _Batch:
+    """One batch of commands on its way through the states of a :class:`ByBatch`."""
+
+    def __init__(self, engine: ByBatch, batch: pa.RecordBatch, context: weir.KeyContext) -> None:
+        self._engine, self._batch, self._context = engine, batch, context
+        self._now_ms = context.timers.now_ms
+        self.tally = engine._tally(self._now_ms)  # noqa: SLF001
+        self._keys = context.keys(batch)
+        distinct = self._keys.distinct
+        #: By position of the workflow among the distinct ones.
+        self._steps: list[int] = engine.step.get(distinct).to_list()
+        self._tasks: list[int] = engine.tasks.get(distinct).to_list()
+        self._due_ms: list[int] = engine.due_ms.get(distinct).to_list()
+        self._started_ms: list[int | None] = engine.started_ms.get(distinct).to_list()
+        numbers = [latest_task(step) for step in self._steps]
+        found = engine.task_runs.get(distinct, numbers).to_list()
+        #: Task runs by position of the workflow and number; and those of them that changed.
+        self._runs = {
+            place: run
+            for place, run in zip(zip(range(len(numbers)), numbers, strict=True), found, strict=True)
+            if run is not None
+        }
+        self._changed: dict[tuple[int, int], None] = {}
+        #: Rows with a StartWf, and positions of workflows that are over.
+        self._new_rows: list[int] = []
+        self._over: list[int] = []
+        #: Rows that started a task, with their timers; reasons by row of those that were refused.
+        self.timer_rows: list[int] = []
+        self.timers_ms: list[int] = []
+        self.refused: dict[int, str] = {}
+
+    def run(self) -> None:
+        """Take all commands in their order."""
+        batch, steps, now_ms = self._batch, self._steps, self._now_ms
+        kinds, numbers = batch["kind"].to_pylist(), batch["task"].to_pylist()
+        for row, (at, kind, task) in enumerate(zip(self._keys.inverse.tolist(), kinds, numbers, strict=True)):
+            reason = refusal(kind, task, steps[at], self._tasks[at])
+            if reason != ACCEPTED:
+                self.refused[row] = reason
+                continue
+            steps[at] += 1
+            if kind == START_WORKFLOW:
+                self._tasks[at], self._started_ms[at] = max(0, task), now_ms
+                self._new_rows.append(row)
+            elif kind == START_TASK:
+                self._start_task(row, at, task)
+            else:
+                self._complete_task(row, at, task)
+        tally = self.tally
+        tally.add("workflow_starts", len(self._new_rows))
+        tally.add("rejected", len(self.refused))
+        tally.add("messages_processed", batch.num_rows)
+        sent_ms = batch[SENT].to_numpy()
+        self._engine._taken(now_ms, int(sent_ms[0]), tally)  # noqa: SLF001
+        latencies_ms = np.maximum(0, now_ms - sent_ms)
+        tally.add("message_latency_ms", int(latencies_ms.sum()))
+        tally.highest("message_latency_ms_max", int(latencies_ms.max()))
+
+    def _start_task(self, row: int, at: int, task: int) -> None:
+        now_ms = self._now_ms
+        launched_ms = self._started_ms[at] if task == 0 else self._runs[at, task - 1]["completed_ms"]
+        self._runs[at, task] = _run(launched_ms, now_ms, None, None)
+        self._changed[at, task] = None
+        self.tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
+        self._due_ms[at] = due_ms = self._engine._due(now_ms, self._due_ms[at])  # noqa: SLF001
+        self.timer_rows.append(row)
+        self.timers_ms.append(due_ms)
+
+    def _complete_task(self, row: int, at: int, task: int) -> None:
+        run = self._runs[at, task]
+        run["completed_ms"], run["payload"] = self._now_ms, self._batch["payload"][row].as_py()
+        self._changed[at, task] = None
+        self.tally.timed("task_completes", "task_complete_latency_ms", self._now_ms - run["started_ms"])
+        if is_over(self._steps[at], self._tasks[at]):
+            self._over.append(at)
+            self.tally.add("workflow_completes")
+
+    def write(self) -> None:
+        """Write all states that changed, each in one call."""
+        engine, distinct, timers = self._engine, self._keys.distinct, self._engine._settings.timers  # noqa: SLF001
+        engine.step.put(distinct, np.array(self._steps, np.int64))
+        first_rows = self._keys.first_rows
+        if self._new_rows:
+            rows = self._new_rows
+            keys = self._keys_of(rows)
+            engine.tasks.put(keys, np.maximum(0, self._batch["task"].to_numpy()[rows]))
+            engine.launched_ms.put(keys, self._batch[SENT].to_numpy()[rows])
+            engine.started_ms.put(keys, np.full(len(rows), self._now_ms))
+        if self._over:
+            keys = self._keys_of(first_rows[self._over])
+            engine.completed_ms.put(keys, np.full(len(self._over), self._now_ms))
+        if self._changed:
+            rows = first_rows[[at for at, _ in self._changed]]
+            numbers = [task for _, task in self._changed]
+            engine.task_runs.put(self._keys_of(rows), numbers, [self._runs[place] for place in self._changed])
+        if self.timer_rows and timers != "none":
+            engine.due_ms.put(distinct, np.array(self._due_ms, np.int64))
+            if timers == "engine":
+                self._context.timers.register_processing(
+                    np.array(self.timers_ms, np.int64), self._keys_of(self.timer_rows)
+                )
+
+    def _keys_of(self, rows: Any) -> Any:
+        return self._context.keys(self._batch.select([KEY]).take(pa.array(rows, pa.int64())))
+
+
+def _run(
+    launched_ms: int | None, started_ms: int, completed_ms: int | None, payload: str | None
+) -> dict[str, Any]:
+    return {
+        "launched_ms": launched_ms,
+        "started_ms": started_ms,
+        "completed_ms": completed_ms,
+        "payload": payload,
+    }
+
+
+def _refused(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
+    shown = rows.select(["kind", KEY, "task"]).append_column("reason", pa.array(reasons, pa.string()))
+    for name in _TIMES:
+        shown = shown.append_column(name, rows[name])
+    return shown
+
+
+def _last_times(batch: pa.RecordBatch) -> tuple[int, int]:
+    return tuple(batch[name][batch.num_rows - 1].as_py() for name in _TIMES)  # type: ignore[return-value]
