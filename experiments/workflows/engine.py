@@ -201,7 +201,7 @@ class _Batch:
         self._steps: list[int] = engine.step.get(distinct).to_list()
         self._tasks: list[int] = engine.tasks.get(distinct).to_list()
         self._due_ms: list[int] = engine.due_ms.get(distinct).to_list()
-        self._started_ms: list[int | None] = engine.started_ms.get(distinct).to_list()
+        self._started_ms: list[int] = engine.started_ms.get(distinct).to_list()
         numbers = [latest_task(step) for step in self._steps]
         found = engine.task_runs.get(distinct, numbers).to_list()
         #: Task runs by position of the workflow and number; and those of them that changed.
@@ -271,11 +271,11 @@ class _Batch:
         engine.step.put(distinct, np.array(self._steps, np.int64))
         first_rows = self._keys.first_rows
         if self._new_rows:
-            rows = self._new_rows
-            keys = self._keys_of(rows)
-            engine.tasks.put(keys, np.maximum(0, self._batch["task"].to_numpy()[rows]))
-            engine.launched_ms.put(keys, self._batch[SENT].to_numpy()[rows])
-            engine.started_ms.put(keys, np.full(len(rows), self._now_ms))
+            new = self._new_rows
+            keys = self._keys_of(new)
+            engine.tasks.put(keys, np.maximum(0, self._batch["task"].to_numpy()[new]))
+            engine.launched_ms.put(keys, self._batch[SENT].to_numpy()[new])
+            engine.started_ms.put(keys, np.full(len(new), self._now_ms))
         if self._over:
             keys = self._keys_of(first_rows[self._over])
             engine.completed_ms.put(keys, np.full(len(self._over), self._now_ms))
@@ -313,4 +313,4 @@ def _refused(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
 
 
 def _last_times(batch: pa.RecordBatch) -> tuple[int, int]:
-    return tuple(batch[name][batch.num_rows - 1].as_py() for name in _TIMES)  # type: ignore[return-value]
+    return tuple(batch[name][batch.num_rows - 1].as_py() for name in _TIMES)

@@ -46,7 +46,7 @@ FIELDS = SUMS + MAXIMA
 #: Rows of sums, as the steps yield them.
 ROW: dict[str, Any] = {"subtask": int, "window_ms": int, **dict.fromkeys(FIELDS, int)}
 _ARROW = pa.schema([(name, pa.int64()) for name in ROW])
-_WINDOW = pl.Struct(dict.fromkeys(FIELDS, pl.Int64))  # type: ignore[arg-type]
+_WINDOW = pl.Struct(dict.fromkeys(FIELDS, pl.Int64))
 #: How long windows are kept.
 KEPT = "1d"
 
