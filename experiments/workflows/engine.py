@@ -7,7 +7,7 @@ that is not right at the workflow's step (``commands.refusal``) changes nothing,
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -130,7 +130,12 @@ class ByRecord(Engine):
         self, workflow: str, task: int, now_ms: int, tally: Tally, context: weir.KeyContext
     ) -> Iterator[Any]:
         launched_ms = self.started_ms.value if task == 0 else self.task_runs[task - 1]["completed_ms"]
-        self.task_runs[task] = _run(launched_ms, now_ms, None, None)
+        self.task_runs[task] = {
+            "launched_ms": launched_ms,
+            "started_ms": now_ms,
+            "completed_ms": None,
+            "payload": None,
+        }
         tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
         if self._settings.timers != "none":
             self.due_ms.value = self._due(now_ms, self.due_ms.value)
@@ -202,15 +207,13 @@ class _Batch:
         self._tasks: list[int] = engine.tasks.get(distinct).to_list()
         self._due_ms: list[int] = engine.due_ms.get(distinct).to_list()
         self._started_ms: list[int] = engine.started_ms.get(distinct).to_list()
-        numbers = [latest_task(step) for step in self._steps]
-        found = engine.task_runs.get(distinct, numbers).to_list()
-        #: Task runs by position of the workflow and number; and those of them that changed.
-        self._runs = {
-            place: run
-            for place, run in zip(zip(range(len(numbers)), numbers, strict=True), found, strict=True)
-            if run is not None
-        }
-        self._changed: dict[tuple[int, int], None] = {}
+        found = engine.task_runs.get(distinct, [latest_task(step) for step in self._steps]).struct.unnest()
+        #: By position of the workflow, its latest task run.
+        self._latest = [
+            _Run(*times) for times in found.select("launched_ms", "started_ms", "completed_ms").iter_rows()
+        ]
+        #: Task runs that changed, by position of the workflow and number.
+        self._changed: dict[tuple[int, int], _Run] = {}
         #: Rows with a StartWf, and positions of workflows that are over.
         self._new_rows: list[int] = []
         self._over: list[int] = []
@@ -248,19 +251,21 @@ class _Batch:
 
     def _start_task(self, row: int, at: int, task: int) -> None:
         now_ms = self._now_ms
-        launched_ms = self._started_ms[at] if task == 0 else self._runs[at, task - 1]["completed_ms"]
-        self._runs[at, task] = _run(launched_ms, now_ms, None, None)
-        self._changed[at, task] = None
+        launched_ms = self._started_ms[at]
+        if task:
+            completed_ms = self._latest[at].completed_ms
+            assert completed_ms is not None
+            launched_ms = completed_ms
+        self._latest[at] = self._changed[at, task] = _Run(launched_ms, now_ms)
         self.tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
         self._due_ms[at] = due_ms = self._engine._due(now_ms, self._due_ms[at])  # noqa: SLF001
         self.timer_rows.append(row)
         self.timers_ms.append(due_ms)
 
     def _complete_task(self, row: int, at: int, task: int) -> None:
-        run = self._runs[at, task]
-        run["completed_ms"], run["payload"] = self._now_ms, self._batch["payload"][row].as_py()
-        self._changed[at, task] = None
-        self.tally.timed("task_completes", "task_complete_latency_ms", self._now_ms - run["started_ms"])
+        run = self._changed[at, task] = self._latest[at]
+        run.completed_ms, run.row = self._now_ms, row
+        self.tally.timed("task_completes", "task_complete_latency_ms", self._now_ms - run.started_ms)
         if is_over(self._steps[at], self._tasks[at]):
             self._over.append(at)
             self.tally.add("workflow_completes")
@@ -269,40 +274,48 @@ class _Batch:
         """Write all states that changed, each in one call."""
         engine, distinct, timers = self._engine, self._keys.distinct, self._engine._settings.timers  # noqa: SLF001
         engine.step.put(distinct, np.array(self._steps, np.int64))
-        first_rows = self._keys.first_rows
         if self._new_rows:
             new = self._new_rows
-            keys = self._keys_of(new)
+            keys = self._keys.take(new)
             engine.tasks.put(keys, np.maximum(0, self._batch["task"].to_numpy()[new]))
             engine.launched_ms.put(keys, self._batch[SENT].to_numpy()[new])
             engine.started_ms.put(keys, np.full(len(new), self._now_ms))
         if self._over:
-            keys = self._keys_of(first_rows[self._over])
+            keys = distinct.take(self._over)
             engine.completed_ms.put(keys, np.full(len(self._over), self._now_ms))
         if self._changed:
-            rows = first_rows[[at for at, _ in self._changed]]
-            numbers = [task for _, task in self._changed]
-            engine.task_runs.put(self._keys_of(rows), numbers, [self._runs[place] for place in self._changed])
+            places, runs = zip(*self._changed.items(), strict=True)
+            positions, numbers = zip(*places, strict=True)
+            engine.task_runs.put(distinct.take(positions), numbers, self._columns(runs))
         if self.timer_rows and timers != "none":
             engine.due_ms.put(distinct, np.array(self._due_ms, np.int64))
             if timers == "engine":
                 self._context.timers.register_processing(
-                    np.array(self.timers_ms, np.int64), self._keys_of(self.timer_rows)
+                    np.array(self.timers_ms, np.int64), self._keys.take(self.timer_rows)
                 )
 
-    def _keys_of(self, rows: Any) -> Any:
-        return self._context.keys(self._batch.select([KEY]).take(pa.array(rows, pa.int64())))
+    def _columns(self, runs: Sequence[_Run]) -> pl.Series:
+        """Task runs as the column of their state; payloads are not taken out of the batch one by one."""
+        rows = pa.array([run.row for run in runs], pa.int64())
+        return pl.DataFrame(
+            {
+                "launched_ms": [run.launched_ms for run in runs],
+                "started_ms": [run.started_ms for run in runs],
+                "completed_ms": [run.completed_ms for run in runs],
+                "payload": pl.Series(self._batch["payload"].take(rows)),
+            },
+            schema_overrides={"completed_ms": pl.Int64},
+        ).to_struct()
 
 
-def _run(
-    launched_ms: int | None, started_ms: int, completed_ms: int | None, payload: str | None
-) -> dict[str, Any]:
-    return {
-        "launched_ms": launched_ms,
-        "started_ms": started_ms,
-        "completed_ms": completed_ms,
-        "payload": payload,
-    }
+class _Run:
+    """A task run; ``row``: of the batch, with its payload; None: there is none."""
+
+    __slots__ = ("completed_ms", "launched_ms", "row", "started_ms")
+
+    def __init__(self, launched_ms: int, started_ms: int, completed_ms: int | None = None) -> None:
+        self.launched_ms, self.started_ms, self.completed_ms = launched_ms, started_ms, completed_ms
+        self.row: int | None = None
 
 
 def _refused(rows: pa.RecordBatch, reasons: list[str]) -> pa.RecordBatch:
