@@ -72,14 +72,15 @@ def draw_pictures(analyses: Sequence[FileAnalysis], out: Path, *, title: str | N
     paths = []
     prefix = f"{_plain(title)}: " if title else ""
     for name, draw in drawings.items():
-        with _style():
-            _save(draw(analyses, prefix), out / name)
+        with picture_style():
+            save_picture(draw(analyses, prefix), out / name)
         paths.append(out / name)
     return paths
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def picture_style() -> Iterator[None]:
+    """Draw within the block as all pictures are drawn: without a screen, in our style."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -89,7 +90,8 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, whole or not at all, and close it."""
     from matplotlib import pyplot
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

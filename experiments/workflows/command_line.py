@@ -19,6 +19,8 @@ python -m experiments workflows launch-tests 1000 2000 100
 python -m experiments workflows workflow-metrics 10
 python -m experiments workflows streams-metrics
 python -m experiments workflows reset
+python -m experiments workflows run bars --json bars.json
+python -m experiments workflows run growth --sizes 0,1G,4G --out out/
 python -m experiments workflows setup --log kafka --dir data/workflows-kafka
 """
 
@@ -172,6 +174,33 @@ def reset(directory: DirOption = _DIR) -> None:
         return 0
 
     run("experiments workflows reset", main)
+
+
+@app.command("run")
+def run_set(
+    series: Annotated[str, typer.Argument(metavar="SERIES", help="bars or growth.")],
+    store: Annotated[str, typer.Option(help="rocksdb, memory, hybrid or cassandra.")] = "rocksdb",
+    log: Annotated[str, typer.Option(help="weir or kafka.")] = "weir",
+    json_path: Annotated[Path | None, typer.Option("--json", help="bars: write the figures here.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="bars: runs as fast as possible.")] = 3,
+    shape: Annotated[
+        str, typer.Option(help="bars: workflows, payload bytes and tasks per workflow.")
+    ] = "1000,2000,100",
+    timers: Annotated[int, typer.Option(min=1, help="bars: due at the sweep.")] = 150_000,
+    sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
+    out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
+    payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
+) -> None:
+    """Measure on brokers and processes of its own: the bars from empty, or figures while the store grows."""
+
+    def main() -> int:
+        from experiments.workflows.series import run_bars_command, run_growth_command
+
+        if series == "bars":
+            return run_bars_command(store, log, shape, payload, repeat, timers, json_path, _say)
+        return run_growth_command(series, store, log, sizes, payload, out, _say)
+
+    run("experiments workflows run", main)
 
 
 @app.command()
