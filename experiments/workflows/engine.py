@@ -208,6 +208,7 @@ class _Batch:
         self._due_ms: list[int] = engine.due_ms.get(distinct).to_list()
         self._started_ms: list[int] = engine.started_ms.get(distinct).to_list()
         found = engine.task_runs.get(distinct, [latest_task(step) for step in self._steps]).struct.unnest()
+        self._before = {"step": list(self._steps), "due_ms": list(self._due_ms)}
         #: By position of the workflow, its latest task run.
         self._latest = [
             _Run(*times) for times in found.select("launched_ms", "started_ms", "completed_ms").iter_rows()
@@ -273,7 +274,7 @@ class _Batch:
     def write(self) -> None:
         """Write all states that changed, each in one call."""
         engine, distinct, timers = self._engine, self._keys.distinct, self._engine._settings.timers  # noqa: SLF001
-        engine.step.put(distinct, np.array(self._steps, np.int64))
+        self._put_changed(engine.step, self._steps)
         if self._new_rows:
             new = self._new_rows
             keys = self._keys.take(new)
@@ -288,11 +289,17 @@ class _Batch:
             positions, numbers = zip(*places, strict=True)
             engine.task_runs.put(distinct.take(positions), numbers, self._columns(runs))
         if self.timer_rows and timers != "none":
-            engine.due_ms.put(distinct, np.array(self._due_ms, np.int64))
+            self._put_changed(engine.due_ms, self._due_ms)
             if timers == "engine":
                 self._context.timers.register_processing(
                     np.array(self.timers_ms, np.int64), self._keys.take(self.timer_rows)
                 )
+
+    def _put_changed(self, state: Any, values: list[int]) -> None:
+        """Write those that are not as before: what was refused changes nothing, and makes no workflow."""
+        now = np.array(values, np.int64)
+        changed = np.flatnonzero(now != np.array(self._before[state.name]))
+        state.put(self._keys.distinct.take(changed), now[changed])
 
     def _columns(self, runs: Sequence[_Run]) -> pl.Series:
         """Task runs as the column of their state; payloads are not taken out of the batch one by one."""

@@ -85,7 +85,8 @@ def build(
         swept = (
             engine.side_output(TIMERS).key_by("subtask").process(SWEEP, every, ROW, parallelism=parallelism)
         )
-        counted = counted.union("counted", swept)
+        # Not tied to the engine, which can be scaled alone.
+        counted = counted.rebalance().union("counted", swept.rebalance(), parallelism=1)
     metrics = counted.key_by("subtask").process(METRICS, Windows, ROW, parallelism=1)
     metrics.sink("nowhere", weir.Blackhole())
     return flow

@@ -88,7 +88,7 @@ def every_metric(address: str) -> dict[str, float]:
     status = json.loads(_page(address, "/status"))
     places = {"control_plane": address}
     for member in status["task_managers"]:
-        places[f"task_manager {member['id']}"] = member["http"]
+        places[f"task_manager {member['address']}"] = member["http"]
     return {
         f"{process} {name}": value
         for process, place in places.items()

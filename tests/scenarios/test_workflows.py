@@ -20,7 +20,7 @@ from tests.scenarios.losses import lose_task_manager
 pytestmark = pytest.mark.scenario
 
 PARTITIONS = 2
-LAUNCH = Launch(workflows=40, payload_bytes=300, tasks=8, rate=100, drivers=2, payload="random")
+LAUNCH = Launch(workflows=40, payload_bytes=300, tasks=6, rate=130, drivers=2, payload="random")
 ENGINE_STAGE = 1
 SETTINGS = {
     "taskManager.operator_quota": 20,
@@ -33,7 +33,7 @@ SETTINGS = {
 STRAYS = [
     ("StartWf", 0, 8, "duplicate"),
     ("CompleteTask", 1, 3, "duplicate"),
-    ("StartTask", 2, 8, "no such task"),
+    ("StartTask", 2, 6, "no such task"),
     ("CompleteTask", 3, 9, "task out of order"),
     ("StartTask", None, 0, "unknown workflow"),
     ("Stop", 4, 0, "unknown command"),
