@@ -14,7 +14,11 @@ from statistics import median
 from typing import Any
 
 from experiments.workflows.driver import Launch
+from experiments.workflows.peer_run import run_peer
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
+
+#: Of the topic, subtasks of the engine, and threads of the peer.
+_PARTITIONS = 2
 
 #: Of the paced run, of the top rate.
 _QUARTER = 4
@@ -38,6 +42,7 @@ class BarOptions:
         paced_s: about how long the paced run takes.
         timers: due at the sweep.
         sweep_after_ms: from the first timer to the sweep.
+        peer: also run Kafka Streams, in turn with the job over Kafka.
     """
 
     store: str = "rocksdb"
@@ -48,6 +53,7 @@ class BarOptions:
     paced_s: float = 10.0
     timers: int = 150_000
     sweep_after_ms: int = 40_000
+    peer: bool = False
 
 
 def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
@@ -60,9 +66,11 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     rate = median(top["commands_per_second"] for top in tops)
     paced = _paced(options, rate / _QUARTER, say)
     sweep = _sweep(options, say)
-    wrong = sum(part["wrong"] for part in [*tops, paced, sweep])
+    against = _against_peer(options, tops, say) if options.peer else {}
+    wrong = sum(part["wrong"] for part in [*tops, paced, sweep]) + against.pop("wrong", 0)
     return {
         "commands_per_second": round(rate),
+        **against,
         "start_latency_ms_mean": paced["start_latency_ms_mean"],
         "start_latency_ms_max": paced["start_latency_ms_max"],
         "pause_ms_max": paced["pause_ms_max"],
@@ -100,6 +108,23 @@ def _top(options: BarOptions, say: Say) -> dict[str, Any]:
             },
             "wrong": trial.wrong([launch], sums),
         }
+
+
+def _against_peer(options: BarOptions, tops: list[dict[str, Any]], say: Say) -> dict[str, Any]:
+    """Both over Kafka, in turn; medians."""
+    over_kafka = replace(options, log="kafka")
+    ours, peers = [], []
+    for number in range(options.repeat):
+        ours.append(tops[number] if options.log == "kafka" else _top(over_kafka, say))
+        with tempfile.TemporaryDirectory() as place:
+            peers.append(run_peer(Path(place), options.launch, _PARTITIONS, say))
+    rates = [median(run["commands_per_second"] for run in runs) for runs in (ours, peers)]
+    return {
+        "ratio_to_kafka_streams": round(rates[0] / rates[1], 2),
+        "over_kafka": ours,
+        "kafka_streams": peers,
+        "wrong": sum(run["wrong"] for run in [*ours, *peers]),
+    }
 
 
 def _paced(options: BarOptions, rate: float, say: Say) -> dict[str, Any]:
@@ -168,7 +193,15 @@ def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
 def _trial(
     place: str, options: BarOptions, say: Say, parameters: Mapping[str, object] | None = None
 ) -> Trial:
-    return Trial(Path(place), store=options.store, log=options.log, say=say, parameters=parameters)
+    return Trial(
+        Path(place),
+        store=options.store,
+        log=options.log,
+        say=say,
+        partitions=_PARTITIONS,
+        parallelism=_PARTITIONS,
+        parameters=parameters,
+    )
 
 
 def _latencies(sums: Mapping[str, int]) -> dict[str, Any]:

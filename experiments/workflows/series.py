@@ -17,7 +17,15 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def run_bars_command(
-    store: str, log: str, shape: str, payload: str, repeat: int, timers: int, json_path: Path | None, say: Say
+    store: str,
+    log: str,
+    shape: str,
+    payload: str,
+    repeat: int,
+    timers: int,
+    peer: bool,
+    json_path: Path | None,
+    say: Say,
 ) -> int:
     """Measure the bars; returns the exit code, 1 if something is wrong in the end.
 
@@ -33,7 +41,7 @@ def run_bars_command(
     except ValueError:
         raise ConfigError(f"--shape {shape}: give three numbers, such as 1000,2000,100") from None
     launch = Launch(workflows, payload_bytes, tasks, drivers=2, payload=payload)
-    figures = run_bars(BarOptions(store, log, launch, repeat, timers=timers), say)
+    figures = run_bars(BarOptions(store, log, launch, repeat, timers=timers, peer=peer), say)
     text = to_json(figures)
     print(text)
     if json_path is not None:
