@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import weir
 from experiments.cluster import Cluster
-from experiments.ports import free_port
+from experiments.ports import free_port, is_free
 from experiments.processes import ClusterError
 from experiments.workflows.driver import Launch, LaunchResult, run_launch
 from experiments.workflows.home import Home, Settings
@@ -71,6 +71,9 @@ class Trial:
 
     def __enter__(self) -> Self:
         port = free_port()
+        # The controller of the log has the one before.
+        while not is_free(port - 1):
+            port = free_port()
         self._home.set_up(Settings(self._log, "", 1, port, self._partitions), self._say)
         try:
             parameters = {"bootstrap": self._home.bootstrap, "log": self._log, **self._parameters}

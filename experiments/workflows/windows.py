@@ -100,4 +100,4 @@ def merged(windows: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """One window out of several of the same time; fields that one lacks are 0 there."""
     listed = list(windows)
     sums = {name: sum(each.get(name, 0) for each in listed) for name in SUMS}
-    return sums | {name: max(each.get(name, 0) for each in listed) for name in MAXIMA}
+    return sums | {name: max((each.get(name, 0) for each in listed), default=0) for name in MAXIMA}
