@@ -210,9 +210,8 @@ class _Batch:
         found = engine.task_runs.get(distinct, [latest_task(step) for step in self._steps]).struct.unnest()
         self._before = {"step": list(self._steps), "due_ms": list(self._due_ms)}
         #: By position of the workflow, its latest task run.
-        self._latest = [
-            _Run(*times) for times in found.select("launched_ms", "started_ms", "completed_ms").iter_rows()
-        ]
+        times = (found[name].to_list() for name in ("launched_ms", "started_ms", "completed_ms"))
+        self._latest = list(map(_Run, *times))
         #: Task runs that changed, by position of the workflow and number.
         self._changed: dict[tuple[int, int], _Run] = {}
         #: Rows with a StartWf, and positions of workflows that are over.

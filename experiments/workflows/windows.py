@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 from typing_extensions import override
@@ -82,7 +83,9 @@ class Tally:
 
     def batch(self, event_time_ms: int, ingest_time_us: int) -> pa.RecordBatch:
         """The counts as a batch of one row, with these times."""
-        return weir.with_times(pa.RecordBatch.from_pylist([self.row], _ARROW), event_time_ms, ingest_time_us)
+        values = np.fromiter(self.row.values(), np.int64, len(ROW)).reshape(-1, 1)
+        batch = pa.RecordBatch.from_arrays(list(map(pa.array, values)), schema=_ARROW)
+        return weir.with_times(batch, event_time_ms, ingest_time_us)
 
 
 class Windows(weir.KeyedProcess):

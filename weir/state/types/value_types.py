@@ -322,20 +322,15 @@ class StructType(ValueType):
 
     @override
     def decode_many(self, found: Sequence[bytes | None]) -> Any:
-        count = len(self._fields)
-        if not self._is_plain or any(data is not None and data[:1] != VERSION for data in found):
+        # Columns are made from what JSON has, without a dictionary for each value.
+        if not self._is_plain or not found or any(data is None or data[:1] != VERSION for data in found):
             return super().decode_many(found)
-        loads, nothing = orjson.loads, [None] * count
-        rows = [nothing if data is None else _with_added(loads(data[1:]), self._fields) for data in found]
-        columns = zip(*rows, strict=True) if rows else [[]] * count
-        fields = zip(self._fields.items(), columns, strict=True)
-        values = pl.DataFrame(
-            [pl.Series(name, column, field.dtype) for (name, field), column in fields]
+        loads, fields = orjson.loads, self._fields
+        rows = [_with_added(loads(data[1:]), fields) for data in found]  # type: ignore[index]
+        columns = zip(fields.items(), zip(*rows, strict=True), strict=True)
+        return pl.DataFrame(
+            [pl.Series(name, column, field.dtype) for (name, field), column in columns]
         ).to_struct()
-        if None in found:
-            is_there = pl.Series([data is not None for data in found])
-            values = pl.select(pl.when(is_there).then(values)).to_series()
-        return values
 
     @override
     def to_plain(self, value: Any) -> list[Any]:
