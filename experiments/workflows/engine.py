@@ -29,12 +29,13 @@ from experiments.workflows.commands import (
 from experiments.workflows.windows import Tally
 
 KEY = "workflow"
-#: The step's own output: commands that were refused, with the reason.
+#: Side output with commands that were refused, and the reason.
+REFUSED = "refused"
 REFUSED_ROW: dict[str, Any] = {"kind": str, KEY: str, "task": int, "reason": str}
 #: Side output with what was counted (``windows.ROW``).
 COUNTS = "counts"
-#: Side output with timers for the sweep (``sweep.py``); ``subtask`` is the one that made it.
-TIMERS = "timers"
+#: The step's own output: a timer for each start of a task; ``subtask`` is the one that made it. Steps of their own keep
+#: them (``alarms.py``, ``sweep.py``): a step with timers takes each key of a batch once at a time.
 TIMER_ROW: dict[str, Any] = {"subtask": int, "due_ms": int, KEY: str, "task": int}
 _TIMES = ("_event_time_ms", "_ingest_time_us")
 _TASK_RUN = pl.Struct(
@@ -47,18 +48,16 @@ class Settings:
     """Of the step.
 
     Attributes:
-        timers: "engine": registered with the engine; "sweep": sent to the side output ``timers``; "none".
         timer_delay_ms: from the start of a task to its timer.
         window_ms: length of the windows of metrics.
     """
 
-    timers: str = "engine"
     timer_delay_ms: int = 10_000
     window_ms: int = 30_000
 
 
 class Engine(weir.KeyedProcess):
-    """The states of a workflow, and what happens when its timers fire."""
+    """The states of a workflow."""
 
     #: See ``commands``.
     step = weir.ValueState(int, 0)
@@ -81,6 +80,10 @@ class Engine(weir.KeyedProcess):
     @override
     def open(self, context: weir.OperatorContext) -> None:
         self._subtask = context.subtask_index
+        self._clock = context.clock
+
+    def _now_ms(self) -> int:
+        return self._clock.now_us() // 1000
 
     def _tally(self, now_ms: int) -> Tally:
         return Tally(self._subtask, now_ms, self._settings.window_ms)
@@ -99,7 +102,7 @@ class ByRecord(Engine):
 
     @override
     def process(self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext) -> Iterator[Any]:
-        now_ms = context.timers.now_ms
+        now_ms = self._now_ms()
         tally = self._tally(now_ms)
         tally.timed("messages_processed", "message_latency_ms", max(0, now_ms - row[SENT]))
         self._taken(now_ms, row[SENT], tally)
@@ -107,13 +110,14 @@ class ByRecord(Engine):
         reason = refusal(kind, task, step, self.tasks.value)
         if reason != ACCEPTED:
             tally.add("rejected")
-            yield {name: row[name] for name in ("kind", KEY, "task")} | {"reason": reason}
+            shown = {name: row[name] for name in ("kind", KEY, "task")} | {"reason": reason}
+            yield weir.side(REFUSED, shown)
         else:
             self.step.value = step + 1
             if kind == START_WORKFLOW:
                 self._start_workflow(row, now_ms, tally)
             elif kind == START_TASK:
-                yield from self._start_task(key[0], task, now_ms, tally, context)
+                yield self._start_task(key[0], task, now_ms, tally)
             else:
                 self._complete_task(row, now_ms, tally)
         yield weir.side(COUNTS, tally.row)
@@ -126,9 +130,7 @@ class ByRecord(Engine):
         )
         tally.add("workflow_starts")
 
-    def _start_task(
-        self, workflow: str, task: int, now_ms: int, tally: Tally, context: weir.KeyContext
-    ) -> Iterator[Any]:
+    def _start_task(self, workflow: str, task: int, now_ms: int, tally: Tally) -> dict[str, Any]:
         launched_ms = self.started_ms.value if task == 0 else self.task_runs[task - 1]["completed_ms"]
         self.task_runs[task] = {
             "launched_ms": launched_ms,
@@ -137,13 +139,8 @@ class ByRecord(Engine):
             "payload": None,
         }
         tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
-        if self._settings.timers != "none":
-            self.due_ms.value = self._due(now_ms, self.due_ms.value)
-        if self._settings.timers == "engine":
-            context.timers.register_processing(self.due_ms.value)
-        elif self._settings.timers == "sweep":
-            shown = {"subtask": self._subtask, "due_ms": self.due_ms.value, KEY: workflow, "task": task}
-            yield weir.side(TIMERS, shown)
+        self.due_ms.value = self._due(now_ms, self.due_ms.value)
+        return {"subtask": self._subtask, "due_ms": self.due_ms.value, KEY: workflow, "task": task}
 
     def _complete_task(self, row: dict[str, Any], now_ms: int, tally: Tally) -> None:
         run = self.task_runs[row["task"]]
@@ -152,13 +149,6 @@ class ByRecord(Engine):
         if is_over(self.step.value, self.tasks.value):
             self.completed_ms.value = now_ms
             tally.add("workflow_completes")
-
-    @override
-    def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
-        now_ms = context.timers.now_ms
-        tally = self._tally(now_ms)
-        tally.timed("timers_fired", "timer_delay_ms", now_ms - time_ms)
-        yield weir.side(COUNTS, tally.row)
 
 
 class ByBatch(Engine):
@@ -171,9 +161,9 @@ class ByBatch(Engine):
         work.write()
         if work.refused:
             rows = list(work.refused)
-            yield _refused(batch.take(rows), list(work.refused.values()))
-        if work.timer_rows and self._settings.timers == "sweep":
-            yield weir.side(TIMERS, self._timer_rows(batch, work))
+            yield weir.side(REFUSED, _refused(batch.take(rows), list(work.refused.values())))
+        if work.timer_rows:
+            yield self._timer_rows(batch, work)
         yield weir.side(COUNTS, work.tally.batch(*_last_times(batch)))
 
     def _timer_rows(self, batch: pa.RecordBatch, work: _Batch) -> pa.RecordBatch:
@@ -182,23 +172,13 @@ class ByBatch(Engine):
         columns = {"subtask": subtask, "due_ms": pa.array(work.timers_ms, pa.int64())}
         return pa.RecordBatch.from_pydict(columns | {name: rows[name] for name in (KEY, "task", *_TIMES)})
 
-    @override
-    def on_timers(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
-        now_ms = context.timers.now_ms
-        tally = self._tally(now_ms)
-        delays_ms = now_ms - batch[_TIMES[0]].to_numpy()
-        tally.add("timers_fired", batch.num_rows)
-        tally.add("timer_delay_ms", int(delays_ms.sum()))
-        tally.highest("timer_delay_ms_max", int(delays_ms.max()))
-        yield weir.side(COUNTS, tally.batch(*_last_times(batch)))
-
 
 class _Batch:
     """One batch of commands on its way through the states of a :class:`ByBatch`."""
 
     def __init__(self, engine: ByBatch, batch: pa.RecordBatch, context: weir.KeyContext) -> None:
-        self._engine, self._batch, self._context = engine, batch, context
-        self._now_ms = context.timers.now_ms
+        self._engine, self._batch = engine, batch
+        self._now_ms = engine._now_ms()  # noqa: SLF001
         self.tally = engine._tally(self._now_ms)  # noqa: SLF001
         self._keys = context.keys(batch)
         distinct = self._keys.distinct
@@ -272,7 +252,7 @@ class _Batch:
 
     def write(self) -> None:
         """Write all states that changed, each in one call."""
-        engine, distinct, timers = self._engine, self._keys.distinct, self._engine._settings.timers  # noqa: SLF001
+        engine, distinct = self._engine, self._keys.distinct
         self._put_changed(engine.step, self._steps)
         if self._new_rows:
             new = self._new_rows
@@ -287,12 +267,7 @@ class _Batch:
             places, runs = zip(*self._changed.items(), strict=True)
             positions, numbers = zip(*places, strict=True)
             engine.task_runs.put(distinct.take(positions), numbers, self._columns(runs))
-        if self.timer_rows and timers != "none":
-            self._put_changed(engine.due_ms, self._due_ms)
-            if timers == "engine":
-                self._context.timers.register_processing(
-                    np.array(self.timers_ms, np.int64), self._keys.take(self.timer_rows)
-                )
+        self._put_changed(engine.due_ms, self._due_ms)
 
     def _put_changed(self, state: Any, values: list[int]) -> None:
         """Write those that are not as before: what was refused changes nothing, and makes no workflow."""

@@ -2,8 +2,9 @@
 
 ::
 
-    commands -> by workflow: engine -> refused commands -> topic
+    commands -> by workflow: engine | refused commands -> topic
                                | counts -> by subtask: metrics
+                               | timers -> alarms | counts -> metrics        (timers=engine)
                                | timers -> by subtask: sweep -> metrics      (timers=sweep)
 
 ``python -m experiments workflows server`` runs it.
@@ -15,13 +16,14 @@ from functools import partial
 from typing import Any
 
 import weir
+from experiments.workflows.alarms import Alarms
 from experiments.workflows.commands import COLUMNS, SENT
 from experiments.workflows.engine import (
     COUNTS,
     KEY,
+    REFUSED,
     REFUSED_ROW,
     TIMER_ROW,
-    TIMERS,
     ByBatch,
     ByRecord,
     Settings,
@@ -31,7 +33,7 @@ from experiments.workflows.windows import ROW, Windows
 from weir.errors import ConfigError
 
 INPUT_TOPIC, REJECTED_TOPIC = "input", "rejected"
-ENGINE, METRICS, SWEEP = "engine", "metrics", "sweep"
+ENGINE, ALARMS, SWEEP, METRICS = "engine", "alarms", "sweep", "metrics"
 FORMS = {"batches": ByBatch, "records": ByRecord}
 LOGS = ("weir", "kafka")
 TIMER_KINDS = ("engine", "sweep", "none")
@@ -70,23 +72,34 @@ def build(
             raise ConfigError(f"{name} is {value!r}; it is one of: {', '.join(known)}")
     flow = weir.Dataflow("workflows", max_parallelism=max_parallelism)
     commands = flow.source("commands", _source(log, bootstrap, topic), parallelism=parallelism)
-    settings = Settings(timers, timer_delay_ms, window_ms)
+    settings = Settings(timer_delay_ms, window_ms)
     engine = commands.key_by(KEY).process(
         ENGINE,
         partial(FORMS[form], settings),
-        REFUSED_ROW,
-        side_outputs={COUNTS: ROW, TIMERS: TIMER_ROW},
+        TIMER_ROW,
+        side_outputs={COUNTS: ROW, REFUSED: REFUSED_ROW},
         parallelism=parallelism,
     )
-    engine.sink("refused", _sink(log, bootstrap, rejected))
-    counted = engine.side_output(COUNTS)
-    if timers == "sweep":
-        every = partial(Sweep, SweepSettings(every_ms=sweep_every_ms, window_ms=window_ms))
-        swept = (
-            engine.side_output(TIMERS).key_by("subtask").process(SWEEP, every, ROW, parallelism=parallelism)
+    # Not tied to the engine, which can be scaled alone.
+    refused = engine.side_output(REFUSED).rebalance()
+    refused.sink("refused", _sink(log, bootstrap, rejected), parallelism=1)
+    counts = [engine.side_output(COUNTS)]
+    if timers == "engine":
+        alarms = engine.key_by(KEY).process(
+            ALARMS, partial(Alarms, window_ms), TIMER_ROW, side_outputs={COUNTS: ROW}
         )
-        # Not tied to the engine, which can be scaled alone.
-        counted = counted.rebalance().union("counted", swept.rebalance(), parallelism=1)
+        alarms.sink("nothing", weir.Blackhole())
+        counts.append(alarms.side_output(COUNTS))
+    elif timers == "sweep":
+        every = partial(Sweep, SweepSettings(every_ms=sweep_every_ms, window_ms=window_ms))
+        counts.append(engine.key_by("subtask").process(SWEEP, every, ROW, parallelism=parallelism))
+    else:
+        engine.sink("nothing", weir.Blackhole())
+    counted = counts[0]
+    if counts[1:]:
+        counted = counted.rebalance().union(
+            "counted", *(each.rebalance() for each in counts[1:]), parallelism=1
+        )
     metrics = counted.key_by("subtask").process(METRICS, Windows, ROW, parallelism=1)
     metrics.sink("nowhere", weir.Blackhole())
     return flow

@@ -9,7 +9,7 @@ import pytest
 
 import weir
 from experiments.workflows import job as workflow_job
-from experiments.workflows.engine import COUNTS, ByBatch, ByRecord
+from experiments.workflows.engine import COUNTS, REFUSED, ByBatch, ByRecord
 from experiments.workflows.windows import FIELDS, ROW, Windows, merged
 from tests.effort import cases
 from tests.experiments.workflows.plain_workflows import Model
@@ -40,7 +40,8 @@ class AskedByRecord(ByRecord):
 
     def process(self, key, row, context):
         if row["kind"] == "Ask":
-            yield {"kind": "told", "workflow": key[0], "task": 0, "reason": _told(self, key)}
+            told = {"kind": "told", "workflow": key[0], "task": 0, "reason": _told(self, key)}
+            yield weir.side(REFUSED, told)
             yield weir.side(COUNTS, _ask() | {"subtask": self._subtask})
         else:
             yield from super().process(key, row, context)
@@ -58,7 +59,7 @@ class AskedByBatch(ByBatch):
         rows = pl.DataFrame(batch).select(
             kind=pl.lit("told"), workflow="workflow", task=pl.lit(0, pl.Int64), reason=pl.Series(told)
         )
-        yield rows.to_arrow().to_batches()[0]
+        yield weir.side(REFUSED, weir.with_times(rows.to_arrow().to_batches()[0], 0, 0))
         asked = pl.DataFrame([_ask() | {"subtask": self._subtask}]).to_arrow().to_batches()[0]
         yield weir.side(COUNTS, weir.with_times(asked, 0, 0))
 
@@ -144,7 +145,7 @@ class Trial:
     def check(self):
         ask = {"kind": "Ask", "task": 0, "payload": None, "sent_ms": 0}
         self._push([ask | {"workflow": f"wf-{number}"} for number in range(6)])
-        told = self.job.rows("engine").to_dicts()
+        told = self.job.rows("refused").to_dicts()
         states = {row["workflow"]: json.loads(row["reason"]) for row in told if row["kind"] == "told"}
         for name, workflow in self.model.workflows.items():
             found = states.pop(name)
