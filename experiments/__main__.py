@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from experiments import matrix
+from experiments.workflows.command_line import app as workflows_app
 from weir.errors import ConfigError, WeirError
 from weir.process.entry_point import run as run_command
 
@@ -30,6 +31,7 @@ python -m experiments log-chaos --faults 100
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
 python -m experiments simulate --check-fences
+python -m experiments workflows --help
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -41,6 +43,9 @@ def _describe() -> None:
     # The processes of a run end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+
+
+app.add_typer(workflows_app, name="workflows")
 
 
 @app.command()
