@@ -12,7 +12,7 @@ from control_plane.watch.history import History, Mark
 from control_plane.watch.windows import LoadWindows
 from weir.clock import Clock, wall_ms
 from weir.protocol.job.job_machine import JobState
-from weir.protocol.job.load import JobLoad
+from weir.protocol.job.load import NOTHING_MEASURED, JobLoad
 from weir.protocol.rescale.rescale_log import RescaleLog
 
 LOOK_S = 1.0
@@ -33,7 +33,7 @@ class Watcher:
         self._task_managers, self._rescales = task_managers, rescales
         self._windows = LoadWindows()
         self.history = History()
-        self._load = JobLoad("", (), is_measured=False)
+        self._load = NOTHING_MEASURED
         self._generation = job.identity.generation
         self._marked_rescales = 0
         self._was_over = False

@@ -13,7 +13,7 @@ from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 #: Loads are of so many seconds: reports come twice a second, at worst once.
-WINDOW_S = 4.0
+WINDOW_S = 3.0
 #: Latencies are of more: few rows are looked at.
 _LATENCY_WINDOW_S = 10.0
 #: A subtask whose counters tell of less of the time is inside a call that takes long, or sleeps.

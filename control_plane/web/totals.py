@@ -10,14 +10,17 @@ from control_plane.job.running_job import RunningJob
 from control_plane.web.views import TotalsView
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.job.job_machine import JobState
-from weir.protocol.job.load import JobLoad
+from weir.protocol.job.load import NOTHING_MEASURED, JobLoad
 from weir.protocol.job.rejects import Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 
 def totals_view(
-    job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoint | None, load: JobLoad
+    job: RunningJob,
+    rejected: Sequence[Rejects],
+    latest: RestorePoint | None,
+    load: JobLoad = NOTHING_MEASURED,
 ) -> TotalsView:
     """What ``/status`` shows of the whole job.
 

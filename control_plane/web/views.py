@@ -244,6 +244,30 @@ class RoutingView(BaseModel):
     owner_epochs: list[int]
 
 
+class MarkView(BaseModel):
+    """Something that happened."""
+
+    time_ms: int = Field(description="wall clock, ms since the epoch")
+    kind: str = Field(description="restart or rescale")
+    text: str
+
+
+class HistoryView(BaseModel):
+    """Answer of ``/history``: five minutes by the second, and the rest of an hour by ten seconds."""
+
+    times_ms: list[int] = Field(description="wall clock, ms since the epoch, ascending")
+    columns: dict[str, list[float | None]] = Field(
+        description="values at these times, by name, as busy/3 of stage 3; null: not known"
+    )
+    marks: list[MarkView]
+
+
+class ConfigurationView(BaseModel):
+    """Answer of ``/configuration``."""
+
+    control_plane: dict[str, Any]
+
+
 class HealthView(BaseModel):
     """Answer of ``/healthz``."""
 

@@ -104,3 +104,7 @@ class JobLoad:
     latency_p99_ms: float | None = None
     #: There were looks enough to tell rates.
     is_measured: bool = True
+
+
+#: Before the first look.
+NOTHING_MEASURED = JobLoad("", (), is_measured=False)
