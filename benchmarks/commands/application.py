@@ -21,6 +21,7 @@ python -m benchmarks latency --rate 0
 python -m benchmarks wal --no-kafka
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
+python -m benchmarks face --turns 2
 python -m benchmarks watermark_lag
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions
