@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from experiments.ports import free_port
+from weir.errors import WeirError
 
 #: Programs that must be on PATH.
 PROGRAMS = ("chromium", "chromedriver")
@@ -40,7 +41,7 @@ _ARGUMENTS = (
 )
 
 
-class BrowserError(Exception):
+class BrowserError(WeirError):
     """The browser did not do what it was told, or a page did not come to what was awaited."""
 
 
@@ -163,11 +164,13 @@ class Browser:
         )
 
     def screenshot(self, path: Path) -> None:
-        """Write the whole page as PNG, however high it is."""
+        """Write the whole page, however high it is, as the suffix says: ``.png`` or ``.webp``, a fifth as large."""
         height = self.run("return document.documentElement.scrollHeight")
         width = self.run("return window.innerWidth")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
-        taken = self._command("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        kind = {"format": "webp", "quality": 80} if path.suffix == ".webp" else {"format": "png"}
+        wanted = {"captureBeyondViewport": True, "clip": clip, **kind}
+        taken = self._command("Page.captureScreenshot", wanted)
         path.write_bytes(base64.b64decode(taken["data"]))
 
     def requests(self) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,12 @@ _SERVERS = 50
 class PageCluster(Cluster):
     """The job of ``benchmarks.face_job`` on two task managers, and what can go wrong with it."""
 
-    def __init__(self, directory: Path, *, popen: Start | None = None) -> None:
+    def __init__(self, directory: Path, *, task_managers: int = 2, popen: Start | None = None) -> None:
         """Nothing is started yet; see :class:`Cluster`."""
         settings = {"taskManager.operator_quota": 12, "controlPlane.restart_attempts": 3}
-        super().__init__(directory, settings=settings, popen=popen)
+        super().__init__(directory, task_managers=task_managers, settings=settings, popen=popen)
         self._trouble = directory / "trouble"
+        self._input: Callable[[], None] = partial(write_input, directory / "input.jsonl", 0)
 
     @property
     def page(self) -> str:
@@ -31,7 +34,19 @@ class PageCluster(Cluster):
         return f"http://127.0.0.1:{self.http_port}/"
 
     def run_job(self, *, events: int, rate: float = 200.0, late_ms: int = 0, bad: int = 0) -> None:
-        """Start the processes and wait until rows are read.
+        """Start all processes and wait until rows are read; arguments as of :meth:`start_job`."""
+        self.start_job(events=events, rate=rate, late_ms=late_ms, bad=bad)
+        self.start_task_managers()
+        self.wait_for(lambda status: status["totals"]["events_in"] > 0, "the first rows")
+
+    def start_task_managers(self) -> None:
+        """Write the input, whose times begin now, and start as many as the job waits for."""
+        self._input()
+        for _ in range(self.task_managers):
+            self.start_task_manager()
+
+    def start_job(self, *, events: int, rate: float = 200.0, late_ms: int = 0, bad: int = 0) -> None:
+        """Start the control plane, which waits for task managers.
 
         Args:
             events: of each source.
@@ -39,7 +54,7 @@ class PageCluster(Cluster):
             late_ms: so far event times of the second source are behind.
             bad: records at the beginning that cannot be read; they look like markup.
         """
-        write_input(self.directory / "input.jsonl", events, bad=bad, rate=rate)
+        self._input = partial(write_input, self.directory / "input.jsonl", events, bad=bad, rate=rate)
         parameters = {
             "input": self.directory / "input.jsonl",
             "output": self.directory / "out",
@@ -48,9 +63,6 @@ class PageCluster(Cluster):
             "late_ms": late_ms,
         }
         self.start_control_plane(JOB, parameters, exit_when_finished=False)
-        for _ in range(self.task_managers):
-            self.start_task_manager()
-        self.wait_for(lambda status: status["totals"]["events_in"] > 0, "the first rows")
 
     def slow_down(self, us_per_row: float) -> None:
         """From now on a row takes so long in step ``score``; 0: none."""

@@ -31,7 +31,7 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    """All 0: it is not known."""
+    """Memory and disk that a task manager has in use; all 0: it is not known."""
 
     resident_bytes: int = 0
     #: Of the disk that has the state.

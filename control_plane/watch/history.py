@@ -29,7 +29,7 @@ class Mark:
 
 
 class History:
-    """Bounded, whatever the job does; used in the event loop."""
+    """Values of the last hour, bounded whatever the job does; used in the event loop."""
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ class History:
         return {"time_ms": time_ms, "values": dict(zip(self._names, values, strict=True))}
 
     def document(self) -> dict[str, Any]:
-        """All moments, oldest first: ``times_ms``, and a list as long by the name of each column; and ``marks``."""
+        """Return all moments, oldest first: ``times_ms``, a list as long by the name of each column, and ``marks``."""
         fine_from_ms = self._fine[0][0] if self._fine else 0
         points = [item for item in self._coarse if item[0] < fine_from_ms] + list(self._fine)
         columns = zip(*(values for _, values in points), strict=True) if points else ((),) * len(self._names)

@@ -19,7 +19,7 @@ LOOK_S = 1.0
 
 
 class Watcher:
-    """One per control plane; in the event loop. Nobody depends on it."""
+    """Eyes of a control plane, which has one of them; used in the event loop. No other part depends on it."""
 
     def __init__(
         self,

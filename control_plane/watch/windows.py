@@ -1,4 +1,4 @@
-"""From reports, which count since the start, to what subtasks did in the last seconds."""
+"""Windows over reports, which count since the start: what subtasks did in the last seconds."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class LoadWindows:
             self._looks.popleft()
 
     def latency_ms(self, share: float) -> float | None:
-        """This share (0.99) of the rows that ended of late took at most so long; None: none was looked at."""
+        """Return what this share (0.99) of the rows that ended of late took at most; None: none was looked at."""
         if len(self._looks) < 2:
             return None
         first, last = self._looks[0].latency_counts, self._looks[-1].latency_counts
@@ -146,7 +146,7 @@ def _rate(
 
 
 def _queue_ages_ms(reports: Reports) -> dict[SubtaskId, float]:
-    """By consumer, how long the oldest row that waits for it has waited; senders report it."""
+    """Return by consumer how long the oldest row that waits for it has waited; senders report it."""
     ages: dict[SubtaskId, float] = {}
     for report in reports.values():
         for channel in report.channels:

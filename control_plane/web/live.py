@@ -17,7 +17,7 @@ _MARKS = 20
 
 
 class Live:
-    """One per HTTP server; in the event loop. Without viewers nothing is made."""
+    """Streams of an HTTP server, in its event loop. Without viewers nothing is made."""
 
     def __init__(self, control_plane: ControlPlane) -> None:
         self._control_plane = control_plane

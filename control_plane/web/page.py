@@ -66,7 +66,7 @@ def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
 
 
 def _page_files() -> dict[str, bytes]:
-    """All of them, by name; a few tens of KB."""
+    """Return all of them, by name; a few tens of KB."""
     folder = resources.files("control_plane.web") / "page"
     return {
         item.name: item.read_bytes() for item in folder.iterdir() if item.name.rpartition(".")[2] in _TYPES

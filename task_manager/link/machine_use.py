@@ -17,7 +17,7 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    """All 0: it is not known."""
+    """Memory and disk that this process has in use; all 0: it is not known."""
 
     resident_bytes: int = 0
     #: Of the disk that has the state.

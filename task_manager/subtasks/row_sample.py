@@ -6,6 +6,8 @@ report, whatever comes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,7 +23,7 @@ _HASH_SHIFT = np.uint64(32)
 
 
 class RowSample:
-    """Of one subtask: its thread takes samples, and the one that reports asks for them and reads them."""
+    """Samples of a subtask: its thread takes them, and the thread that reports asks for them and reads them."""
 
     def __init__(self) -> None:
         """Looks at nothing before one of the two attributes below says so."""
@@ -31,7 +33,7 @@ class RowSample:
         self.group_count = 0
         #: Rows end here, so that their age is what a job takes for them.
         self.is_last = False
-        self._counts: npt.NDArray[np.float64] = np.zeros(0)
+        self._counts: npt.NDArray[Any] = np.zeros(0)
         self._latencies = LatencyRecorder()
 
     def want(self) -> None:

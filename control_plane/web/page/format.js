@@ -19,9 +19,9 @@ export function time(ms) {
   return `${number(ms / 3_600_000)} h`;
 }
 
-/** "64 MB"; a dash where nothing is known. */
+/** "64 MB". */
 export function bytes(count) {
-  if (!count) return "-";
+  if (!count) return "0 B";
   const units = ["B", "kB", "MB", "GB", "TB"];
   const power = Math.min(Math.floor(Math.log10(count) / 3), units.length - 1);
   return `${number(count / 1000 ** power)} ${units[power]}`;

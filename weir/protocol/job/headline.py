@@ -1,4 +1,4 @@
-"""One line that says how a job is: whether it keeps up, and if not, which stage limits it and why. Pure.
+"""The line that says how a job is: whether it keeps up, and if not, which stage limits it and why. Pure.
 
 ``/status``, the page, ``weir status`` and ``--follow`` all say this line. The culprit is the stage *after* the blocked
 edge: those before it are held back by it, and it is held back by none itself.

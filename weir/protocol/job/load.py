@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SubtaskLoad:
-    """One subtask of late."""
+    """Load of a subtask of late."""
 
     subtask_index: int
     busy: float = 0.0
@@ -32,7 +32,7 @@ class SubtaskLoad:
 
 @dataclass(frozen=True, slots=True)
 class StageLoad:
-    """One stage of late."""
+    """Load of a stage of late."""
 
     stage: int
     name: str
@@ -42,22 +42,22 @@ class StageLoad:
 
     @property
     def busy(self) -> float:
-        """Of its busiest subtask: the others wait for it."""
+        """Share of its busiest subtask: the others wait for it."""
         return max((each.busy for each in self.subtasks if not each.has_ended), default=0.0)
 
     @property
     def blocked(self) -> float:
-        """Of the subtask that is held back most."""
+        """Share of the subtask that is held back most."""
         return max((each.blocked for each in self.subtasks if not each.has_ended), default=0.0)
 
     @property
     def rows_in_per_s(self) -> float:
-        """Of all subtasks."""
+        """Rows that come to all subtasks."""
         return sum(each.rows_in_per_s for each in self.subtasks)
 
     @property
     def rows_out_per_s(self) -> float:
-        """Of all subtasks."""
+        """Rows that leave all subtasks."""
         return sum(each.rows_out_per_s for each in self.subtasks)
 
     @property
@@ -67,7 +67,7 @@ class StageLoad:
 
     @property
     def watermark_lag_ms(self) -> int | None:
-        """Of the subtask that is farthest behind."""
+        """Lag of the subtask that is farthest behind; None: no subtask has event time."""
         lags = [each.watermark_lag_ms for each in self.subtasks if not each.has_ended]
         return max((lag for lag in lags if lag is not None), default=None)
 
