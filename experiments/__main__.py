@@ -28,6 +28,7 @@ python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments log-chaos --faults 100
+python -m experiments page --out docs/images
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
 python -m experiments simulate --check-fences
@@ -243,6 +244,24 @@ def simulate(
             counts = runner.run(range(seeds), break_fence, show)
         what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
+        return 0
+
+    run_command("experiments", main)
+
+
+@app.command("page")
+def take_page_pictures(
+    out: Annotated[Path, typer.Option(help="Directory of the pictures.")] = Path("docs/images"),
+) -> None:
+    """Take pictures of the page in five situations, of real jobs in a real browser; about two minutes."""
+
+    def main() -> int:
+        from experiments.page_pictures import take_pictures
+
+        if not out.is_dir():
+            raise ConfigError(f"--out {out}: there is no such directory; make it first")
+        for path in take_pictures(out, print):
+            print(f"written to {path}")
         return 0
 
     run_command("experiments", main)

@@ -108,6 +108,11 @@ class SubtaskProgress:
     #: Epoch µs at which the restore began, and how long it took, or has taken so far.
     restore_started_us: int = 0
     restore_s: float = 0.0
+    #: The key group of which most rows came of late, and its share of them; 0: no row was looked at.
+    hot_group: int = 0
+    hot_group_share: float = 0.0
+    #: Of a subtask of a last stage: rows that were looked at, by bucket of ``weir.metrics.latency``.
+    latency_counts: Sequence[int] = ()
 
     def copy(self) -> SubtaskProgress:
         """Returns it as it is now; ``copy.copy`` takes ten times as long, and each heartbeat asks for every subtask."""

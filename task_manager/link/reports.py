@@ -52,6 +52,9 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         read_watermark_ms=progress.read_watermark_ms,
         is_idle=progress.is_idle,
         is_held_back=progress.is_held_back,
+        hot_group=progress.hot_group,
+        hot_group_share=progress.hot_group_share,
+        latency_counts=progress.latency_counts,
         channels=[
             control_pb2.ChannelQueue(
                 consumer=subtask_to_proto(queue.consumer),

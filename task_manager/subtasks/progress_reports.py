@@ -26,6 +26,10 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
     kept.inputs = progress.inputs = running.subtask.input_watermarks()
+    sample = running.subtask.sample
+    progress.hot_group, progress.hot_group_share = sample.hot_group()
+    progress.latency_counts = sample.latency_counts()
+    sample.want()
     progress.late = late_rows_of(running.chain)
     kept.records_late = progress.records_late = sum(rows for _, rows in progress.late)
     if running.reader is not None:

@@ -25,7 +25,7 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.metrics.latency import BUCKETS_MS
+from weir.protocol.job.latency_share import BUCKETS_MS
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.state.api import StoreStats, TableStats
 from weir.testing.manual_clock import ManualClock

@@ -62,11 +62,21 @@ weir compile counts.py
 NUMBA_CACHE_DIR=/opt/weir-kernels weir compile my_jobs.counts
 """
 
+STATUS_EPILOG = """
+Examples:
+
+\b
+weir status
+weir status localhost:9008 --json
+watch -n 1 weir status
+"""
+
 EPILOG = """
 Examples:
 
 \b
 weir run counts.py --param input=events.jsonl
+weir status
 weir plan counts.py
 weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
@@ -300,6 +310,26 @@ def state_command(
         return print_values(savepoint, state, read, before=before, limit=limit, out=out, as_json=as_json)
 
     run("weir state", show)
+
+
+@app.command("status", epilog=STATUS_EPILOG)
+def status_command(
+    address: Annotated[
+        str, typer.Argument(metavar="[HOST:PORT]", help="HTTP address of the control plane.")
+    ] = "localhost:9008",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as GET /status answers.")] = False,
+) -> None:
+    """Say in one line how a running job is: whether it keeps up, and which stage limits it; then list its stages.
+
+    Exit code: 0 the job is there, 1 it has failed or nobody answers.
+    """
+
+    def status() -> int:
+        from weir.console.job_status import print_status
+
+        return print_status(address, as_json=as_json)
+
+    run("weir status", status)
 
 
 @app.command("compile", epilog=COMPILE_EPILOG)
