@@ -271,7 +271,7 @@ def test_what_is_shown_is_what_is_defined(registry):
             rejected={"events": 3},
             checkpoint_age_s=1.5,
             disks={"a:1": (1, 2)},
-        ),  # fmt: skip
+        ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)
     shown = {}

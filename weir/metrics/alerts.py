@@ -9,7 +9,7 @@ from weir.metrics import definitions as d
 
 @dataclass(frozen=True)
 class AlertRule:
-    """One rule of a Prometheus rule file."""
+    """A rule of a Prometheus rule file."""
 
     name: str
     #: PromQL; all metrics of it are in ``weir.metrics.definitions``.

@@ -15,7 +15,7 @@ _PER_ROW = 24 // _WIDTH
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart over time."""
+    """A chart over time."""
 
     title: str
     #: PromQL and the legend of its lines; ``$job`` is the job that was chosen.
