@@ -20,7 +20,7 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True)
 class AllKeys:
-    """Those of one batch of rules."""
+    """Keys of a subtask, for one batch of rules."""
 
     keys: Keys
     #: The values of the key columns of each.
