@@ -41,6 +41,40 @@ class Kept(weir.BroadcastProcess):
         yield {"k": key[0], "kind": f"timer {time_ms}", "x": 10 * self.total.value + len(self.values)}
 
 
+class Picky(weir.BroadcastProcess):
+    """Each rule registers a timer that is due before the next one; the fourth one raises."""
+
+    def on_broadcast(self, row, rules, context):
+        if row["v"] == 3:
+            raise ValueError("no")
+        for _ in context.each_key():
+            context.timers.register(context.event_time_ms + 1)
+        return ()
+
+    seen = weir.ValueState(int, default=0)
+
+    def process(self, row, rules, context):
+        self.seen.value += 1
+
+    def on_timer(self, key, time_ms, context):
+        return ()
+
+
+def test_an_error_names_the_rule_that_raised_it():
+    flow = weir.Dataflow("rules")
+    rows, rules = (
+        flow.source(name, weir.JsonLines("unused", schema=SCHEMA), event_time="at")
+        for name in ("rows", "rules")
+    )
+    rows.key_by("k").connect_broadcast("picky", rules, Picky, RESULT).sink("out", weir.Collect())
+    with testing.start(flow, watermarks="follow_rows", out_of_order_grace_period_ms=0) as job:
+        job.push("rows", [{"k": 1, "v": 5, "at": 1_000}])
+        job.mark_idle("rows")
+        with pytest.raises(weir.WeirError, match=r'step .picky.*no[\s\S]*row: \{"k":0,"v":3,') as raised:
+            job.push("rules", RULES)
+    assert "ValueError" in str(raised.value)
+
+
 @pytest.mark.parametrize("state", ["memory", "rocksdb"])
 @pytest.mark.parametrize("cut", [1, 2, 5, 6])
 def test_rules_see_what_has_not_expired_by_the_watermark_as_of_each(cut, state):

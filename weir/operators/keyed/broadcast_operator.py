@@ -166,7 +166,13 @@ class BroadcastOperator(HoldingOperator):
         while first < len(times):
             times.begin(first)
             piece = batch.slice(first)
-            for made in self._change(piece, times):
+            try:
+                changed = self._change(piece, times)
+            except UserFunctionError as error:
+                # A part of what the step was given.
+                error.rows = piece
+                raise
+            for made in changed:
                 yield row_watermarks.carried_out(piece, made)
             first += self._rule_rows.taken
             yield from self._fire_after(times, first - 1, first)
