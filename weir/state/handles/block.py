@@ -165,6 +165,15 @@ class Handle(ABC):
             )
         return block, index
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the current key has anything in it; to ask is no access. Never so of versions, windows and sessions.
+
+        Raises:
+            StateError: there is no current key.
+        """
+        return False
+
     @abstractmethod
     def prepare(self) -> None:
         """Work out what to write of the block. After an error nothing of the batch is to be written.

@@ -70,6 +70,13 @@ class BytesHandle(ValueHandle):
         self._values[index] = value
         self._changed[index] = data
 
+    @property
+    @override
+    def is_set(self) -> bool:
+        _, index = self._current()
+        self._load()
+        return self._stored[index] is not None or self._changed.get(index) is not None
+
     @override
     def clear(self) -> None:
         _, index = self._current()

@@ -68,6 +68,13 @@ class CellHandle(ValueHandle):
     # Made of functions, which subclasses call, too: a setter that calls one costs every assignment a twentieth.
     value = property(_get, _set, doc="See :class:`ValueHandle`.")
 
+    @property
+    @override
+    def is_set(self) -> bool:
+        self._load()
+        index: Any = self._cursor.index
+        return self._values[index] is not None
+
     @override
     def clear(self) -> None:
         index: Any = self._cursor.index

@@ -101,7 +101,7 @@ class ExpiringElements(ElementHandle):
         return self._dated(self._bounds_of[at].oldest)
 
     def _dated(self, stamp: int) -> int:
-        """Return the time as of which elements count: of undated ones the state's knowledge of the time."""
+        """Time of an element; undated ones count as of when the state knew the time, once it does."""
         return self._expiry.since_ms if stamp == UNDATED else stamp
 
     def _is_open(self, oldest: int, newest: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
+from typing_extensions import override
 
 from weir.errors import StateMismatchError
 from weir.state.handles.block import Keys, check_length
@@ -30,6 +31,11 @@ class ListHandle(ElementHandle):
         return self._metas[at][1]
 
     def __bool__(self) -> bool:
+        return len(self) > 0
+
+    @property
+    @override
+    def is_set(self) -> bool:
         return len(self) > 0
 
     def _key(self, at: int, position: int) -> bytes:

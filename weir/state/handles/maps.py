@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from typing_extensions import override
 
 from weir.state.api import prefix_end
 from weir.state.handles.block import Cursor, Keys, check_length
@@ -39,6 +40,11 @@ class MapHandle(ElementHandle):
         return self._metas[at][0]
 
     def __bool__(self) -> bool:
+        return len(self) > 0
+
+    @property
+    @override
+    def is_set(self) -> bool:
         return len(self) > 0
 
     def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
