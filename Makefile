@@ -18,7 +18,7 @@ GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
 PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))
 RESULTS := benchmarks/results
 
-.PHONY: help setup java maven services stop-services demo etcd test check check-types check-others format proto verify-proto docs bench chaos experiments lock clean
+.PHONY: help setup java maven services stop-services demo etcd browser test check check-types check-others format proto verify-proto docs bench chaos experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -83,6 +83,8 @@ NO_PROCESS := not scenario and not spark and not service
 test: check etcd ## Everything that `check` does, then all tests, three at a time
 	@# Without Maven the tests of Kafka and Cassandra are skipped, and say so.
 	@$(MAKE) maven || true
+	@# Without a browser the tests of the page are skipped, and say so.
+	@$(MAKE) browser || true
 	$(RUN) -m pytest -n 3 -m "$(NO_PROCESS)"
 	$(RUN) -m pytest -n 3 --dist loadfile -m "not ($(NO_PROCESS))" --durations=25
 
@@ -91,6 +93,15 @@ etcd:
 	@command -v etcd >/dev/null || { echo "test: installing etcd-server with apt-get"; \
 		(apt-get install -y -q etcd-server || (apt-get update -q && apt-get install -y -q etcd-server)) >/dev/null 2>&1; } \
 		|| { echo "make test: error: the tests need etcd on PATH (Debian: apt-get install etcd-server)" >&2; exit 1; }
+
+# The page is looked at in a real browser; Debian has it and what drives it as packages.
+browser:
+	@command -v chromedriver >/dev/null && command -v chromium >/dev/null && exit 0; \
+	install() { apt-get install -y -q --no-install-recommends chromium chromium-driver fonts-dejavu-core; }; \
+	echo "browser: installing chromium with apt-get"; \
+	(install || (apt-get update -q && install)) >/dev/null 2>&1 \
+		|| { echo "make: error: the tests of the page need chromium and chromedriver on PATH" \
+			"(Debian: apt-get install chromium chromium-driver)" >&2; exit 1; }
 
 check: setup ## Format, lint, types, import rules, circles, docstrings, generated code
 	@# mypy takes one core, and longer than all others together.
@@ -127,6 +138,8 @@ verify-proto: setup ## Fail if the committed generated code is not what proto/*.
 docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
+	$(RUN) -m weir.metrics --alerts > docs/monitoring/alerts.yml
+	$(RUN) -m weir.metrics --dashboard > docs/monitoring/dashboard.json
 
 bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json

@@ -81,7 +81,7 @@ def run(options: WideOptions, report: Callable[[str, float], None]) -> Benchmark
 
 
 def _one_run(options: WideOptions, directory: Path, report: Callable[[str, float], None]) -> dict[str, Any]:
-    servers = _write_inputs(options, directory)
+    servers = write_inputs(options, directory)
     settings: dict[str, object] = {"taskManager.operator_quota": -(-SUBTASKS // 2)}
     if options.watermark_interval_s is not None:
         settings["controlPlane.watermark_interval"] = options.watermark_interval_s
@@ -106,8 +106,16 @@ def _one_run(options: WideOptions, directory: Path, report: Callable[[str, float
     return figures | (_check(read_records(directory / "records"), servers) if options.rate else {})
 
 
-def _write_inputs(options: WideOptions, directory: Path) -> np.ndarray:
-    """Write both inputs; gives the number of the server of each event, int64, by its id."""
+def write_inputs(options: WideOptions, directory: Path) -> np.ndarray:
+    """Write both inputs, for the benchmarks that run this job.
+
+    Args:
+        options: how many events and keys.
+        directory: exists; gets the directories ``left`` and ``right``.
+
+    Returns:
+        The number of the server of each event, int64, shape (events of both,), by its id.
+    """
     servers = np.random.default_rng(_SEED).integers(1, options.keys + 1, 2 * options.events)
     for side, name in enumerate(("left", "right")):
         (directory / name).mkdir()

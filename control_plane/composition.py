@@ -22,6 +22,7 @@ from control_plane.ports import Background, Connect, ManifestStore
 from control_plane.record.record_writer import RecordWriter
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
+from control_plane.watch.watcher import Watcher
 from weir.clock import Clock, monotonic_ms
 from weir.config import ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
@@ -110,6 +111,7 @@ class ControlPlane:
         )
         self.coordinator = self._coordinator()
         self.reception = self._reception(end_task_managers=end_task_managers)
+        self.watcher = Watcher(self.job, self.clock, self.background, self.task_managers, rescales)
 
     async def run_timers(self, interval_s_max: float) -> None:
         """End leases and begin checkpoints when they are due, until cancelled.

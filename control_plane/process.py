@@ -152,6 +152,7 @@ async def _serving(
         addresses = {"address": join_address(host, grpc_port), "http": join_address(host, http.port)}
         parent.tell({**addresses, "job_id": job_id})
     background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
+    background.append(asyncio.create_task(control_plane.watcher.run()))
     if command.follows:
         background.append(asyncio.create_task(_follow(control_plane)))
     try:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from experiments import matrix
+from experiments.workflows.command_line import app as workflows_app
 from weir.errors import ConfigError, WeirError
 from weir.process.entry_point import run as run_command
 
@@ -27,9 +28,11 @@ python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments log-chaos --faults 100
+python -m experiments page --out docs/images
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
 python -m experiments simulate --check-fences
+python -m experiments workflows --help
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -41,6 +44,9 @@ def _describe() -> None:
     # The processes of a run end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+
+
+app.add_typer(workflows_app, name="workflows")
 
 
 @app.command()
@@ -238,6 +244,24 @@ def simulate(
             counts = runner.run(range(seeds), break_fence, show)
         what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
+        return 0
+
+    run_command("experiments", main)
+
+
+@app.command("page")
+def take_page_pictures(
+    out: Annotated[Path, typer.Option(help="Directory of the pictures.")] = Path("docs/images"),
+) -> None:
+    """Take pictures of the page in five situations, of real jobs in a real browser; about two minutes."""
+
+    def main() -> int:
+        from experiments.page_pictures import take_pictures
+
+        if not out.is_dir():
+            raise ConfigError(f"--out {out}: there is no such directory; make it first")
+        for path in take_pictures(out, print):
+            print(f"written to {path}")
         return 0
 
     run_command("experiments", main)

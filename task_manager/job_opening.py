@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 from collections.abc import Callable
@@ -36,6 +37,7 @@ from weir.plan.fingerprints import fingerprint_of
 from weir.plan.stages import physical_graph
 from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
+from weir.process.entry_point import settle_memory
 from weir.protocol.checkpoints.aggregate_layout import layouts_from_json
 from weir.protocol.checkpoints.horizons import horizons_from_json
 from weir.questions.askable import askable, asked_pairs
@@ -91,7 +93,10 @@ def open_job(
         physical_graph(graph), request.stages, request.locations, request.routing_tables
     )
     preload_operators(topology.graph)
-    load_habitual(runtimes_of(topology.graph))
+    if load_habitual(runtimes_of(topology.graph)):
+        # Hundred thousands of objects, which stay: the collector would go through them again and again beside the rows.
+        gc.collect()
+        settle_memory()
     here = [subtask for subtask, place in topology.locations.items() if place == address]
     restore = (
         request.restore.checkpoint_uri,

@@ -17,7 +17,7 @@ from task_manager.job_stores import JobStores
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.queries.answers import Answers
-from task_manager.queries.checkpoint_reading import OpenCheckpoints
+from task_manager.queries.open_checkpoints import OpenCheckpoints
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.state.job_database import JobDatabase
 from task_manager.subtasks.progress_reports import current_progress

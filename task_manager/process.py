@@ -10,6 +10,7 @@ from task_manager.job_slot import JobSlot
 from task_manager.link.control_calls import GrpcControlCalls
 from task_manager.link.control_link import ControlLink
 from task_manager.link.control_planes import ControlPlanes, control_plane_addresses
+from task_manager.link.machine_use import machine_use
 from task_manager.metrics import TaskManagerMetrics
 from task_manager.processors import keep_rows_together
 from task_manager.server import TaskManagerServer
@@ -47,7 +48,9 @@ class TaskManagerProcess:
         clock, section = SystemClock(), self._config.task_manager
         self._clock = clock
         control_planes = ControlPlanes(control_plane_addresses(section))
-        self._link = ControlLink(section, control_planes, clock)
+        self._link = ControlLink(
+            section, control_planes, clock, machine_use=machine_use(Path(section.rocksdb_path), clock)
+        )
         calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
         self._metrics = TaskManagerMetrics(clock)
         self._slot = JobSlot(self._config, self._metrics, clock, self._link.notify, calls)

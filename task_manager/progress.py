@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 
 from weir.errors import FailureKind
@@ -74,6 +74,8 @@ class SubtaskProgress:
     records_late: int = 0
     #: The same, by step.
     late: Sequence[tuple[str, int]] = ()
+    #: Of a source: records that wait to be read, by partition; looked at before each report.
+    lags: Mapping[str, int] = field(default_factory=dict)
     #: Of its source and its steps.
     rejected: Sequence[Rejects] = ()
     busy_s: float = 0.0
@@ -106,6 +108,11 @@ class SubtaskProgress:
     #: Epoch µs at which the restore began, and how long it took, or has taken so far.
     restore_started_us: int = 0
     restore_s: float = 0.0
+    #: The key group of which most rows came of late, and its share of them; 0: no row was looked at.
+    hot_group: int = 0
+    hot_group_share: float = 0.0
+    #: Of a subtask of a last stage: rows that were looked at, by bucket of ``weir.metrics.latency``.
+    latency_counts: Sequence[int] = ()
 
     def copy(self) -> SubtaskProgress:
         """Returns it as it is now; ``copy.copy`` takes ten times as long, and each heartbeat asks for every subtask."""

@@ -109,6 +109,7 @@ from .questions.client import connect as connect
 from .rows.records import with_times as with_times
 from .rows.schemas import Nullable as Nullable
 from .rows.side_outputs import side as side
+from .savepoints.saved_state import SavedState as SavedState, read_state as read_state
 from .state.ttl import Ttl as Ttl
 
 __all__: list[str]

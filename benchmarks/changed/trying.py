@@ -17,8 +17,8 @@ from benchmarks.changed.rows import Row, rows_of
 from benchmarks.changed.scratch import Run, Told, counted, told_from_scratch, top_before
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.console.savepoint_changes import Verdict, step_changes
 from weir.errors import WeirError
+from weir.savepoints.changes import Verdict, step_changes
 
 #: Milliseconds between the last row before the savepoint and its watermark.
 BEHIND_MS = 5

@@ -23,6 +23,7 @@ python -m benchmarks wal --csv data/wal.csv --pictures plots/wal
 python -m benchmarks wal --only recovery --no-kafka
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
+python -m benchmarks face --turns 2
 python -m benchmarks watermark_lag
 python -m benchmarks state --keys 10000000
 python -m benchmarks functions

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.command_line import Json, Keys, Parallelism, Report, TaskManagers, execute
+from benchmarks.command_line import Json, Keys, Parallelism, Repeat, Report, TaskManagers, execute
 from benchmarks.commands.application import app
 
 
@@ -152,5 +152,25 @@ def queries(
             task_managers=task_managers,
         )
         return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command("face")
+def face(
+    json: Json = None,
+    repeat: Repeat = 1,
+    slowed: Annotated[int, typer.Option(min=1, help="How often a step is made three times slower.")] = 3,
+    open_s: Annotated[
+        float, typer.Option(min=1, help="Seconds for which the page is open, and closed.")
+    ] = 15,
+    turns: Annotated[int, typer.Option(min=1, help="How often it is open and closed.")] = 4,
+) -> None:
+    """The page in a real browser: how soon it names a slow step, its first paint, what it costs beside a job."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import face as benchmark
+
+        return benchmark.run(benchmark.FaceOptions(repeat, slowed, open_s, turns), report).as_json()
 
     execute(measure, json)

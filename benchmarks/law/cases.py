@@ -125,7 +125,8 @@ def random_case(
         seed,
         made,
         rng.choice([1, None, None, 1_000_000]),
-        1 if number == 1 else rng.randint(1, 3),
+        # One split may have two readers: the one that has none must not hold time back.
+        random.Random(seed).choice([1, 2]) if number == 1 else rng.randint(1, 3),
         tuple(rng.randint(1, 4) for _ in range(4)),
         rng.choice([0, 1, 3]),
     )

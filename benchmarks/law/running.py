@@ -89,6 +89,11 @@ def told(build: Build, case: Case) -> list[dict[str, Any]]:
 
 def _started(build: Build, case: Case, part: int, gates: Gates, savepoint: Any) -> testing.RunningJob:
     gates.left.clear()
+    if case.seed % 3 == 0:
+        # Some splits have rows at the very start, before anything is known of the others.
+        gates.left |= {
+            (stream, split): 1 for stream, splits in enumerate(case.streams) for split in range(len(splits))
+        }
     flow = weir.Dataflow("law", max_parallelism=_OTHER_PARTS)
     bound = weir.bounded_out_of_orderness(f"{BOUND_MS}ms", idle_timeout="1000h")
     streams = []

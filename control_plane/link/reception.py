@@ -13,7 +13,7 @@ from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
 from control_plane.job.takeover import Takeover
 from control_plane.link.leases import Leases
-from control_plane.link.task_managers import TaskManagers
+from control_plane.link.task_managers import MachineUse, TaskManagers
 from control_plane.ports import Background, TellJob
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
@@ -121,6 +121,10 @@ class Reception:
             self._task_managers.waits_for[request.address] = request.waits_for
         else:
             self._task_managers.waits_for.pop(request.address, None)
+        if known:
+            self._task_managers.use[request.address] = MachineUse(
+                request.resident_bytes, request.disk_free_bytes, request.disk_bytes
+            )
         if known and self._is_of_deployment(request):
             for report in request.subtasks:
                 self._take_report(report, request.address)

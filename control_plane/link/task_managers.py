@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from control_plane.ports import Connect, TaskManagerCalls
 from weir.errors import ConnectionLostError, WeirError
@@ -28,6 +29,16 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
     return (status.job_id, status.generation, status.incarnation) if status.job_id else None
 
 
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """Memory and disk that a task manager has in use; all 0: it is not known."""
+
+    resident_bytes: int = 0
+    #: Of the disk that has the state.
+    disk_free_bytes: int = 0
+    disk_bytes: int = 0
+
+
 class TaskManagers:
     """One per process; ``Leases`` adds and removes, others look up and call."""
 
@@ -37,6 +48,8 @@ class TaskManagers:
         self.clients: dict[str, TaskManagerCalls] = {}
         #: What rows of a task manager wait for outside of the job, by address; not of those that wait for nothing.
         self.waits_for: dict[str, str] = {}
+        #: What each has in use of its machine, by address; as it last reported.
+        self.use: dict[str, MachineUse] = {}
 
     def members(self) -> list[Member]:
         """All lease holders, by address."""

@@ -20,6 +20,9 @@ _BAR_COLUMNS = 24
 #: Restores of more subtasks become one line.
 _RESTORES_MAX = 8
 _RESTORING = "RESTORING"
+#: Verdicts of the headline that say more than the state does.
+_TOLD = frozenset({"keeps_up", "limited", "held_up"})
+_VERDICT_STYLES = {"keeps_up": "green", "limited": "bold yellow", "held_up": "yellow"}
 _FAILURES = frozenset({"FAILING", "FAILED"})
 _ENDED_PHASES = frozenset({"COMPLETE", "ABORTED", "FAILED"})
 _STYLES = {"RUNNING": "green", "FINISHED": "green", "FAILING": "red", "FAILED": "red", "RESTARTING": "yellow"}
@@ -72,12 +75,16 @@ def line(moment: Moment, told: Collection[str] = ()) -> str:
     """One line for a log; of steps that are ``told``, the first record that was rejected is not repeated."""
     status = moment.status
     parts = [status.state.lower()]
+    if status.headline.verdict in _TOLD:
+        parts.append(status.headline.text)
     # Of a job that fails the cause has a line of its own, which comes last.
     if (status.waiting_for or status.cause) and status.state not in _FAILURES:
         parts[0] += f" ({status.waiting_for or status.cause})"
-    parts += _waits(status)
+    if status.headline.verdict != "held_up":
+        parts += _waits(status)
     late = late_text(status.totals.rows_late)
-    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s{late}")
+    waiting = _waiting(status)
+    parts.append(f"{status.totals.events_in:,} events in, {moment.rate:,.0f}/s{late}{waiting}")
     if moment.checkpoint is not None:
         parts.append(_checkpoint(moment.checkpoint, moment.now_ms))
     if moment.rescale is not None and moment.rescale.phase not in _ENDED_PHASES:
@@ -87,6 +94,12 @@ def line(moment: Moment, told: Collection[str] = ()) -> str:
         parts.append(_restoring(moment.restoring))
     parts += [_rejected(item, item.step not in told) for item in status.rejected]
     return "; ".join(parts)
+
+
+def _waiting(status: StatusView) -> str:
+    """How far sources are behind; empty where none knows."""
+    waiting = status.totals.records_waiting
+    return "" if waiting is None else f", {waiting:,} wait to be read"
 
 
 def _waits(status: StatusView) -> list[str]:
@@ -113,10 +126,13 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         yield "", Text(status.waiting_for or status.cause, "yellow")
     elif status.restart_cause:
         yield "", Text(f"last restart: {status.restart_cause}", "dim")
-    for told in _waits(status):
+    for told in [] if status.headline.verdict == "held_up" else _waits(status):
         yield "waits", Text(told, "yellow")
+    if status.headline.verdict in _TOLD:
+        yield "now", Text(status.headline.text, _VERDICT_STYLES[status.headline.verdict])
     totals = status.totals
-    yield "events", Text(f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out")
+    read = f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out{_waiting(status)}"
+    yield "events", Text(read)
     if totals.rows_late:
         yield "late", Text(late_text(totals.rows_late)[2:], "yellow")
     for item in status.rejected:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
 
@@ -19,6 +20,8 @@ from starlette.middleware.cors import CORSMiddleware
 import weir
 from control_plane.composition import ControlPlane
 from control_plane.web.guard import admission
+from control_plane.web.headers import HeadersMiddleware
+from control_plane.web.page import add_page
 from control_plane.web.state_pages import add_state_pages
 from control_plane.web.status_views import plan_view, routing_views, status_view
 from control_plane.web.views import (
@@ -58,12 +61,15 @@ def create_app(
         swagger_ui_oauth2_redirect_url=None,
     )
     # Pages for people without anything from outside: the scripts are served from here.
-    patch_fastapi(app)
+    patch_fastapi(app, redirect_from_root_to_docs=False)
     _add_error_pages(app)
     # Before the guard, so that it comes after it.
     admitted = admission(config)
     app.state.begin = add_state_pages(app, control_plane, registry, admitted).begin
     _add_guard(app, config, admitted)
+
+    live = add_page(app, control_plane)
+    app.state.close = live.close
 
     @app.get("/healthz", summary="Whether this process answers")
     async def healthz() -> HealthView:
@@ -263,8 +269,9 @@ def _add_guard(app: FastAPI, config: ControlPlaneConfig, admitted: Admission) ->
             CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
         )
     app.add_middleware(HeadMiddleware)
-    # Added last, so that it comes first.
+    # Added last, so that they come first: refusals have the headers, too.
     app.add_middleware(GuardMiddleware, admitted=admitted)
+    app.add_middleware(HeadersMiddleware)
 
 
 class HttpServer:
@@ -300,6 +307,8 @@ class HttpServer:
                 timeout_graceful_shutdown=2,
             )
         )
+        #: Ends what else would hold up the end of the server.
+        self._close: Callable[[], None] = getattr(app.state, "close", _nothing)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -308,7 +317,12 @@ class HttpServer:
 
     async def stop(self) -> None:
         """Finish open requests and stop."""
+        self._close()
         self._server.leave()
         if self._task is not None:
             await self._task
         self._socket.close()
+
+
+def _nothing() -> None:
+    """What an application without streams has to end."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from control_plane.composition import ControlPlane
+from control_plane.link.task_managers import MachineUse
 from control_plane.web.totals import known_distinct_keys, late_text, totals_view
 from control_plane.web.views import (
+    HeadlineView,
     InputQueueView,
     InputWatermarkView,
     PlanView,
@@ -23,7 +26,9 @@ from weir.metrics import JobFacts
 from weir.plan.document import plan_document
 from weir.plan.graph import PhysicalGraph, Stage
 from weir.protocol.job.event_counts import NO_EVENTS, EventCounts
+from weir.protocol.job.headline import headline
 from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.load import StageLoad, SubtaskLoad
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
@@ -51,6 +56,9 @@ def status_view(control_plane: ControlPlane) -> StatusView:
     job = control_plane.job
     machine = job.machine
     queues = input_queues(job.reports)
+    load = control_plane.watcher.load
+    said = headline(load)
+    loads = {each.stage: each for each in load.stages}
     return StatusView(
         job_id=job.identity.job_id,
         job=job.graph.logical.name,
@@ -58,6 +66,7 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         parameters=redacted(job.parameters),
         state=machine.state.value,
         state_meaning=_MEANINGS[machine.state],
+        headline=HeadlineView(verdict=said.verdict.value, text=redacted_text(said.text), stage=said.stage),
         cause=machine.cause,
         waiting_for=job.waiting_for if machine.state is JobState.WAITING_FOR_TASK_MANAGERS else "",
         generation=job.identity.generation,
@@ -70,8 +79,10 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         started_ms=_ms(job.started_us),
         ended_ms=_ms(job.ended_us),
         task_managers=_task_managers(control_plane),
-        stages=[_stage_view(control_plane, stage, queues) for stage in job.graph.stages],
-        totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest),
+        stages=[
+            _stage_view(control_plane, stage, queues, loads.get(stage.index)) for stage in job.graph.stages
+        ],
+        totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest, load),
         rejected=control_plane.rejects.views(),
     )
 
@@ -93,6 +104,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             heartbeat_age_ms=max(0, now_ms - member.heard_ms),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
             waits_for=members.waits_for.get(member.name, ""),
+            **asdict(members.use.get(member.name, MachineUse())),
         )
         for member in membership.members()
     ]
@@ -118,11 +130,22 @@ def input_queues(
 
 
 def _stage_view(
-    control_plane: ControlPlane, stage: Stage, queues: Mapping[SubtaskId, list[InputQueueView]]
+    control_plane: ControlPlane,
+    stage: Stage,
+    queues: Mapping[SubtaskId, list[InputQueueView]],
+    load: StageLoad | None,
 ) -> StageView:
+    loads = {} if load is None else {each.subtask_index: each for each in load.subtasks}
     subtasks = [
-        _subtask_view(control_plane, subtask, queues.get(subtask, [])) for subtask in stage.subtasks()
+        _subtask_view(
+            control_plane,
+            subtask,
+            queues.get(subtask, []),
+            loads.get(subtask.subtask_index, SubtaskLoad(subtask.subtask_index)),
+        )
+        for subtask in stage.subtasks()
     ]
+    group, share = (0, 0.0) if load is None else load.hot_group
     return StageView(
         stage=stage.index,
         name=stage.name,
@@ -131,11 +154,13 @@ def _stage_view(
         records_in=sum(subtask.records_in for subtask in subtasks),
         records_out=sum(subtask.records_out for subtask in subtasks),
         subtasks=subtasks,
+        recent_hot_group=group if share else None,
+        recent_hot_group_share=round(share, 4),
     )
 
 
 def _subtask_view(
-    control_plane: ControlPlane, subtask: SubtaskId, queues: list[InputQueueView]
+    control_plane: ControlPlane, subtask: SubtaskId, queues: list[InputQueueView], load: SubtaskLoad
 ) -> SubtaskView:
     report = control_plane.job.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
     known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
@@ -149,6 +174,7 @@ def _subtask_view(
         records_in=report.records_in,
         records_out=report.records_out,
         records_rejected=report.records_rejected,
+        lags={lag.split: lag.records for lag in report.lags},
         queue_depth=report.queue_depth,
         queued_rows=sum(queue.queued_rows for queue in queues),
         queued_age_ms=max((queue.queued_age_ms for queue in queues), default=0.0),
@@ -156,6 +182,11 @@ def _subtask_view(
         busy_ratio=round(report.busy_us / known_us, 4),
         idle_ratio=round(report.idle_us / known_us, 4),
         backpressured_ratio=round(report.backpressured_us / known_us, 4),
+        recent_busy_ratio=round(load.busy, 4),
+        recent_backpressured_ratio=round(load.blocked, 4),
+        recent_records_in_per_second=round(load.rows_in_per_s, 1),
+        hot_group=load.hot_group if load.hot_group_share else None,
+        hot_group_share=round(load.hot_group_share, 4),
         watermark_ms=report.watermark_ms if has_watermark else None,
         watermark_lag_ms=now_ms - report.watermark_ms if has_watermark else None,
         input_watermarks=_input_watermarks(report.input_watermarks, now_ms),
@@ -264,5 +295,20 @@ def job_facts(control_plane: ControlPlane) -> JobFacts:
         restarts=job.restarts,
         restores=control_plane.restores.ended(),
         restoring_subtasks=control_plane.restores.under_way,
+        checkpoint_age_s=_checkpoint_age_s(control_plane),
+        disks={
+            address: (use.disk_free_bytes, use.disk_bytes)
+            for address, use in control_plane.task_managers.use.items()
+            if use.disk_bytes
+        },
         rejected={item.step: item.rejected for item in control_plane.rejects.totals},
     )
+
+
+def _checkpoint_age_s(control_plane: ControlPlane) -> float | None:
+    """How old the state is that a restart would begin with; None: no checkpoints are made, or the job is over."""
+    job, kept = control_plane.job, control_plane.checkpointer.kept
+    if not kept.is_enabled or job.machine.state.is_final or job.started_us is None:
+        return None
+    latest_ms = 0 if kept.latest is None else kept.latest.manifest.created_ms
+    return max(wall_ms(control_plane.clock) - max(latest_ms, job.started_us // 1000), 0) / 1e3

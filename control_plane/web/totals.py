@@ -10,13 +10,26 @@ from control_plane.job.running_job import RunningJob
 from control_plane.web.views import TotalsView
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.job.job_machine import JobState
+from weir.protocol.job.load import NOTHING_MEASURED, JobLoad
 from weir.protocol.job.rejects import Rejects
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
 
-def totals_view(job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoint | None) -> TotalsView:
-    """What ``/status`` shows of the whole job; ``latest``: the checkpoint that a restart begins with."""
+def totals_view(
+    job: RunningJob,
+    rejected: Sequence[Rejects],
+    latest: RestorePoint | None,
+    load: JobLoad = NOTHING_MEASURED,
+) -> TotalsView:
+    """What ``/status`` shows of the whole job.
+
+    Args:
+        job: the job.
+        rejected: what its steps have put aside.
+        latest: the checkpoint that a restart begins with.
+        load: what it did of late.
+    """
     graph = job.graph
     reports = {
         **job.reports,
@@ -44,11 +57,19 @@ def totals_view(job: RunningJob, rejected: Sequence[Rejects], latest: RestorePoi
         events_rejected=sum(item.rejected for item in rejected if item.is_source),
         rows_put_aside=sum(item.rejected for item in rejected if not item.is_source),
         rows_late=late_rows(reports.values()),
+        records_waiting=records_waiting(sources),
         distinct_keys=known_distinct_keys(reports.values()),
         first_event_ms=first_us // 1000 if first_us else None,
         last_event_ms=last_us // 1000 if last_us else None,
         events_per_second=round(read / ((last_us - first_us) / 1e6), 1) if last_us > first_us else 0.0,
+        recent_events_per_second=round(load.rows_per_s, 1),
+        latency_p50_ms=_short(load.latency_p50_ms),
+        latency_p99_ms=_short(load.latency_p99_ms),
     )
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
 
 
 def late_rows(reports: Iterable[control_pb2.SubtaskReport]) -> dict[str, int]:
@@ -58,6 +79,12 @@ def late_rows(reports: Iterable[control_pb2.SubtaskReport]) -> dict[str, int]:
         for late in report.late:
             found[late.step] += late.rows
     return dict(sorted(found.items()))
+
+
+def records_waiting(sources: Iterable[control_pb2.SubtaskReport]) -> int | None:
+    """Records that wait to be read by subtasks of sources; None if none of them knows."""
+    lags = [lag.records for report in sources for lag in report.lags]
+    return sum(lags) if lags else None
 
 
 def late_text(rows_late: Mapping[str, int]) -> str:

@@ -37,6 +37,10 @@ class SubtaskView(BaseModel):
     records_in: int = 0
     records_out: int = 0
     records_rejected: int = Field(0, description="records that its source rejected, and rows put aside")
+    lags: dict[str, int] = Field(
+        {},
+        description="records that wait to be read, by partition, of Kafka and of the log; a few seconds old",
+    )
     queue_depth: int = Field(0, description="batches that wait in its input")
     queued_rows: int = Field(0, description="rows in its input channels, from the sender's buffer on")
     queued_age_ms: float = Field(0.0, description="how long the oldest of them has waited")
@@ -56,6 +60,15 @@ class SubtaskView(BaseModel):
         None, description="keys that its aggregates have met; null: nothing counts them"
     )
     restoring_groups: int = Field(0, description="key groups whose state still comes from a checkpoint")
+    recent_busy_ratio: float = Field(0.0, description="share of the last seconds spent working")
+    recent_backpressured_ratio: float = Field(
+        0.0, description="share of the last seconds spent waiting for those after it"
+    )
+    recent_records_in_per_second: float = 0.0
+    hot_group: int | None = Field(
+        None, description="the key group with most of its rows of late; null: none was looked at"
+    )
+    hot_group_share: float = Field(0.0, description="share of its rows that were of hot_group")
     state_hold_ms_max: float = Field(
         0.0, description="the longest time for which rows waited while state was written or noted"
     )
@@ -71,6 +84,8 @@ class StageView(BaseModel):
     records_in: int
     records_out: int
     subtasks: list[SubtaskView]
+    recent_hot_group: int | None = Field(None, description="the key group with most of its rows of late")
+    recent_hot_group_share: float = Field(0.0, description="its share of the rows of the stage")
 
 
 class TaskManagerView(BaseModel):
@@ -84,6 +99,17 @@ class TaskManagerView(BaseModel):
     waits_for: str = Field(
         "", description="what its rows wait for outside of the job: a database that is away"
     )
+    resident_bytes: int = Field(0, description="memory of the process; 0: not known")
+    disk_free_bytes: int = Field(0, description="of the disk with its state")
+    disk_bytes: int = Field(0, description="size of that disk; 0: not known")
+
+
+class HeadlineView(BaseModel):
+    """How the job is, in one line."""
+
+    verdict: str = Field(description="keeps_up, limited, held_up, not_running, failed or ended")
+    text: str
+    stage: int | None = Field(None, description="the stage that limits or comes late; null: none does")
 
 
 class TotalsView(BaseModel):
@@ -98,12 +124,20 @@ class TotalsView(BaseModel):
     rows_late: dict[str, int] = Field(
         {}, description="by step: rows that it dropped because they came too late"
     )
+    records_waiting: int | None = Field(
+        None, description="records of Kafka and of the log that wait to be read; null: no source knows"
+    )
     distinct_keys: int | None = Field(
         description="keys that aggregates have met; null: no step counts its keys (a KeyedProcess does not)"
     )
     first_event_ms: int | None = Field(description="wall clock of the first batch, ms since the epoch")
     last_event_ms: int | None
     events_per_second: float = Field(description="events_in over the time from the first to the last batch")
+    recent_events_per_second: float = Field(0.0, description="that sources read in the last seconds")
+    latency_p50_ms: float | None = Field(
+        None, description="from reading a row to the end of the last step, of rows of late; null: none came"
+    )
+    latency_p99_ms: float | None = None
 
 
 class RejectedView(BaseModel):
@@ -132,6 +166,7 @@ class StatusView(BaseModel):
     parameters: dict[str, object]
     state: str
     state_meaning: str
+    headline: HeadlineView = Field(description="whether it keeps up, and what limits it")
     cause: str = ""
     waiting_for: str = Field("", description="what the job needs to go on, if it waits")
     generation: int = Field(description="grows with every restart")
@@ -207,6 +242,30 @@ class RoutingView(BaseModel):
     subtasks: list[int] = Field(description="indices of the subtasks that take part")
     groups_per_subtask: list[int] = Field(description="in the order of subtasks")
     owner_epochs: list[int]
+
+
+class MarkView(BaseModel):
+    """Something that happened."""
+
+    time_ms: int = Field(description="wall clock, ms since the epoch")
+    kind: str = Field(description="restart or rescale")
+    text: str
+
+
+class HistoryView(BaseModel):
+    """Answer of ``/history``: five minutes by the second, and the rest of an hour by ten seconds."""
+
+    times_ms: list[int] = Field(description="wall clock, ms since the epoch, ascending")
+    columns: dict[str, list[float | None]] = Field(
+        description="values at these times, by name, as busy/3 of stage 3; null: not known"
+    )
+    marks: list[MarkView]
+
+
+class ConfigurationView(BaseModel):
+    """Answer of ``/configuration``."""
+
+    control_plane: dict[str, Any]
 
 
 class HealthView(BaseModel):

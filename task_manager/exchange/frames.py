@@ -136,7 +136,9 @@ def control_frame(frame: data_pb2.ChannelFrame, channel_number: int) -> Frame:
 
 def _control_head(element: ControlElement) -> data_pb2.ChannelFrame:
     if isinstance(element, Watermark):
-        return data_pb2.ChannelFrame(watermark=data_pb2.WatermarkFrame(time_ms=element.time_ms))
+        return data_pb2.ChannelFrame(
+            watermark=data_pb2.WatermarkFrame(time_ms=element.time_ms, without=element.without)
+        )
     if isinstance(element, RouteMarker):
         marker = data_pb2.RouteMarkerFrame(routing_version=element.routing_version)
         return data_pb2.ChannelFrame(route_marker=marker)
@@ -189,7 +191,7 @@ class FrameDecoder:
         if kind == "batch":
             return self.decode_batch(body, frame.batch.arrow_schema, is_shared=frame.batch.HasField("shared"))
         if kind == "watermark":
-            return Watermark(frame.watermark.time_ms)
+            return Watermark(frame.watermark.time_ms, tuple(frame.watermark.without))
         if kind == "idle":
             return Idle()
         if kind == "route_marker":

@@ -14,6 +14,7 @@ from tenacity import (
 )
 
 from task_manager.link.control_planes import ControlPlanes
+from task_manager.link.machine_use import MachineUse, nothing_known
 from task_manager.link.ports import LinkedJob, LinkedServer
 from weir import threads
 from weir.clock import Clock
@@ -52,8 +53,10 @@ class ControlLink:
         control_planes: ControlPlanes,
         clock: Clock,
         sleep: Callable[[float], None] = threads.sleep,
+        machine_use: Callable[[], MachineUse] = nothing_known,
     ) -> None:
-        """Call nothing yet; ``control_planes`` is closed by :meth:`leave`."""
+        """Call nothing yet; ``control_planes`` is closed by :meth:`leave`; ``machine_use`` must not raise."""
+        self._machine_use = machine_use
         self._config = config
         self._clock = clock
         self._sleep = sleep
@@ -205,7 +208,7 @@ class ControlLink:
         self._control_planes.close()
 
     def _heartbeat(self, server: LinkedServer) -> control_pb2.HeartbeatReply:
-        runtime = server.runtime
+        runtime, use = server.runtime, self._machine_use()
         request = control_pb2.HeartbeatRequest(
             address=server.address,
             incarnation=server.incarnation,
@@ -214,6 +217,9 @@ class ControlLink:
             subtasks=server.reports(),
             ownership=server.ownership_reports(),
             waits_for=runtime.waits_for if runtime else "",
+            resident_bytes=use.resident_bytes,
+            disk_free_bytes=use.disk_free_bytes,
+            disk_bytes=use.disk_bytes,
         )
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)

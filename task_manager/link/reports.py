@@ -33,6 +33,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         records_out=progress.records_out,
         records_rejected=progress.records_rejected,
         late=[control_pb2.LateRows(step=step, rows=rows) for step, rows in progress.late],
+        lags=[control_pb2.SplitLag(split=split, records=lag) for split, lag in progress.lags.items()],
         rejected=map(_rejected_to_proto, progress.rejected),
         queue_depth=queue_depth,
         busy_us=int(progress.busy_s * 1e6),
@@ -51,6 +52,9 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         read_watermark_ms=progress.read_watermark_ms,
         is_idle=progress.is_idle,
         is_held_back=progress.is_held_back,
+        hot_group=progress.hot_group,
+        hot_group_share=progress.hot_group_share,
+        latency_counts=progress.latency_counts,
         channels=[
             control_pb2.ChannelQueue(
                 consumer=subtask_to_proto(queue.consumer),

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
+from task_manager.queries.open_checkpoints import OpenCheckpoints
 from task_manager.queries.owners import ask_owner, look, moment_of, owns, wait_for_store
 from task_manager.queries.rests import checking
 from task_manager.queries.state_copies import copy_part
@@ -29,6 +29,7 @@ from weir.operators.queries.answering import (
 from weir.operators.queries.state_format import ABSENT, Cut, EntryFormat
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.queries import QueryError, Question, continuation
+from weir.savepoints.checkpoint_reading import CheckpointReading
 from weir.state import patience
 from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.stamps import UNDATED

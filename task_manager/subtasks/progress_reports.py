@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from task_manager.progress import FINAL_STATES, SubtaskProgress
+from task_manager.progress import FINAL_STATES, SubtaskProgress, SubtaskState
 from task_manager.subtasks.rejects import rejects_of
 from task_manager.subtasks.running import RunningSubtask
 from weir.operators.late_rows import late_rows_of
@@ -26,8 +26,15 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
     kept.inputs = progress.inputs = running.subtask.input_watermarks()
+    sample = running.subtask.sample
+    progress.hot_group, progress.hot_group_share = sample.hot_group()
+    progress.latency_counts = sample.latency_counts()
+    sample.want()
     progress.late = late_rows_of(running.chain)
     kept.records_late = progress.records_late = sum(rows for _, rows in progress.late)
+    if running.reader is not None:
+        is_reading = progress.state is SubtaskState.RUNNING
+        kept.lags = progress.lags = running.reader.lags if is_reading else {}
     counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
     known = [count for count in counts if count is not None]
     kept.distinct_keys = progress.distinct_keys = sum(known) if known else None

@@ -19,7 +19,7 @@ from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
 from weir.protocol.watermarks.watermark_forward import WatermarkTimes
 from weir.rows.ahead import PartAhead
-from weir.rows.records import WATERMARK_MAX_MS, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark
 
 
 class SourceSubtask(Subtask):
@@ -115,7 +115,8 @@ class SourceSubtask(Subtask):
             self._times.go_on(self._restored_times, self._waiting_rows)
             # Others may wait for it before it reads, as it may wait for them.
             self.progress.read_watermark_ms = self._times.time_ms
-            self._read()
+            if not self._tell_first():
+                self._read()
         except BaseException:
             # A second failure must not hide the first.
             with contextlib.suppress(Exception):
@@ -127,9 +128,21 @@ class SourceSubtask(Subtask):
         self._chain.finish()
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
 
+    def _tell_first(self) -> bool:
+        """Say what is known of event time before the first row; returns whether none will ever come."""
+        with naming_step(self._step):
+            began = self._reader.begin()
+        if began.without:
+            self._chain.output.broadcast(Watermark(WATERMARK_MIN_MS, began.without))
+        self._times.follow(began)
+        self._times.has_rows(self._clock.monotonic_s())
+        if not began.finished:
+            self._times.tell(self._clock.monotonic_s())
+            self.progress.read_watermark_ms = self._times.time_ms
+        return began.finished
+
     def _read(self) -> None:
         times = self._times
-        times.has_rows(self._clock.monotonic_s())
         while True:
             while self._held_by:
                 self._poll(self._housekeeping())

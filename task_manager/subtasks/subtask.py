@@ -16,6 +16,7 @@ from task_manager.exchange.deliveries import Delivery
 from task_manager.exchange.pace import Pace
 from task_manager.progress import InputWatermark, SubtaskState
 from task_manager.subtasks.input_wait import InputWait
+from task_manager.subtasks.row_sample import RowSample
 from task_manager.subtasks.state_upkeep import StateUpkeep
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
@@ -54,6 +55,8 @@ class Subtask(ABC):
             parts.mailbox.inbox, parts.chain.output, self._pace, parts.progress, parts.clock
         )
         self._waiting_rows = parts.waiting_rows
+        self.sample = RowSample()
+        self.sample.is_last = not parts.chain.output.has_channels
         self._times_key, self._restored_times = parts.times_key, parts.restored_times
         self._job_start_us: int | None = None
         self._ends_stream_when_cancelled = False

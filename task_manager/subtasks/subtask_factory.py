@@ -176,6 +176,7 @@ class SubtaskFactory:
         task = TaskSubtask(parts, inputs, ports.ended_checkpoint_id, rows)
         if group_state is not None:
             group_state.bind(parts.chain.tables)
+            task.sample.group_count = topology.routing[stage.index].max_parallelism
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None

@@ -270,7 +270,7 @@ class TaskSubtask(Subtask):
             delivery.release()
             return
         if isinstance(element, Watermark):
-            inputs.advance(channel, element.time_ms)
+            self._times.advance(channel, element)
         elif isinstance(element, Idle):
             inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):
@@ -358,6 +358,8 @@ class TaskSubtask(Subtask):
         if rows is not None:
             self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)
+            if self.sample.is_wanted:
+                self.sample.take(rows, self._clock.now_us())
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
         # The rules that let rows go on come by another input.

@@ -25,9 +25,9 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.metrics.latency import BUCKETS_MS
+from weir.protocol.job.latency_share import BUCKETS_MS
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.state.api import StoreStats
+from weir.state.api import StoreStats, TableStats
 from weir.testing.manual_clock import ManualClock
 from weir.types import SubtaskId
 
@@ -56,6 +56,7 @@ class Counters:
     restore_s: float = 0.0
     state_hold_s_max: float = 0.0
     inputs: tuple = ()
+    lags: dict = field(default_factory=dict)
 
 
 @dataclass
@@ -94,7 +95,8 @@ def test_every_counter_of_a_subtask_has_its_own_sample(registry):
     names = [
         name
         for name in Counters.__annotations__
-        if name not in ("watermark_ms", "inputs") and not name.startswith(("restor", "output", "state_hold"))
+        if name not in ("watermark_ms", "inputs", "lags")
+        and not name.startswith(("restor", "output", "state_hold"))
     ]
     SubtaskMetrics(registry, ManualClock()).add(
         LABELS, Counters(**{name: 100 + i for i, name in enumerate(names)}), lambda: 0
@@ -150,6 +152,16 @@ def test_watermark_lag_of_channels(registry):
     assert found == [1.5, None, 0.5, None]
 
 
+def test_lags_are_shown_by_partition(registry):
+    metrics = SubtaskMetrics(registry, ManualClock())
+    metrics.add(LABELS, Counters(lags={"words[0]": 5, "words[1]": 0}), lambda: 0)
+    found = [
+        registry.get_sample_value("weir_source_lag_records", SHOWN | {"partition": f"words[{number}]"})
+        for number in range(3)
+    ]
+    assert found == [5, 0, None]
+
+
 def test_a_removed_subtask_is_not_shown(registry):
     metrics = SubtaskMetrics(registry, ManualClock())
     metrics.add(LABELS, Counters(), lambda: 0)
@@ -163,7 +175,7 @@ def test_store_statistics_are_read_once_per_scrape(registry):
 
     def stats():
         reads.append(1)
-        return StoreStats(1, 2, 3, 4, 5, 6, 7)
+        return StoreStats(1, 2, 3, 4, 5, 6, 7, tables=TableStats(*range(8, 20)))
 
     metrics = StoreMetrics(registry)
     metrics.add("127.0.0.1:8018", "rocksdb", stats)
@@ -174,6 +186,12 @@ def test_store_statistics_are_read_once_per_scrape(registry):
     names = "gets_total puts_total deletes_total cache_hits_total cache_misses_total memory_bytes disk_bytes"
     for i, name in enumerate(names.split()):
         assert f"weir_store_{name}{labels} {i + 1}.0\n" in text
+    names = (
+        "total_table_bytes estimated_keys memory_table_bytes level_0_files pending_merge_bytes running_merges "
+        "running_flushes background_errors stalls_total stall_seconds_total get_seconds_total write_seconds_total"
+    )
+    for i, name in enumerate(names.split()):
+        assert f"weir_store_{name}{labels} {i + 8}.0\n" in text
     metrics.remove("127.0.0.1:8018", "rocksdb")
     assert "rocksdb" not in generate_latest(registry).decode()
 
@@ -217,6 +235,8 @@ def test_job_facts(registry):
         restores={"COMPLETE": 7, "GIVEN_UP": 1},
         rejected={"events": 3},
         restoring_subtasks=9,
+        checkpoint_age_s=1.5,
+        disks={"a:1": (10, 100)},
     )
     JobMetrics(registry, lambda: facts)
     value = registry.get_sample_value
@@ -227,20 +247,30 @@ def test_job_facts(registry):
     assert value("weir_job_restarts_total", {"job": "j"}) == 4
     assert value("weir_job_restores_total", {"job": "j", "state": "COMPLETE"}) == 7
     assert value("weir_job_restoring_subtasks", {"job": "j"}) == 9
+    assert value("weir_job_checkpoint_age_seconds", {"job": "j"}) == 1.5
+    assert value("weir_disk_free_bytes", {"task_manager": "a:1"}) == 10
+    assert value("weir_disk_bytes", {"task_manager": "a:1"}) == 100
     assert (value("weir_task_managers"), value("weir_slots"), value("weir_slots_used")) == (3, 15, 6)
 
 
 def test_what_is_shown_is_what_is_defined(registry):
     register_process_metrics(registry, "task_manager")
     SubtaskMetrics(registry, ManualClock()).add(
-        LABELS, Counters(watermark_ms=1, inputs=(Input(1),)), lambda: 0
+        LABELS, Counters(watermark_ms=1, inputs=(Input(1),), lags={"a[0]": 5}), lambda: 0
     )
-    StoreMetrics(registry).add("a:1", "memory", StoreStats)
+    StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
     LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
     JobMetrics(
         registry,
         lambda: JobFacts(
-            "j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0}, rejected={"events": 3}
+            "j",
+            "A",
+            ("A",),
+            subtasks={"running": 1},
+            restores={"COMPLETE": 0},
+            rejected={"events": 3},
+            checkpoint_age_s=1.5,
+            disks={"a:1": (1, 2)},
         ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)

@@ -380,6 +380,8 @@ class Poll:
     ahead: PartAhead | None = None
     #: A column that ``batch`` lacks, to be read before the next poll; see :meth:`SourceReader.give_late`.
     late: LateColumn | None = None
+    #: Of :meth:`SourceReader.begin`: indices of other subtasks that have nothing to read, as this one knows.
+    without: tuple[int, ...] = ()
 
 
 class AheadFilter(Operator):
@@ -416,6 +418,14 @@ class SourceReader(ABC):
     def give_late(self, but: Collection[str]) -> None:
         """A column, none of these, may come in :attr:`Poll.late`; a reader need not. Called once, before ``open``."""
 
+    def begin(self) -> Poll:
+        """Returns, without rows, what is known of event time before the first one, and who will never have a row.
+
+        Called once, after ``open`` and before :meth:`poll`. Consumers are told of it before any row of the others,
+        which would be processed as if time stood still otherwise.
+        """
+        return Poll()
+
     @abstractmethod
     def poll(self, rows_max: int) -> Poll:
         """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read.
@@ -443,6 +453,14 @@ class SourceReader(ABC):
 
     def commit(self, checkpoint_id: int) -> None:
         """A checkpoint is complete; for sources that tell others how far they are. Later ones may have begun."""
+
+    @property
+    def lags(self) -> Mapping[str, int]:
+        """Records that wait to be read, by partition, as far as known; ``/status`` and metrics show them.
+
+        Asked by another thread, for each heartbeat, between :meth:`open` and :meth:`close`; must not wait.
+        """
+        return {}
 
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

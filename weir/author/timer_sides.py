@@ -15,6 +15,8 @@ from weir.state.tables.timers.timer_group import NEVER_MS
 from weir.state.tables.timers.timer_table import Due, TimerTable
 
 _NO_POSITION = -1
+#: Timers in a row that are earlier than one that has fired. They fire in one part, in which no barrier passes.
+EARLIER_MAX = 100_000
 
 
 class Firing:
@@ -33,6 +35,8 @@ class Firing:
         self._has_fired = False
         #: The highest time of those that have fired: one that they register may be earlier.
         self.reached_ms = WATERMARK_MIN_MS
+        #: How many have fired, and of the last ones how many were earlier than one before them.
+        self.fired = self._earlier = 0
         #: Of those that fire together the store keys, and the same by their user keys as soon as one registers others.
         self._part: list[bytes] = []
         self._by_user: dict[bytes, bytes] | None = None
@@ -78,6 +82,9 @@ class Firing:
         """Time (ms) and position of each timer, when its turn comes; ``positions`` are those of :attr:`keys`.
 
         Up to where it stops: see :meth:`stops_before`.
+
+        Raises:
+            ValueError: timers register earlier ones again and again.
         """
         index, added, waiting = 0, self._added, self._waiting
         while True:
@@ -93,8 +100,19 @@ class Firing:
                     return
                 waiting.discard(key)
                 time_ms = time_of(key)
-                self._has_fired, self.reached_ms = True, max(time_ms, self.reached_ms)
+                self._reach(time_ms, 1)
                 yield time_ms, position
+
+    def _reach(self, time_ms: int, count: int) -> None:
+        self.fired += count
+        self._earlier = self._earlier + count if time_ms < self.reached_ms else 0
+        if self._earlier > EARLIER_MAX:
+            raise ValueError(
+                f"more than {EARLIER_MAX:,} timers in a row were registered for times before {self.reached_ms}, "
+                "that of the timer that began with it; does each register an earlier one? Let it end, "
+                "or register later ones"
+            )
+        self._has_fired, self.reached_ms = True, max(time_ms, self.reached_ms)
 
     # --- together ---
 
@@ -104,9 +122,13 @@ class Firing:
         return sorted(self._waiting, key=order_of)
 
     def begin_part(self, keys: list[bytes]) -> None:
-        """Mark these, by time, as those that fire now; no two of them are of one key."""
+        """Mark these, by time, as those that fire now; no two of them are of one key.
+
+        Raises:
+            ValueError: timers register earlier ones again and again.
+        """
         self._part, self._by_user = keys, None
-        self._has_fired, self.reached_ms = True, max(time_of(keys[-1]), self.reached_ms)
+        self._reach(time_of(keys[-1]), len(keys))
         self._waiting.difference_update(keys)
 
     @property

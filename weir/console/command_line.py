@@ -42,6 +42,17 @@ weir plan counts.py --from-savepoint savepoints/monday
 weir plan counts.py --from-running localhost:9008
 """
 
+STATE_EPILOG = """
+Examples:
+
+\b
+weir state savepoints/monday
+weir state savepoints/monday --job counts.py seen
+weir state savepoints/monday --job my_jobs.orders --param input=orders.jsonl totals/n --limit 100
+weir state savepoints/tuesday --job counts.py seen --before savepoints/monday
+weir state savepoints/monday --job counts.py seen --out seen.parquet
+"""
+
 COMPILE_EPILOG = """
 Examples:
 
@@ -51,11 +62,21 @@ weir compile counts.py
 NUMBA_CACHE_DIR=/opt/weir-kernels weir compile my_jobs.counts
 """
 
+STATUS_EPILOG = """
+Examples:
+
+\b
+weir status
+weir status localhost:9008 --json
+watch -n 1 weir status
+"""
+
 EPILOG = """
 Examples:
 
 \b
 weir run counts.py --param input=events.jsonl
+weir status
 weir plan counts.py
 weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
@@ -250,6 +271,65 @@ def plan_command(
         )
 
     run("weir plan", plan)
+
+
+@app.command("state", epilog=STATE_EPILOG)
+def state_command(
+    savepoint: Annotated[
+        str, typer.Argument(metavar="SAVEPOINT", help="A savepoint, the folder of a job, or one manifest.")
+    ],
+    state: Annotated[
+        str | None, typer.Argument(metavar="[STEP[/STATE]]", help="Show the keys and values of this state.")
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="JOB", help="The job, which says what the bytes of its states mean.")
+    ] = None,
+    param: ParamOption = None,
+    config: ConfigOption = None,
+    set_flags: SetOption = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="SAVEPOINT", help="Show only what is not as in this earlier one.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show so many keys.")] = 20,
+    out: Annotated[
+        Path | None, typer.Option(help="Write all of them to this file instead: .parquet, .csv or .jsonl.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what is in the state of a job that is stopped: its steps and states, or the values of one state."""
+
+    def show() -> int:
+        from weir.console.given_job import GivenJob
+        from weir.console.state_view import print_contents, print_values
+
+        if state is None:
+            return print_contents(savepoint, as_json=as_json)
+        if job is None:
+            raise typer.BadParameter(f"what {state} holds is known with its job only; add --job JOB")
+        read = GivenJob(job, param or [], config, set_flags or [])
+        return print_values(savepoint, state, read, before=before, limit=limit, out=out, as_json=as_json)
+
+    run("weir state", show)
+
+
+@app.command("status", epilog=STATUS_EPILOG)
+def status_command(
+    address: Annotated[
+        str, typer.Argument(metavar="[HOST:PORT]", help="HTTP address of the control plane.")
+    ] = "localhost:9008",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, as GET /status answers.")] = False,
+) -> None:
+    """Say in one line how a running job is: whether it keeps up, and which stage limits it; then list its stages.
+
+    Exit code: 0 the job is there, 1 it has failed or nobody answers.
+    """
+
+    def status() -> int:
+        from weir.console.job_status import print_status
+
+        return print_status(address, as_json=as_json)
+
+    run("weir status", status)
 
 
 @app.command("compile", epilog=COMPILE_EPILOG)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from weir.clock import SystemClock
-from weir.config import load_config, parse_set_flags
-from weir.console.job_files import find_job
+from weir.console.given_job import GivenJob
 from weir.console.kernel_compilation import all_kernels, kernels_of
 from weir.console.kernel_compilation import compile_kernels as compile_named
-from weir.dataflow.loading import load_job
 from weir.kernels.sources import cache_directory
 from weir.plan.stages import physical_graph
-from weir.process.entry_point import parameter_texts
 
 _CLOCK = SystemClock()
 
@@ -52,8 +48,4 @@ def compile_kernels(
 def _kernels_of_job(
     job: str, params: Sequence[str], path: Path | None, set_flags: Sequence[str]
 ) -> list[str]:
-    found = find_job(job)
-    sys.path[:0] = found.python_path({})
-    config = load_config(path, os.environ, parse_set_flags(set_flags), tells_of_absence=False).config
-    configured = {"input": config.file_name, "max_parallelism": config.control_plane.max_parallelism}
-    return kernels_of(physical_graph(load_job(found.module, parameter_texts(params), configured).graph))
+    return kernels_of(physical_graph(GivenJob(job, params, path, set_flags).graph()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -11,15 +10,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from weir.config import load_config, parse_set_flags
-from weir.console.job_files import find_job
+from weir.console.given_job import GivenJob
 from weir.console.plan_drawing import draw
-from weir.dataflow.loading import load_job
 from weir.errors import CheckpointError
 from weir.plan.document import plan_document
 from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.plan.stages import physical_graph
-from weir.process.entry_point import parameter_texts
 from weir.specs import DeltaSinkSpec
 from weir.specs.kafka import KafkaSinkSpec, KafkaSpec
 
@@ -60,11 +56,7 @@ def print_plan(
         GraphError: the job cannot be found or loaded, or its graph is not valid.
         ConfigError: a setting or a flag is wrong.
     """
-    found = find_job(job)
-    sys.path[:0] = found.python_path({})
-    config = load_config(path, os.environ, parse_set_flags(set_flags), tells_of_absence=False).config
-    configured = {"input": config.file_name, "max_parallelism": config.control_plane.max_parallelism}
-    logical = load_job(found.module, parameter_texts(params), configured).graph
+    logical = GivenJob(job, params, path, set_flags).graph()
     if from_savepoint or from_running:
         return _print_changes(
             logical,
@@ -86,7 +78,7 @@ def _print_changes(graph: LogicalGraph, place: str, *, allow_dropped: bool, as_j
     """What becomes of the state of each step; 1 if a start would refuse it."""
     # Operators take long to import, and most plans need none.
     from weir.checkpoints.checkpoint_store import CheckpointStore
-    from weir.console.savepoint_changes import Verdict, step_changes
+    from weir.savepoints.changes import Verdict, step_changes
 
     store, path = CheckpointStore.open_checkpoint(place)
     manifest = store.latest() if path is None else store.read_manifest(path)

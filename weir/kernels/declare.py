@@ -87,10 +87,11 @@ def is_loaded_or_kept(name: str) -> bool:
     return name not in _waiting or _waiting[name].cache.is_kept()
 
 
-def load_kernel(name: str) -> None:
-    """Take a kernel from the disk or compile it now; nothing if that is done. Blocks for seconds."""
+def load_kernel(name: str) -> bool:
+    """Take a kernel from the disk or compile it now; False if that is done. Blocks for seconds."""
     if found := _waiting.get(name):
         found.load()
+    return found is not None
 
 
 def load_first_kernel() -> None:

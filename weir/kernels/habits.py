@@ -19,12 +19,16 @@ from weir.kernels.sources import cache_directory
 _FOLDER = "habits"
 
 
-def load_habitual(steps: Iterable[str]) -> None:
+def load_habitual(steps: Iterable[str]) -> bool:
     """Take from the disk what earlier jobs of the same steps have called; a task manager calls it at a job's start.
 
     Args:
         steps: what names the runtime of each step (``runtime`` of specs), in any order.
+
+    Returns:
+        Whether any was taken now; False: none is known, or all were there.
     """
+    took = False
     for name in sorted(_read(_path(steps))):
         if not name.startswith("weir."):
             continue
@@ -32,7 +36,8 @@ def load_habitual(steps: Iterable[str]) -> None:
             # That of a source is imported only where the source runs.
             importlib.import_module(name.rpartition(".")[0])
             if is_loaded_or_kept(name):
-                load_kernel(name)
+                took |= load_kernel(name)
+    return took
 
 
 def note_habitual(steps: Iterable[str]) -> None:

@@ -128,6 +128,10 @@ class Deployment:
         self.subtasks = [self._by_id[subtask] for subtask in parts.graph.subtasks()]
         self._timed = [subtask for subtask in self.subtasks if subtask.chain.is_timed]
         self.sources = [subtask for subtask in self.subtasks if isinstance(subtask, LocalSource)]
+        #: Those that assign event times: without rows for long they do not hold others back.
+        self._assigners = [
+            task for task in self.subtasks if isinstance(task, LocalTask) and task.chain.assigns_times
+        ]
 
     def open(self, rows_of: RowsOf | None = None) -> None:
         """Open all operators, those of consumers first, then the sources.
@@ -153,6 +157,9 @@ class Deployment:
             for rows in under_way.get(subtask.subtask, ()):
                 if not rows.step:
                     subtask.chain.process(rows.batch, input_index=rows.input_index)
+        for source in self.sources:
+            source.tell_first()
+        self.settle()
 
     @property
     def late_rows(self) -> dict[str, int]:
@@ -201,6 +208,9 @@ class Deployment:
                 interleaving.settle(everything=False)
         if not progressed:
             self.settle()
+        for task in self._assigners:
+            if not task.finished:
+                task.forward()
         for subtask in self._timed:
             fired, due_us = subtask.on_time(self._parts.clock.now_us())
             progressed = progressed or fired
@@ -302,7 +312,7 @@ class Deployment:
         chain = OperatorChain(operators, output, _go_on, tables)
         if not stage.is_source:
             inputs = self._parts.graph.input_channels(subtask)
-            return LocalTask(subtask, chain, output, self._on_barrier, inputs)
+            return LocalTask(subtask, chain, output, self._on_barrier, inputs, self._parts.clock)
         grace_ms, idle_ms = self._parts.settings.grace_period_ms, float(self._parts.settings.idle_timeout_ms)
         strategy = first.watermark
         if first.name in self._parts.hand_moved:

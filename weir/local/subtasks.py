@@ -107,10 +107,12 @@ class LocalTask(LocalSubtask):
         output: LocalOutput,
         on_barrier: OnBarrier,
         inputs: Sequence[ChannelId],
+        clock: Clock,
     ) -> None:
         super().__init__(subtask, chain, output, on_barrier)
         self._times = TaskTimes(chain, inputs)
         self._barriers = BarrierAligner(inputs)
+        self._clock = clock
 
     @property
     @override
@@ -140,9 +142,14 @@ class LocalTask(LocalSubtask):
             self.chain.process(rows, input_index=channel.edge_index)
         if rises or times.is_held:
             times.show()
-        times.forward()
+        self.forward()
         if not inputs.has_open_inputs:
             self._end()
+
+    def forward(self) -> None:
+        """Tell consumers of the watermark, or that the step which assigns event times has had no rows for long."""
+        chain = self.chain
+        self._times.forward(is_silent=chain.assigns_times and self._clock.monotonic_s() >= chain.idle_at_s)
 
 
 class LocalSource(LocalSubtask):
@@ -184,6 +191,16 @@ class LocalSource(LocalSubtask):
             self.reader.open(self._context)
         self._times.has_rows(self._clock.monotonic_s())
 
+    def tell_first(self) -> None:
+        """Say what is known of event time before the first row; every source is open."""
+        with naming_step(self.step):
+            began = self.reader.begin()
+        self._times.follow(began)
+        if began.finished:
+            self.end()
+        else:
+            self._times.tell(self._clock.monotonic_s())
+
     @property
     def aligned(self) -> AlignedSource | None:
         """What others of its group, that do not run ahead of it, know of it; None: it waits for nobody."""
@@ -212,7 +229,8 @@ class LocalSource(LocalSubtask):
         if polled.finished:
             self.end()
         else:
-            self._times.tell(self._clock.monotonic_s())
+            now_s = self._clock.monotonic_s()
+            self._times.tell(now_s, is_silent=now_s >= self.chain.idle_at_s)
         return polled
 
     def end(self) -> None:

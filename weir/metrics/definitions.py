@@ -83,6 +83,12 @@ CHANNEL_WATERMARK_LAG = _define(
     "The same of each input channel of a subtask; absent before its first watermark and while it is idle.",
 )
 
+SOURCE_LAG = _define(
+    "weir_source_lag_records",
+    "gauge",
+    (*SUBTASK_LABELS, "partition"),
+    "Records of a partition of Kafka or of the log that wait to be read, as of up to some seconds ago.",
+)
 RESTORE_GROUPS = _subtask(
     "restore_groups", "gauge", "Key groups that have state in the checkpoint from which it was restored."
 )
@@ -116,6 +122,26 @@ STORE_MEMORY = _store(
     "Memory of the store (block cache, memory tables, readers) and of the caches above it.",
 )
 STORE_DISK = _store("disk_bytes", "gauge", "Live files of the store on disk.")
+STORE_TABLES = _store(
+    "total_table_bytes", "gauge", "All table files, also those that only scans and images still need."
+)
+STORE_KEYS = _store("estimated_keys", "gauge", "Keys in the store, as RocksDB estimates them.")
+STORE_MEMORY_TABLES = _store("memory_table_bytes", "gauge", "Memory tables that are not written out.")
+STORE_LEVEL_0 = _store("level_0_files", "gauge", "Table files in level 0, which every read looks at.")
+STORE_PENDING = _store(
+    "pending_merge_bytes",
+    "gauge",
+    "What merges have to rewrite before the levels have their sizes, estimated.",
+)
+STORE_MERGES = _store("running_merges", "gauge", "Merges of table files under way.")
+STORE_FLUSHES = _store("running_flushes", "gauge", "Memory tables that are being written out.")
+STORE_ERRORS = _store("background_errors", "gauge", "Flushes and merges that have failed.")
+STORE_STALLS = _store(
+    "stalls_total", "counter", "Writes that had to wait because flushes or merges could not keep up."
+)
+STORE_STALL_TIME = _store("stall_seconds_total", "counter", "How long all of these waited.")
+STORE_GET_TIME = _store("get_seconds_total", "counter", "Time of all reads by key.")
+STORE_WRITE_TIME = _store("write_seconds_total", "counter", "Time of all writes, without what they waited.")
 STORE_AWAY = _store(
     "away_seconds", "gauge", "For how long the database that keeps the state has not answered; 0: it answers."
 )
@@ -152,6 +178,19 @@ JOB_REJECTED = _define(
     "Records that a source rejected, and rows of a step that were put aside; those that a restart takes back do "
     "not count.",
 )
+JOB_CHECKPOINT_AGE = _define(
+    "weir_job_checkpoint_age_seconds",
+    "gauge",
+    JOB_LABELS,
+    "Since the latest complete checkpoint began (before the first one: since the start); absent where none is made.",
+)
+DISK_FREE = _define(
+    "weir_disk_free_bytes",
+    "gauge",
+    ("task_manager",),
+    "Free bytes of the disk that has the task manager's state.",
+)
+DISK_SIZE = _define("weir_disk_bytes", "gauge", ("task_manager",), "Size of that disk.")
 TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")

@@ -14,12 +14,8 @@ from prometheus_client.registry import Collector
 
 from weir.metrics.definitions import LATENCY
 from weir.metrics.subtask import SubtaskLabels
+from weir.protocol.job.latency_share import BUCKETS_MS
 
-#: Upper bounds of the buckets, inclusive; a last bucket without bound follows.
-BUCKETS_MS = (
-    *(0.5, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 20, 30, 50, 75),
-    *(100, 150, 200, 300, 500, 750, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000),
-)
 _BOUNDS_US = np.array([round(bound * 1000) for bound in BUCKETS_MS], dtype=np.int64)
 _BOUND_NAMES = [*(str(bound / 1000) for bound in BUCKETS_MS), "+Inf"]
 

@@ -11,7 +11,7 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
 from weir.metrics.definitions import QUESTION_SECONDS, QUESTIONS
-from weir.metrics.latency import BUCKETS_MS
+from weir.protocol.job.latency_share import BUCKETS_MS
 
 #: Steps and states with labels of their own; those after them, and those that there may not be, are "other".
 STATES_MAX = 100

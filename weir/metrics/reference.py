@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from weir.metrics.definitions import DEFINITIONS
-from weir.metrics.latency import BUCKETS_MS
+from weir.protocol.job.latency_share import BUCKETS_MS
 
 _INTRODUCTION = """\
 # Metrics

@@ -12,6 +12,14 @@ from prometheus_client.registry import Collector
 from weir.metrics import definitions as d
 
 
+class TableCounters(Protocol):
+    """What is read of a store with table files; ``weir.state.api.TableStats`` has it, and what each number means."""
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all table files now."""
+
+
 class StoreCounters(Protocol):
     """What is read of a store; ``weir.state.api.StoreStats`` has it."""
 
@@ -59,6 +67,10 @@ class StoreCounters(Protocol):
     def requests_s(self) -> float:
         """How long all of them took."""
 
+    @property
+    def tables(self) -> TableCounters | None:
+        """Counters of table files; None: there are none."""
+
 
 _ATTRIBUTES = {
     d.STORE_GETS: "gets",
@@ -72,6 +84,20 @@ _ATTRIBUTES = {
     d.STORE_WAITING: "waiting_checkpoints",
     d.STORE_REQUESTS: "requests",
     d.STORE_REQUESTS_TIME: "requests_s",
+}
+_TABLE_ATTRIBUTES = {
+    d.STORE_TABLES: "total_bytes",
+    d.STORE_KEYS: "keys",
+    d.STORE_MEMORY_TABLES: "memory_table_bytes",
+    d.STORE_LEVEL_0: "level_0_files",
+    d.STORE_PENDING: "pending_merge_bytes",
+    d.STORE_MERGES: "running_merges",
+    d.STORE_FLUSHES: "running_flushes",
+    d.STORE_ERRORS: "background_errors",
+    d.STORE_STALLS: "stalls",
+    d.STORE_STALL_TIME: "stall_s",
+    d.STORE_GET_TIME: "get_s",
+    d.STORE_WRITE_TIME: "write_s",
 }
 
 
@@ -101,7 +127,7 @@ class StoreMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        return [definition.family() for definition in _ATTRIBUTES]
+        return [definition.family() for definition in (*_ATTRIBUTES, *_TABLE_ATTRIBUTES)]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape; holds the lock, so that no store is closed meanwhile."""
@@ -111,4 +137,10 @@ class StoreMetrics(Collector):
             family = definition.family()
             for labels, stats in read:
                 family.add_metric(labels, getattr(stats, attribute))
+            yield family
+        for definition, attribute in _TABLE_ATTRIBUTES.items():
+            family = definition.family()
+            for labels, stats in read:
+                if stats.tables is not None:
+                    family.add_metric(labels, getattr(stats.tables, attribute))
             yield family

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +47,11 @@ class SubtaskCounters(Protocol):
     state_hold_s_max: float
     #: Event time in ms since the epoch; ``WATERMARK_MIN_MS`` before the first watermark.
     watermark_ms: int
+
+    @property
+    def lags(self) -> Mapping[str, int]:
+        """Records that wait to be read, by partition."""
+        ...
 
     @property
     def inputs(self) -> Sequence[InputCounters]:
@@ -140,7 +145,7 @@ class SubtaskMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        more = (d.QUEUE_DEPTH, d.WATERMARK_LAG, d.CHANNEL_WATERMARK_LAG)
+        more = (d.QUEUE_DEPTH, d.WATERMARK_LAG, d.CHANNEL_WATERMARK_LAG, d.SOURCE_LAG)
         return [definition.family() for definition in (*_ATTRIBUTES, *more)]
 
     def collect(self) -> Iterator[Metric]:
@@ -152,15 +157,18 @@ class SubtaskMetrics(Collector):
             for labels, (counters, _) in subtasks:
                 family.add_metric(labels.values(), getattr(counters, attribute))
             yield family
-        depth, lag, channel_lag = (
+        depth, lag, channel_lag, source_lag = (
             d.QUEUE_DEPTH.family(),
             d.WATERMARK_LAG.family(),
             d.CHANNEL_WATERMARK_LAG.family(),
+            d.SOURCE_LAG.family(),
         )
         for labels, (counters, queue_depth) in subtasks:
             depth.add_metric(labels.values(), queue_depth())
             if counters.watermark_ms > WATERMARK_MIN_MS:
                 lag.add_metric(labels.values(), self._lag_s(counters.watermark_ms))
+            for partition, records in counters.lags.items():
+                source_lag.add_metric((*labels.values(), partition), records)
             for item in counters.inputs:
                 if item.watermark_ms > WATERMARK_MIN_MS and not item.is_idle:
                     producer = item.producer
@@ -169,6 +177,7 @@ class SubtaskMetrics(Collector):
         yield depth
         yield lag
         yield channel_lag
+        yield source_lag
 
     def _lag_s(self, watermark_ms: int) -> float:
         """Behind the clock; after the end not at all."""

@@ -6,9 +6,7 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,12 +15,8 @@ import pyarrow as pa
 from weir.author.operator import (
     NEVER_US,
     AheadFilter,
-    DividedOperator,
     HoldsRows,
     InTimeOperator,
-    Json,
-    LateDelivery,
-    LateSync,
     Operator,
     OperatorContext,
     SecondOperator,
@@ -31,19 +25,19 @@ from weir.author.operator import (
     WaitingOperator,
 )
 from weir.errors import UserFunctionError
+from weir.operators.chain_life import ChainLife
 from weir.operators.chain_pauses import ChainPauses, holds_back
 from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
+from weir.operators.parts_in_time import PartsInTime
 from weir.operators.pauses import Pause
-from weir.operators.step_errors import as_kept, name_step, naming_step
+from weir.operators.step_errors import name_step
 from weir.operators.step_flow import WaitingRows
 from weir.rows import row_watermarks
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
-from weir.state.tables.capture import Capture
 from weir.state.tables.opened import StateTables
-from weir.state.tables.table import IsOver, never
 
 #: No operator can yield it, whatever its author wrote.
 _END: Any = object()
@@ -54,7 +48,7 @@ _ROWS_IN_TIME = 2_048
 OutputT = TypeVar("OutputT", bound=ChainOutput)
 
 
-class OperatorChain(Generic[OutputT]):
+class OperatorChain(ChainLife, Generic[OutputT]):
     """Runs one subtask's operators; all methods are called by the subtask's thread."""
 
     def __init__(
@@ -69,16 +63,7 @@ class OperatorChain(Generic[OutputT]):
 
         ``isolation``: puts rows aside that make steps raise.
         """
-        self._operators = [
-            (each, context)
-            for operator, context in operators
-            for each in (operator, operator.second if isinstance(operator, DividedOperator) else None)
-            if each is not None
-        ]
-        self._opened: list[Operator] = []
-        #: What the operators keep by key.
-        self.tables = tables
-        self._is_flushing = False
+        super().__init__(operators, tables)
         self.output = output
         self._timed = [
             (index, operator)
@@ -122,26 +107,13 @@ class OperatorChain(Generic[OutputT]):
         self._flows = self.pauses.flows
 
     @property
-    def steps(self) -> list[tuple[Operator, OperatorContext]]:
-        """The operators with what they were given."""
-        return self._operators
-
-    @property
     def rows_into_last(self) -> int:
         """Rows that entered the last operator: what a sink received; 0 if there is none."""
         return self.rows_into[-1] if self.rows_into else 0
 
-    @property
-    def operators(self) -> list[Operator]:
-        """In the order in which rows pass them."""
-        return [operator for operator, _ in self._operators]
-
     def open(self) -> None:
-        """Open all operators, the last one first, so that each finds its successor ready."""
-        for operator, context in reversed(self._operators):
-            self._opened.append(operator)
-            with self._naming(context):
-                operator.open(context)
+        """Open all operators, and ask which rows each of them minds."""
+        super().open()
         if self._has_row_watermarks:
             self._cuts = [
                 operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
@@ -197,45 +169,20 @@ class OperatorChain(Generic[OutputT]):
 
         ``offset``: of the first row in what the operator is given.
         """
-        operator, cuts = self._operators[start][0], self._cuts[start]
+        operator = self._operators[start][0]
         assert isinstance(operator, InTimeOperator)
-        late, as_of_ms = row_watermarks.as_of(batch, column, self._flows[start].reached_ms)
-        rows, made_due_ms = len(late), operator.made_due_ms(batch)
-        late_rows = late.nonzero()[0]
-        # The row before each late one from which it is to be apart.
-        befores = late_rows - 1
-        if cuts & TimeCuts.EACH_LATE and len(late_rows) and (keys := operator.late_keys(batch)) is not None:
-            befores = row_watermarks.rows_before(keys)[late_rows]
-        minded = np.arange(rows) if cuts & TimeCuts.DUE else late_rows
-        # It is given these parts one after the other in any case: what one makes due comes before the next.
-        parted = cuts & TimeCuts.DUE and operator.knows_rows_by_time
-        borders = deque(row_watermarks.alike_borders(batch) if parted else ())
-        first, flow = 0, self._flows[start]
-        while first < rows:
+        flow = self._flows[start]
+        parts = PartsInTime(operator, self._cuts[start], batch, column, flow.reached_ms)
+        first = 0
+        while first < batch.num_rows:
             flow.taken = offset + first
-            if late[first] or (cuts & TimeCuts.DUE and as_of_ms[first] >= operator.due_ms()):
-                self._tell_one(start, int(as_of_ms[first]))
-            after = minded[np.searchsorted(minded, first, side="right") :]
-            due_ms: int | np.ndarray = operator.due_ms()
-            if made_due_ms is not None:
-                lowest_ms = np.minimum.accumulate(made_due_ms[first:])
-                due_ms = np.minimum(lowest_ms[after - first - 1], due_ms)
-            if cuts & TimeCuts.LATE:
-                due_ms = np.where(late[after], WATERMARK_MIN_MS, due_ms)
-            due = as_of_ms[after] >= np.maximum(due_ms, flow.told_ms + 1)
-            stop = int(after[due.argmax()]) if due.any() else rows
-            if self._is_isolated(start):
-                # What is due fires before a row that may be put aside, and not with it.
-                stop = first + 1
-            elif cuts & TimeCuts.EACH_LATE:
-                repeated = (late_rows > first) & (befores >= first)
-                stop = min(stop, int(late_rows[repeated.argmax()])) if repeated.any() else stop
-            while borders and borders[0] <= first:
-                borders.popleft()
-            stop = min(stop, borders[0]) if borders else stop
-            flow.taken, flow.all_taken_ms = offset + stop, int(as_of_ms[stop - 1])
+            if parts.tells_before(first):
+                self._tell_one(start, parts.as_of_ms(first))
+            # What is due fires before a row that may be put aside, and not with it.
+            stop = first + 1 if self._is_isolated(start) else parts.stop(first, flow.told_ms)
+            flow.taken, flow.all_taken_ms = offset + stop, parts.as_of_ms(stop - 1)
             self._process(batch.slice(first, stop - first), start, input_index)
-            flow.reached_ms = max(flow.reached_ms, int(as_of_ms[stop - 1]))
+            flow.reached_ms = max(flow.reached_ms, parts.as_of_ms(stop - 1))
             flow.all_taken_ms = WATERMARK_MIN_MS
             first = stop
 
@@ -551,93 +498,9 @@ class OperatorChain(Generic[OutputT]):
             return iter(())
         return iter(outputs)  # type: ignore[arg-type]
 
-    def flush(self) -> None:
-        """Make dirty state durable, and write what operators buffer."""
-        self.flush_operators()
-        self.tables.flush()
-
-    def flush_part(self, share: float, is_over: IsOver = never) -> bool:
-        """Write a share of the state that is dirty at the first call, less once it is over; True: all of it."""
-        if not self._is_flushing:
-            self.flush_operators()
-            self._is_flushing = True
-        self._is_flushing = not self.tables.flush_part(share, is_over)
-        return not self._is_flushing
-
-    def flush_operators(self) -> None:
-        """Let operators write what they buffer outside; not their state."""
-        for operator, context in self._operators:
-            with self._naming(context):
-                operator.flush()
-
-    def settle_operators(self) -> None:
-        """Key groups are about to move: what operators have written outside comes before what others write."""
-        self.flush_operators()
-        for operator, context in self._operators:
-            if isinstance(operator, LateDelivery):
-                with self._naming(context):
-                    operator.settle()
-
-    def snapshot(self, checkpoint_id: int) -> tuple[dict[str, Json], list[Capture]]:
-        """Note dirty state, and collect what operators need besides, by their names; :meth:`sync` must follow.
-
-        The captures are to be written, or abandoned; after an error none is left.
-        """
-        self._is_flushing = False
-        self.flush_operators()
-        snapshots: dict[str, Json] = {}
-        captures = self.tables.capture()
-        try:
-            for operator, context in self._operators:
-                with self._naming(context):
-                    value = operator.snapshot(checkpoint_id)
-                if value is not None:
-                    snapshots[context.operator_name] = as_kept(value, context.operator_name)
-        except BaseException:
-            for capture in captures:
-                capture.abandon()
-            raise
-        return snapshots, captures
-
-    def sync(self) -> None:
-        """Bring to the disk what the last snapshot tells of and is not there yet; another thread may call it."""
-        for operator, context in self._operators:
-            if isinstance(operator, LateSync):
-                with self._naming(context):
-                    operator.sync()
-
-    @property
-    def minds_commits(self) -> bool:
-        """Whether an operator does anything when a checkpoint is complete."""
-        return any(type(operator).commit is not Operator.commit for operator, _ in self._operators)
-
-    def commit(self, checkpoint_id: int, *, waits: bool = True) -> None:
-        """A checkpoint is complete: sinks deliver what belongs to it; ``waits``: they have when this returns."""
-        for operator, context in self._operators:
-            with self._naming(context):
-                operator.commit(checkpoint_id)
-                if waits and isinstance(operator, LateDelivery):
-                    operator.await_commit()
-
     def finish(self) -> None:
         """The input has ended: let operators emit what they hold, and flush."""
         self._isolate_timers()
         for index, (operator, _) in enumerate(self._operators):
             self._send_in_order(index, operator.finish, WATERMARK_MAX_MS)
         self.flush()
-
-    @staticmethod
-    def _naming(context: OperatorContext) -> AbstractContextManager[None]:
-        return naming_step(context.operator_name, is_sink=context.is_sink)
-
-    def close(self) -> None:
-        """Close what was opened, whatever fails on the way; the first error is raised at the end."""
-        first: Exception | None = None
-        while self._opened:
-            try:
-                self._opened.pop().close()
-            except Exception as error:
-                first = first or error
-        self.tables.close()
-        if first is not None:
-            raise first

@@ -6,6 +6,7 @@ Used by the subtasks of task managers and by jobs in one process (``weir.local``
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Generic, TypeVar
 
 import pyarrow as pa
@@ -118,6 +119,14 @@ class TaskTimes(Generic[OutputT]):
         # What was shown stays, whatever is held; rows that move with their key groups may be parked from the start.
         if not self.is_parked():
             self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
+
+    def advance(self, channel: ChannelId, watermark: Watermark) -> None:
+        """Note a watermark, and which other subtasks of its producer's stage have nothing to send."""
+        self.inputs.advance(channel, watermark.time_ms)
+        for index in watermark.without:
+            other = replace(channel, producer=replace(channel.producer, subtask_index=index))
+            if self.inputs.is_open(other):
+                self.inputs.advance(other, WATERMARK_MAX_MS)
 
     def rows_come(self, channel: ChannelId, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, bool]:
         """Note rows of a channel: it is not idle.

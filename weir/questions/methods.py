@@ -26,7 +26,8 @@ class HeadMiddleware:
         async def send_head(message: Message) -> None:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
-        await self._app({**scope, "method": "GET"}, receive, send_head)
+        # What never ends must know.
+        await self._app({**scope, "method": "GET", "weir.is_head": True}, receive, send_head)
 
 
 def wrong_method(path: str, method: str) -> str:

@@ -39,6 +39,9 @@ class Watermark:
     """No event with an event time below ``time_ms`` follows on this channel."""
 
     time_ms: int
+    #: Subtasks of the producer's stage that read nothing: no event follows on their channels either, whose own word
+    #: may come after rows of this one. Known at a start from nothing, with the first watermark.
+    without: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

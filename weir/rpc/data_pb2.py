@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from weir.rpc import common_pb2 as weir_dot_rpc_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13weir/rpc/data.proto\x12\x07weir.v1\x1a\x15weir/rpc/common.proto\"+\n\x0fOpenLinkRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"C\n\rOpenLinkReply\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x10\n\x08greeting\x18\x02 \x01(\x0c\x12\x12\n\nlocal_name\x18\x03 \x01(\t\"^\n\x10\x43hannelHandshake\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12#\n\x07\x63hannel\x18\x02 \x01(\x0b\x32\x12.weir.v1.ChannelId\"M\n\nBatchFrame\x12\x14\n\x0c\x61rrow_schema\x18\x01 \x01(\x0c\x12#\n\x06shared\x18\x03 \x01(\x0b\x32\x13.weir.v1.SharedPartJ\x04\x08\x02\x10\x03\",\n\nSharedPart\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"!\n\x0eWatermarkFrame\x12\x0f\n\x07time_ms\x18\x01 \x01(\x03\"\x0b\n\tIdleFrame\"+\n\x10RouteMarkerFrame\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\"%\n\x0c\x42\x61rrierFrame\x12\x15\n\rcheckpoint_id\x18\x01 \x01(\x04\"\x12\n\x10\x45ndOfStreamFrame\"\x92\x03\n\x0c\x43hannelFrame\x12.\n\thandshake\x18\x01 \x01(\x0b\x32\x19.weir.v1.ChannelHandshakeH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.weir.v1.BatchFrameH\x00\x12,\n\twatermark\x18\x03 \x01(\x0b\x32\x17.weir.v1.WatermarkFrameH\x00\x12\"\n\x04idle\x18\x04 \x01(\x0b\x32\x12.weir.v1.IdleFrameH\x00\x12\x32\n\rend_of_stream\x18\x05 \x01(\x0b\x32\x19.weir.v1.EndOfStreamFrameH\x00\x12\x31\n\x0croute_marker\x18\x06 \x01(\x0b\x32\x19.weir.v1.RouteMarkerFrameH\x00\x12(\n\x07\x62\x61rrier\x18\x07 \x01(\x0b\x32\x15.weir.v1.BarrierFrameH\x00\x12&\n\x06\x63losed\x18\x08 \x01(\x0b\x32\x14.weir.v1.ClosedFrameH\x00\x12\x16\n\x0e\x63hannel_number\x18\t \x01(\rB\t\n\x07\x65lement\"\r\n\x0b\x43losedFrame\"C\n\tLinkReply\x12\'\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x15.weir.v1.ChannelReply\x12\r\n\x05\x66reed\x18\x02 \x03(\x04\"g\n\x0c\x43hannelReply\x12\x16\n\x0e\x63hannel_number\x18\x02 \x01(\r\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x18\n\x10released_batches\x18\x01 \x01(\r\x12\x14\n\x0c\x62usy_percent\x18< \x01(\r2H\n\x08\x45xchange\x12<\n\x08OpenLink\x12\x18.weir.v1.OpenLinkRequest\x1a\x16.weir.v1.OpenLinkReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13weir/rpc/data.proto\x12\x07weir.v1\x1a\x15weir/rpc/common.proto\"+\n\x0fOpenLinkRequest\x12\x18\n\x10protocol_version\x18\x01 \x01(\r\"C\n\rOpenLinkReply\x12\x0c\n\x04port\x18\x01 \x01(\r\x12\x10\n\x08greeting\x18\x02 \x01(\x0c\x12\x12\n\nlocal_name\x18\x03 \x01(\t\"^\n\x10\x43hannelHandshake\x12%\n\thandshake\x18\x01 \x01(\x0b\x32\x12.weir.v1.Handshake\x12#\n\x07\x63hannel\x18\x02 \x01(\x0b\x32\x12.weir.v1.ChannelId\"M\n\nBatchFrame\x12\x14\n\x0c\x61rrow_schema\x18\x01 \x01(\x0c\x12#\n\x06shared\x18\x03 \x01(\x0b\x32\x13.weir.v1.SharedPartJ\x04\x08\x02\x10\x03\",\n\nSharedPart\x12\n\n\x02\x61t\x18\x01 \x01(\x04\x12\x12\n\nsize_bytes\x18\x02 \x01(\x04\"2\n\x0eWatermarkFrame\x12\x0f\n\x07time_ms\x18\x01 \x01(\x03\x12\x0f\n\x07without\x18\x02 \x03(\r\"\x0b\n\tIdleFrame\"+\n\x10RouteMarkerFrame\x12\x17\n\x0frouting_version\x18\x01 \x01(\x04\"%\n\x0c\x42\x61rrierFrame\x12\x15\n\rcheckpoint_id\x18\x01 \x01(\x04\"\x12\n\x10\x45ndOfStreamFrame\"\x92\x03\n\x0c\x43hannelFrame\x12.\n\thandshake\x18\x01 \x01(\x0b\x32\x19.weir.v1.ChannelHandshakeH\x00\x12$\n\x05\x62\x61tch\x18\x02 \x01(\x0b\x32\x13.weir.v1.BatchFrameH\x00\x12,\n\twatermark\x18\x03 \x01(\x0b\x32\x17.weir.v1.WatermarkFrameH\x00\x12\"\n\x04idle\x18\x04 \x01(\x0b\x32\x12.weir.v1.IdleFrameH\x00\x12\x32\n\rend_of_stream\x18\x05 \x01(\x0b\x32\x19.weir.v1.EndOfStreamFrameH\x00\x12\x31\n\x0croute_marker\x18\x06 \x01(\x0b\x32\x19.weir.v1.RouteMarkerFrameH\x00\x12(\n\x07\x62\x61rrier\x18\x07 \x01(\x0b\x32\x15.weir.v1.BarrierFrameH\x00\x12&\n\x06\x63losed\x18\x08 \x01(\x0b\x32\x14.weir.v1.ClosedFrameH\x00\x12\x16\n\x0e\x63hannel_number\x18\t \x01(\rB\t\n\x07\x65lement\"\r\n\x0b\x43losedFrame\"C\n\tLinkReply\x12\'\n\x08\x63hannels\x18\x01 \x03(\x0b\x32\x15.weir.v1.ChannelReply\x12\r\n\x05\x66reed\x18\x02 \x03(\x04\"g\n\x0c\x43hannelReply\x12\x16\n\x0e\x63hannel_number\x18\x02 \x01(\r\x12\x0f\n\x07refusal\x18\x03 \x01(\t\x12\x18\n\x10released_batches\x18\x01 \x01(\r\x12\x14\n\x0c\x62usy_percent\x18< \x01(\r2H\n\x08\x45xchange\x12<\n\x08OpenLink\x12\x18.weir.v1.OpenLinkRequest\x1a\x16.weir.v1.OpenLinkReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,23 +43,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SHAREDPART']._serialized_start=344
   _globals['_SHAREDPART']._serialized_end=388
   _globals['_WATERMARKFRAME']._serialized_start=390
-  _globals['_WATERMARKFRAME']._serialized_end=423
-  _globals['_IDLEFRAME']._serialized_start=425
-  _globals['_IDLEFRAME']._serialized_end=436
-  _globals['_ROUTEMARKERFRAME']._serialized_start=438
-  _globals['_ROUTEMARKERFRAME']._serialized_end=481
-  _globals['_BARRIERFRAME']._serialized_start=483
-  _globals['_BARRIERFRAME']._serialized_end=520
-  _globals['_ENDOFSTREAMFRAME']._serialized_start=522
-  _globals['_ENDOFSTREAMFRAME']._serialized_end=540
-  _globals['_CHANNELFRAME']._serialized_start=543
-  _globals['_CHANNELFRAME']._serialized_end=945
-  _globals['_CLOSEDFRAME']._serialized_start=947
-  _globals['_CLOSEDFRAME']._serialized_end=960
-  _globals['_LINKREPLY']._serialized_start=962
-  _globals['_LINKREPLY']._serialized_end=1029
-  _globals['_CHANNELREPLY']._serialized_start=1031
-  _globals['_CHANNELREPLY']._serialized_end=1134
-  _globals['_EXCHANGE']._serialized_start=1136
-  _globals['_EXCHANGE']._serialized_end=1208
+  _globals['_WATERMARKFRAME']._serialized_end=440
+  _globals['_IDLEFRAME']._serialized_start=442
+  _globals['_IDLEFRAME']._serialized_end=453
+  _globals['_ROUTEMARKERFRAME']._serialized_start=455
+  _globals['_ROUTEMARKERFRAME']._serialized_end=498
+  _globals['_BARRIERFRAME']._serialized_start=500
+  _globals['_BARRIERFRAME']._serialized_end=537
+  _globals['_ENDOFSTREAMFRAME']._serialized_start=539
+  _globals['_ENDOFSTREAMFRAME']._serialized_end=557
+  _globals['_CHANNELFRAME']._serialized_start=560
+  _globals['_CHANNELFRAME']._serialized_end=962
+  _globals['_CLOSEDFRAME']._serialized_start=964
+  _globals['_CLOSEDFRAME']._serialized_end=977
+  _globals['_LINKREPLY']._serialized_start=979
+  _globals['_LINKREPLY']._serialized_end=1046
+  _globals['_CHANNELREPLY']._serialized_start=1048
+  _globals['_CHANNELREPLY']._serialized_end=1151
+  _globals['_EXCHANGE']._serialized_start=1153
+  _globals['_EXCHANGE']._serialized_end=1225
 # @@protoc_insertion_point(module_scope)

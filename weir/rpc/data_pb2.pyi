@@ -48,10 +48,12 @@ class SharedPart(_message.Message):
     def __init__(self, at: _Optional[int] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class WatermarkFrame(_message.Message):
-    __slots__ = ("time_ms",)
+    __slots__ = ("time_ms", "without")
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FIELD_NUMBER: _ClassVar[int]
     time_ms: int
-    def __init__(self, time_ms: _Optional[int] = ...) -> None: ...
+    without: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, time_ms: _Optional[int] = ..., without: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class IdleFrame(_message.Message):
     __slots__ = ()

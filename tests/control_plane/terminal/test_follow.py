@@ -16,6 +16,7 @@ from control_plane.web.status_views import outcome
 from control_plane.web.totals import late_rows
 from control_plane.web.views import (
     CheckpointView,
+    HeadlineView,
     RejectedView,
     RescaleView,
     RestoreView,
@@ -38,7 +39,8 @@ def status(state="RUNNING", events_in=12_345, **more):
         events_per_second=0,
     )
     counts = {"records_in": 0, "records_out": 0, "subtasks": []}
-    given = {"generation": 1, **more}
+    said = HeadlineView(verdict="not_running", text=state.lower())
+    given = {"generation": 1, "headline": said, **more}
     return StatusView(
         job_id="counts-1",
         job="counts",
@@ -266,3 +268,10 @@ def test_the_first_rejected_record_is_told_once():
         lines.show(Moment(status(rejected=[item]), 1.0, 9_500, [], [], []), second)
     assert "3 records rejected by events (in.jsonl at 7: no JSON; dead letters: dead/events)" in written[0]
     assert written[1].endswith("3 records rejected by events")
+
+
+def test_the_headline_is_in_the_line_and_on_the_screen():
+    text = "stage 1 `count` limits: 2 of 2 subtasks 97 % busy"
+    moment = Moment(status(headline=HeadlineView(verdict="limited", text=text, stage=1)), 10.0, 10_000)
+    assert line(moment).startswith(f"running; {text}; 12,345 events in")
+    assert text in shown(moment)

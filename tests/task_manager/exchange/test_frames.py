@@ -53,7 +53,18 @@ def test_elements_come_back_as_they_were(ends):
     other = pa.record_batch({"k": pa.array([b"1"])})
     wide = pa.record_batch({f"a column of many, number {i}": pa.array([i]) for i in range(2000)})
     sizes = [batch(rows) for rows in (1, 7, 100, 3000, 3001, 300_000, 0, 2999)]
-    elements = [batch(3), Watermark(-5), batch(2), other, Idle(), RouteMarker(9), Barrier(3), *sizes, wide]
+    elements = [
+        batch(3),
+        Watermark(-5),
+        Watermark(-5, (1, 300)),
+        batch(2),
+        other,
+        Idle(),
+        RouteMarker(9),
+        Barrier(3),
+        *sizes,
+        wide,
+    ]
     elements += [Watermark(time_ms) for time_ms in range(20_000)] + [batch(5), EndOfStream()]
     frames = through(ends, [encoder.encode(element) for element in elements])
     assert {frame.channel_number for frame, _ in frames} == {1}

@@ -6,7 +6,7 @@ import pytest
 
 import weir
 from task_manager.queries.answers import MOVED, Answers
-from task_manager.queries.checkpoint_reading import OpenCheckpoints
+from task_manager.queries.open_checkpoints import OpenCheckpoints
 from tests.task_manager.queries.test_window_questions import GROUPS, STATE, WINDOWS, Job
 from weir.plan.stages import physical_graph
 from weir.protocol.queries import QueryError, Question

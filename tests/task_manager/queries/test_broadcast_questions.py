@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 import weir
-from task_manager.queries.checkpoint_reading import CheckpointReading, OpenCheckpoints
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.live_reading import LiveReading
+from task_manager.queries.open_checkpoints import OpenCheckpoints
 from task_manager.queries.state_copies import copy_part
 from tests.task_manager.queries.test_checkpoint_reading import World, manifest
 from tests.task_manager.queries.test_window_questions import table_of
@@ -18,6 +18,7 @@ from weir.operators.queries.answering import answer_one, answer_range, asked_sta
 from weir.operators.queries.state_format import ABSENT
 from weir.protocol.queries import QueryError, Question
 from weir.rows.records import with_times
+from weir.savepoints.checkpoint_reading import CheckpointReading
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import StateTables
 from weir.types import SubtaskId

@@ -2,10 +2,11 @@
 
 import pytest
 
-from task_manager.queries.checkpoint_reading import IDLE_S, OPEN_MAX, CheckpointReading, OpenCheckpoints
+from task_manager.queries.open_checkpoints import IDLE_S, OPEN_MAX, OpenCheckpoints
 from tests.task_manager.queries.fake_images import FakeImages
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.queries import QueryError
+from weir.savepoints.checkpoint_reading import CheckpointReading
 from weir.state.stores.memory import MemoryBackend
 from weir.state.ttl import Ttl
 from weir.testing import ManualClock

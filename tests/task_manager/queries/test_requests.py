@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.database_ranges import KINDS
 from benchmarks.database_ranges_job import build
-from task_manager.queries.checkpoint_reading import CheckpointReading
 from task_manager.queries.live_ranges import LiveRange
 from task_manager.queries.state_copies import copy_part
 from weir.author.operator import OperatorContext
@@ -18,6 +17,7 @@ from weir.operators.queries.answering import answer_range, asked_state
 from weir.operators.registry import create_operator
 from weir.protocol.queries import Question
 from weir.rows.records import with_times
+from weir.savepoints.checkpoint_reading import CheckpointReading
 from weir.specs.joins import JoinSpec
 from weir.specs.keyed import KeyedSpec
 from weir.state.api import prefix_end

@@ -43,6 +43,9 @@ class Reader:
     def open(self, context):
         pass
 
+    def begin(self):
+        return Poll()
+
     def close(self):
         pass
 

@@ -18,7 +18,7 @@ from tests.task_manager.subtasks.scripted_subtasks import (
 )
 from weir.author.operator import HoldsRows
 from weir.operators.stateless.assign_event_time import AssignEventTimeOperator
-from weir.rows.records import WATERMARK_MAX_MS, EndOfStream, Idle, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, EndOfStream, Idle, Watermark
 from weir.specs import AssignEventTimeSpec
 
 
@@ -32,6 +32,18 @@ def test_the_watermark_is_the_lowest_of_the_inputs_and_idle_ones_do_not_count():
     shown = [call for call in setup.operator.calls if isinstance(call, str) and call.startswith("w")]
     assert shown == ["watermark 5", "watermark 10", "watermark 20"]
     assert setup.subtask.progress.watermark_ms == 20
+
+
+def test_an_input_that_has_nothing_to_send_holds_nothing_although_another_one_says_so_first():
+    setup = Setup(
+        (LEFT, Watermark(WATERMARK_MIN_MS, without=(RIGHT.producer.subtask_index,))),
+        (LEFT, Watermark(10)),
+        (LEFT, rows(1)),
+        (RIGHT, Watermark(WATERMARK_MAX_MS)),
+        (RIGHT, EndOfStream()),
+        (LEFT, Watermark(20)),
+    ).run()
+    assert setup.operator.calls[:3] == ["watermark 10", [1], "watermark 20"]
 
 
 class Gathered(Script):

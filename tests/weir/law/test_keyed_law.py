@@ -30,3 +30,11 @@ def test_a_step_says_what_plain_python_says(number, step):
 def test_timers_by_timers_say_it_also_where_each_part_ends_as_soon_as_it_may(seed, step, monkeypatch):
     monkeypatch.setattr(TimerCalls, "_is_over", lambda calls: True)
     assert difference(step, case_of(step, seed, ROWS)) is None
+
+
+@pytest.mark.parametrize("seed", [24, 30])
+def test_a_reader_without_a_split_does_not_hold_time_back(seed):
+    (step,) = (step for step in keyed_steps.SURE if step.name == "pauses by timers")
+    case = case_of(step, seed, 40)
+    assert (case.is_single, case.readers) == (True, 2)
+    assert difference(step, case) is None

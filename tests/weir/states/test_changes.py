@@ -12,8 +12,8 @@ from benchmarks.changed.table import CHANGES
 from benchmarks.changed.trying import Trials
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
-from weir.console.savepoint_changes import Verdict, step_changes
 from weir.errors import GraphError, WeirError
+from weir.savepoints.changes import Verdict, step_changes
 
 CASES = [(kind, change) for kind, listed in CHANGES.items() for change in listed]
 

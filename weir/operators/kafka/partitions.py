@@ -35,6 +35,7 @@ BEGINNING = OFFSET_BEGINNING
 RECORDS_MAX = 16_384
 _WAITING_BYTES_MAX = 8 << 20
 _ANSWER_TIMEOUT_S = 30.0
+_ENDS_TIMEOUT_S = 5.0
 #: Between two looks whether the brokers let this user in: the client only says that it had no answer.
 _LOOK_S = 2.0
 _TOLD_EVERY_S = 10.0
@@ -70,6 +71,8 @@ class KafkaPartitions:
         self._waiting_count = 0
         self._waiting_bytes = 0
         self._ended: set[Partition] = set()
+        #: Where each ended when it was last read to its end.
+        self._end_offsets: dict[Partition, int] = {}
         #: Asks the brokers for partitions while records are read: they may take long to answer, if they are away.
         self._asking = ThreadPoolExecutor(1, "kafka-partitions")
         self._asked: Future[list[Partition]] | None = None
@@ -210,6 +213,26 @@ class KafkaPartitions:
             raise self._failure(error.args[0]) from None
         return self._end_of(partition)
 
+    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Offsets after the last records, of those that brokers answer for; another thread may ask.
+
+        Raises:
+            KafkaException: no broker answers.
+            RuntimeError: the client is closed.
+        """
+        found = {}
+        for partition in partitions:
+            _, found[partition] = self._consumer.get_watermark_offsets(
+                TopicPartition(*partition), timeout=_ENDS_TIMEOUT_S
+            )
+        return found
+
+    def reached(self, partition: Partition, position: int) -> int:
+        """The offset before which all records were taken: the ends of transactions are no records, and have offsets."""
+        return (
+            position if self._waiting.get(partition) else max(position, self._end_offsets.get(partition, 0))
+        )
+
     def _end_of(self, partition: Partition) -> int:
         asked = TopicPartition(*partition)
         try:
@@ -245,6 +268,7 @@ class KafkaPartitions:
                         self._waiting_bytes += len(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     self._ended.add(partition)
+                    self._end_offsets[partition] = int(message.offset() or 0)
                 else:
                     self._note_failure(partition, error)
             if self._waiting_count:

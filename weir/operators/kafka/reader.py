@@ -8,7 +8,7 @@ A snapshot is theirs and has the ids of topics, too, in hexadecimal digits (olde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -109,8 +109,16 @@ class _KafkaSource(OffsetSource):
         return _partition(split) in self._ready
 
     @override
+    def ends(self) -> Mapping[str, int]:
+        return {_place(*each): end for each, end in self.partitions.ends(list(self._found or ())).items()}
+
+    @override
+    def reached(self, split: Json, position: int) -> int:
+        return self.partitions.reached(_partition(split), position)
+
+    @override
     def place(self, split: Json) -> str:
-        return f"{split['topic']}[{split['partition']}]"
+        return _place(*_partition(split))
 
     def splits(self) -> Sequence[Json]:
         """Every partition that there is, as far as brokers have answered: only the first call waits for them."""
@@ -162,6 +170,10 @@ def _check_starts(spec: KafkaSpec, found: Sequence[Partition], step: str) -> Non
                 f"source {step}: start has offset {offset} for partition {number} of topic {topic}, which is not at "
                 f"{spec.bootstrap}: {there}; correct start"
             )
+
+
+def _place(topic: str, number: int) -> str:
+    return f"{topic}[{number}]"
 
 
 def _partition(split: Json) -> Partition:

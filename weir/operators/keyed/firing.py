@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 BLOCK_TIMERS_MAX = 8_192
 #: Timers that are counted when the job ends, for a message.
 _COUNTED_MAX = 100_000
+#: Timers that one watermark lets fire, at which the log has a word about timers that register timers for ever.
+_MANY_TIMERS = 1_000_000
 #: Column of a timer's time, where a timer is shown as a row.
 TIMER_COLUMN = "timer_ms"
 
@@ -218,10 +220,12 @@ class TimerCalls:
                 return
             part, hashes = batch.slice(first, stop - first), keys.hashes[first:stop]
             behind_ms = firing.behind_ms(waiting[first])
-            firing.begin_part(waiting[first:stop])
-            context.begin(part, hashes)
-            context.begin_timers(times_ms[first:stop] if behind_ms is None else np.array([behind_ms]), hashes)
             try:
+                firing.begin_part(waiting[first:stop])
+                context.begin(part, hashes)
+                context.begin_timers(
+                    times_ms[first:stop] if behind_ms is None else np.array([behind_ms]), hashes
+                )
                 made = function(part, context)
                 for rows in self._checker.each("on_timers", () if made is None else made, part):
                     yield self._as_of(rows, behind_ms)
@@ -380,6 +384,7 @@ class TimerFirer:
         self, side: TimerSide, until_ms: int, set_aside: SetAside | None
     ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         until_ms = min(until_ms, NEVER_MS - 1)
+        fired = 0
         while True:
             began_s = self._clock.monotonic_s()
             due = self._take(side, until_ms, one=set_aside is not None)
@@ -399,8 +404,20 @@ class TimerFirer:
                     raise
                 side.table.change(dict.fromkeys(due.keys, False))
             self._parts.took(len(due.keys) - len(firing.left), self._clock.monotonic_s() - began_s)
+            before, fired = fired, fired + firing.fired
+            if before < _MANY_TIMERS <= fired:
+                self._tell_many(fired, firing.reached_ms)
             if self._pauses and side.table.next_ms() <= until_ms:
                 yield Pause()
+
+    def _tell_many(self, fired: int, time_ms: int) -> None:
+        log.warning(
+            "step %r: %d timers have fired at one watermark, the last one at %d; if on_timer registers the next timer "
+            "again and again, that never ends: let it ask context.timers.at_end",
+            self._step,
+            fired,
+            time_ms,
+        )
 
     def _take(self, side: TimerSide, until_ms: int, *, one: bool) -> Due:
         """Timers of the next part: all that are due up to a time, or some of those of one time; none: none is due."""

@@ -109,6 +109,12 @@ class LogPartitions:
         """Offset of the next record, if none waits: behind entries without records, too."""
         return self._partitions[partition].position
 
+    def reached(self, partition: int, position: int) -> int:
+        """The offset before which all records were taken, at or after a position; any thread may ask."""
+        found = self._partitions.get(partition)
+        # Some entries have no records.
+        return position if found is None or found.has_records else max(position, found.position)
+
     def close(self) -> None:
         """End all reading."""
         for partition in self._partitions.values():

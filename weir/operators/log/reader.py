@@ -6,13 +6,14 @@ A split is ``{"topic": "words", "partition": 0}``, and of a bounded source has i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from typing_extensions import override
 
 from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError
+from weir.log.admin import log_status
 from weir.operators.log.partitions import RECORDS_MAX, LogPartitions
 from weir.operators.log.records import RecordDecoder
 from weir.operators.sources.user.offset_reader import OffsetReader, OffsetSource
@@ -76,6 +77,18 @@ class _LogSource(OffsetSource):
     @override
     def has_records(self, split: Json) -> bool:
         return split["partition"] in self._ready
+
+    @override
+    def ends(self) -> Mapping[str, int]:
+        return {
+            f"{each.topic}[{each.partition}]": each.commit_offset
+            for each in log_status(self.spec.bootstrap).partitions
+            if each.topic == self.spec.topic
+        }
+
+    @override
+    def reached(self, split: Json, position: int) -> int:
+        return self.partitions.reached(split["partition"], position)
 
     @override
     def place(self, split: Json) -> str:

@@ -30,6 +30,11 @@ class KeyText:
         self._is_string = len(columns) == 1 and columns[0].type in (pa.string(), pa.large_string())
 
     @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return self._names
+
+    @property
     def is_ordered(self) -> bool:
         """Whether the bytes of keys are in the order of their values."""
         return len(self._columns) == 1 and not self._wraps

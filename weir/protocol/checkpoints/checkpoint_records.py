@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointState
 
 #: Checkpoints that ``GET /checkpoints`` shows at most.
-RECORDS_MAX = 50
+RECORDS_MAX = 60
 #: Checkpoints that may wait for their turn.
 QUEUE_MAX = 16
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from typing_extensions import override
 
-from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, listed, one_value_each
+from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, one_value_each
 from weir.state.handles.declarations import ValueDeclaration
 from weir.state.handles.values import ValueHandle
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _VERSION = 2
 _NEVER = 2**63 - 1
+#: The newest of elements of which some have a time that is not known yet: it is looked at each.
+_OPEN = 2**62
 
 
 class _Bounds:
@@ -96,8 +98,15 @@ class ExpiringElements(ElementHandle):
 
     def _oldest(self, at: int) -> int:
         """What to store: undated elements are as old as the state's knowledge of the time."""
-        oldest = self._bounds_of[at].oldest
-        return self._expiry.since_ms if oldest == UNDATED else oldest
+        return self._dated(self._bounds_of[at].oldest)
+
+    def _dated(self, stamp: int) -> int:
+        """Return the time as of which elements count: of undated ones the state's knowledge of the time."""
+        return self._expiry.since_ms if stamp == UNDATED else stamp
+
+    def _is_open(self, oldest: int, newest: int) -> bool:
+        """Whether the time of undated elements is not known yet, which may be later than that of others."""
+        return oldest == UNDATED != newest and self._expiry.since_ms == UNDATED
 
     def _meta_prefix(self, at: int) -> bytes:
         """The time of the newest element, which rows after the one that wrote it must not make later."""
@@ -121,7 +130,11 @@ class ExpiringElements(ElementHandle):
             self._expiry.turn_to(int(self._cursor.block.hashes[at]))
 
     def _may_have_expired(self, at: int) -> bool:
-        return bool(self._metas[at][-1]) and self._expiry.is_expired(self._bounds_of[at].oldest)
+        if not self._metas[at][-1]:
+            return False
+        bounds = self._bounds_of[at]
+        # Of undated ones and others it is not known which are the oldest.
+        return bounds.oldest == UNDATED != bounds.newest or self._expiry.is_expired(bounds.oldest)
 
     # --- elements ---
 
@@ -152,6 +165,13 @@ class ExpiringElements(ElementHandle):
             super()._put(at, key, self._expiry.prefix + data)
             self._note_written(at)
 
+    @override
+    def _places(self, keys: Keys) -> list[int]:
+        places = super()._places(keys)
+        for place in places:
+            self._turn(place)
+        return places
+
     def _read_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
         """Elements of several keys in one go, without what has expired; of those in use the time begins anew."""
         if any(self._changes):
@@ -173,6 +193,8 @@ class ExpiringElements(ElementHandle):
         """An element has the time of now: the entry 00 has to say so."""
         bounds, stamp = self._bounds_of[at], self._expiry.stamp
         bounds.oldest = min(bounds.oldest, stamp)
+        if self._is_open(bounds.oldest, stamp):
+            bounds.newest = _OPEN
         if stamp < bounds.newest:
             bounds.in_order = False
         else:
@@ -245,7 +267,7 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
             for position, key, data in zip(range(start, stop), keys, self._raw(at, keys), strict=True):
                 if data is not None and self._expiry.live(data) is not None:
                     self._metas[at] = (position, head + count - position)
-                    self._bounds_of[at].oldest = self._expiry.stamp_of(data)
+                    self._bounds_of[at].oldest = self._dated(self._expiry.stamp_of(data))
                     return
                 if data is not None:
                     self._change(at, key, None)
@@ -271,10 +293,13 @@ class ExpiringListHandle(ExpiringElements, ListHandle):
         if not kept:
             self._set_meta(at, 0, 0)
             return
-        stamps = [self._expiry.stamp_of(data) for _, data in kept]
+        stamps = [self._dated(self._expiry.stamp_of(data)) for _, data in kept]
         self._metas[at] = (head, len(kept))
         bounds = self._bounds_of[at]
-        bounds.oldest, bounds.in_order = min(stamps), stamps == sorted(stamps)
+        bounds.oldest, bounds.newest = min(stamps), max(stamps)
+        bounds.in_order = stamps == sorted(stamps)
+        if self._is_open(bounds.oldest, bounds.newest):
+            bounds.newest, bounds.in_order = _OPEN, False
 
     def appendleft(self, value: Any) -> None:
         """Add an element at the beginning; raises as :meth:`append`."""
@@ -315,16 +340,18 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
 
     def _count(self, at: int) -> int:
         """The number of items. Takes out what has expired for all rows that may come, and notes what is left."""
-        live, left, oldest = 0, 0, _NEVER
+        live, left, oldest, newest = 0, 0, _NEVER, UNDATED
         for key, data in list(self._raw_entries(at)):
             if self._expiry.kept(data) is None:
                 self._change(at, key, None)
                 continue
-            left, oldest = left + 1, min(oldest, self._expiry.stamp_of(data))
+            stamp = self._dated(self._expiry.stamp_of(data))
+            left, oldest, newest = left + 1, min(oldest, stamp), max(newest, stamp)
             live += self._expiry.live(data) is not None
         self._metas[at] = (left,)
         if left:
-            self._bounds_of[at].oldest = oldest
+            is_open = self._is_open(oldest, newest)
+            self._bounds_of[at].oldest, self._bounds_of[at].newest = oldest, _OPEN if is_open else newest
         else:
             self._bounds_of[at] = _Bounds()
         self._changed_metas.add(at)
@@ -339,6 +366,10 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
 
     def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
         return self._raw_entries(at)
+
+    @override
+    def _found_items(self, keys: Keys, map_keys: Any) -> list[bytes | None]:
+        return self._read_each(self._items_of(keys, map_keys))
 
     def get(self, key: Any, default: Any = None) -> Any:
         """As of a map without a TTL, without what has expired."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 import polars as pl
 
 from weir.errors import StateMismatchError
-from weir.state.handles.block import Keys, check_length, listed
+from weir.state.handles.block import Keys, check_length
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, READ_COUNT, ElementHandle
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     pass
@@ -122,7 +123,8 @@ class ListHandle(ElementHandle):
             for (at, _), data in zip(places, self._read_each(places), strict=True):
                 lists[at].append(self._decoded(data))
         rows = [lists[at] for at in keys.inverse.tolist()]
-        return rows if self._dtype is None else pl.Series(self.name, rows, dtype=pl.List(self._dtype))
+        dtype = self._type.dtype
+        return rows if dtype is None else pl.Series(self.name, rows, dtype=pl.List(dtype))
 
     def pop(self, index: int = -1) -> Any:
         """Take the last element away, or with index 0 the first one, and return it.

@@ -287,6 +287,7 @@ class PlacedStore(StateBackend):
             remote_gets=self._listed.gets + self._packed.gets,
             remote_puts=self._listed.puts + self._packed.puts,
             remote_bytes=self._listed.bytes + self._packed.bytes,
+            tables=store.tables,
         )
 
     def close(self) -> None:

@@ -30,11 +30,13 @@ from rocksdict import (
     WriteBatch,
 )
 
+from weir.clock import SystemClock
 from weir.errors import StateError
 from weir.state.api import StateBackend, StoreStats
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.rocksdb_compaction import Compaction
 from weir.state.stores.rocksdb_errors import is_stall, stalled_error, state_error
+from weir.state.stores.rocksdb_health import StoreHealth, number
 from weir.state.stores.rocksdb_images import ImageTaker
 from weir.state.stores.rocksdb_settings import (
     RocksDbSettings,
@@ -44,6 +46,7 @@ from weir.state.stores.rocksdb_settings import (
     write_options,
 )
 
+_CLOCK = SystemClock()
 #: Keys of one call of rocksdict. RocksDB sorts them, with some 300 bytes of bookkeeping each: those of a few hundred
 #: stay in the processor's caches, so that a read costs a sixth less than in a call with 60,000.
 READ_KEYS_MAX = 512
@@ -104,6 +107,7 @@ class RocksDbBackend(StateBackend):
         self._lock = threading.Lock()
         self._readers: weakref.WeakSet[_Scan] = weakref.WeakSet()
         self._gets = self._puts = self._deletes = 0
+        self._health = StoreHealth(self.path)
         self._images = ImageTaker(directory.data_path)
         self._compaction = Compaction(self._compact_range, self._disk_bytes)
 
@@ -118,11 +122,13 @@ class RocksDbBackend(StateBackend):
         self._gets += len(keys)
         wanted = keys if isinstance(keys, list) else list(keys)
         values: list[bytes | None] = []
+        began_s = _CLOCK.monotonic_s()
         try:
             for start in range(0, len(wanted), READ_KEYS_MAX):
                 values += cast("list[bytes | None]", self._store.get(wanted[start : start + READ_KEYS_MAX]))
         except Exception as error:
             raise state_error(error, self.path) from error
+        self._health.read(_CLOCK.monotonic_s() - began_s)
         return values
 
     def scan(
@@ -201,16 +207,20 @@ class RocksDbBackend(StateBackend):
 
     def _apply(self, fill: Callable[[WriteBatch], None]) -> None:
         """Write a batch. While RocksDB would let it wait, with the GIL, wait here without."""
-        for _ in range(_STALLED_PAUSES_MAX):
+        first_s = _CLOCK.monotonic_s()
+        for pauses in range(_STALLED_PAUSES_MAX):
             self.check_open()
+            began_s = _CLOCK.monotonic_s() if pauses else first_s
             batch = WriteBatch(raw_mode=True)
             fill(batch)
             try:
                 self._store.write(batch, self._write_options)
+                self._health.wrote(_CLOCK.monotonic_s() - began_s, began_s - first_s)
                 return
             except Exception as error:
                 if not is_stall(error):
                     raise state_error(error, self.path) from error
+            self._health.stalls(self._store)
             # Everything else may go on, reading too.
             time.sleep(_STALLED_PAUSE_S)
         raise stalled_error(self.path, _STALLED_PAUSES_MAX * _STALLED_PAUSE_S)
@@ -277,17 +287,15 @@ class RocksDbBackend(StateBackend):
             raise state_error(error, self.path) from error
 
     def _disk_bytes(self) -> int:
-        return self._store.property_int_value("rocksdb.live-sst-files-size") or 0
+        return number(self._store, "live-sst-files-size")
 
     def is_stalled(self) -> bool:
         """Whether all memory tables but one wait to be flushed, or RocksDB slows writes down; they keep the GIL."""
         self.check_open()
-        waiting = self._store.property_int_value("rocksdb.num-immutable-mem-table") or 0
-        if waiting >= self._memory_tables_max - 1:
+        if number(self._store, "num-immutable-mem-table") >= self._memory_tables_max - 1:
             return True
         return bool(
-            self._store.property_int_value("rocksdb.actual-delayed-write-rate")
-            or self._store.property_int_value("rocksdb.is-write-stopped")
+            number(self._store, "actual-delayed-write-rate") or number(self._store, "is-write-stopped")
         )
 
     def stats(self) -> StoreStats:
@@ -298,9 +306,9 @@ class RocksDbBackend(StateBackend):
             gets=self._gets,
             puts=self._puts,
             deletes=self._deletes,
-            memory_bytes=self.memory.cache.get_usage()
-            + (store.property_int_value("rocksdb.estimate-table-readers-mem") or 0),
+            memory_bytes=self.memory.cache.get_usage() + number(store, "estimate-table-readers-mem"),
             disk_bytes=self._disk_bytes(),
+            tables=self._health.stats(store),
         )
 
     def close(self) -> None:

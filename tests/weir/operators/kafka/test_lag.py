@@ -1,10 +1,11 @@
 """Positions that are committed for tools that look at the lag of a group, and what is said where they are not."""
 
+import json
 import threading
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from tests.weir.operators.kafka.test_with_broker import Reading, produce
 
@@ -58,3 +59,33 @@ def test_a_group_with_members_takes_no_positions_and_that_is_told(kafka_bootstra
     finally:
         is_over.set()
         member.join()
+
+
+def test_what_waits_is_told_without_a_group_and_ends_of_transactions_do_not_count(
+    kafka_bootstrap, topic, tmp_path
+):
+    writer = Producer({"bootstrap.servers": kafka_bootstrap, "transactional.id": uuid.uuid4().hex})
+    writer.init_transactions(30)
+    for numbers in ((1, 2), (3, 4, 5)):
+        writer.begin_transaction()
+        for number in numbers:
+            writer.produce(topic, json.dumps({"id": number}), partition=0)
+        writer.commit_transaction(30)
+    reading = Reading(kafka_bootstrap, topic, tmp_path).read(5)
+    place = f"{topic}[0]"
+    assert until(lambda: reading.poll() and reading.reader.lags == {place: 0})
+    produce(kafka_bootstrap, topic, 6, 7)
+    assert until(lambda: reading.reader.lags == {place: 2})
+    reading.read(7)
+    assert until(lambda: reading.poll() and reading.reader.lags == {place: 0})
+    reading.stop()
+    assert reading.reader.lags == {}
+
+
+def until(condition):
+    """Look at it for a minute."""
+    for _ in range(6_000):
+        if condition():
+            return True
+        threading.Event().wait(0.01)
+    return False

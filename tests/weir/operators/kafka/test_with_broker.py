@@ -119,6 +119,10 @@ class Reading:
             assert time.monotonic() < deadline_s, f"only {self.ids}"
         return self
 
+    def poll(self):
+        """Look once whether there is anything; returns itself."""
+        return self.read(len(self.ids)) if not self.reader.poll(3).finished else self
+
     def letters_told(self):
         paths = self._directory.rglob("*.jsonl")
         return [json.loads(line) for path in paths for line in path.read_text().splitlines()]

@@ -264,3 +264,24 @@ def test_a_leader_that_dies_and_one_that_stands_still_are_left(tmp_path, monkeyp
         send(brokers, "words", *numbered(3))
         assert source.read(3) == [1, 2, 3]
         source.close()
+
+
+def test_what_waits_is_told(brokers, topic, reading):
+    send(brokers, topic, *numbered(*range(10)))
+    source = reading()
+    source.read(4, rows_max=2)
+    places = {f"{topic}[{number}]" for number in range(2)}
+    until_s = time.monotonic() + 60
+    while source.reader.lags.keys() != places:
+        assert time.monotonic() < until_s
+        source.poll(0)
+        time.sleep(0.01)
+    source.read(10)
+    while any(source.reader.lags.values()):
+        assert time.monotonic() < until_s, source.reader.lags
+        source.poll()
+        time.sleep(0.01)
+    send(brokers, topic, *numbered(10, 11, 12))
+    while source.reader.lags[f"{topic}[0]"] != 3:
+        assert time.monotonic() < until_s, source.reader.lags
+        time.sleep(0.01)

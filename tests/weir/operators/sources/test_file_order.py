@@ -189,6 +189,19 @@ def test_what_was_not_begun_holds_the_watermark_at_its_first_row(tmp_path):
     assert max(before_last) == 25_000
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_who_has_no_file_has_ended_before_the_first_row_and_the_others_know_that(tmp_path, form):
+    write(tmp_path, form, 0, rows_of(0, [5_000, 6_000]))
+    spec = spec_of(tmp_path, form)
+    readers = [Reading(spec, parallelism=3, index=index).reader for index in range(3)]
+    began = [reader.begin() for reader in readers]
+    for reader in readers:
+        reader.close()
+    (first,) = (index for index in range(3) if not began[index].finished)
+    assert began[first].event_time_ms_max == 5_000
+    assert set(began[first].without) == {0, 1, 2} - {first}
+
+
 def test_a_directory_that_is_followed_holds_what_was_found_together(tmp_path):
     for server in (0, 1):
         write(tmp_path, "jsonl", server, rows_of(server))

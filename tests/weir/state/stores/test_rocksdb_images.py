@@ -164,7 +164,7 @@ def test_an_image_in_a_directory_that_exists_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_write_that_has_to_wait_does_not_stop_other_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = open_store(tmp_path / "store", SETTINGS, fresh=True)
     store._store.set_options(STOPPED)
@@ -174,9 +174,22 @@ def test_a_write_that_has_to_wait_does_not_stop_other_threads(
     thread = threading.Thread(target=lambda: store.put_many([b"\0\1k"], [b"later"]))
     thread.start()
     assert store.get_many([b"\0\1k"]) == [b"v"]
+    while "lets writes wait" not in caplog.text:
+        thread.join(0.001)
+    assert "1 files are in level 0" in caplog.text
+    assert "taskManager.rocksdb.background_threads" in caplog.text
+    tables = store.stats().tables
+    assert tables is not None
+    assert (tables.level_0_files, tables.stalls) == (1, 0)
     store._store.set_options(dict.fromkeys(STOPPED, "40"))
     thread.join()
     assert store.get_many([b"\0\1k"]) == [b"later"]
+    tables = store.stats().tables
+    assert tables is not None
+    assert tables.stalls == 1
+    assert tables.stall_s > 0
+    assert tables.total_bytes > 0
+    assert min(tables.get_s, tables.write_s, tables.memory_table_bytes) > 0
     monkeypatch.setattr("weir.state.stores.rocksdb._STALLED_PAUSES_MAX", 2)
     store._store.set_options(STOPPED)
     with pytest.raises(StateError, match="has taken no write for"):

@@ -213,6 +213,17 @@ class FileReader(BatchSource):
 
     # --- event time: each file is a split ---
 
+    def begin(self) -> Poll:
+        """No row is before the first ones of the files."""
+        began = super().begin()
+        if began.finished or self._follows or not self._has_file_times or self._source_times.are_generated:
+            return began
+        rows = self._ensure_rows()
+        if rows is None:
+            return began
+        self._source_times.given_ahead(int(rows.latest_ms[rows.offset]))
+        return replace(self._poll_of(None, 0, 0), without=began.without)
+
     @property
     def _has_file_times(self) -> bool:
         """Whether rows say when they happened: the time at which they are read holds nothing back."""

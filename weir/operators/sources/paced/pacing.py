@@ -102,6 +102,7 @@ class BatchSource(SourceReader):
         self.is_trickle = spec.rate is not None and is_trickle(spec.rate / self._subtasks)
         start_us = context.job_start_us or context.clock.now_us()
         positions = self._positions(context)
+        self._is_restored = bool(positions)
         if positions:
             self._restore(positions, indices, start_us)
         else:
@@ -204,6 +205,17 @@ class BatchSource(SourceReader):
     def _nothing_now(self) -> Poll:
         """What a poll without rows returns after :meth:`_next_batch`: the end, unless there may be rows later."""
         return Poll(finished=True)
+
+    def begin(self) -> Poll:
+        """Subtasks without a split end before the others read."""
+        has_input = self._has_input()
+        if not has_input[self._rank]:
+            return Poll(finished=True)
+        # After a restart they may have rows that were under way.
+        is_new = not self._is_restored
+        indices = self._context.subtask_indices or range(self._context.parallelism)
+        others = zip(indices, has_input, strict=True)
+        return Poll(without=tuple(index for index, has_any in others if not has_any) if is_new else ())
 
     def poll(self, rows_max: int) -> Poll:
         """See the base class. Batches end at decoded blocks, so that rows are not copied."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.author.operator import Json, OperatorContext, Poll
 from weir.author.source import Source
 from weir.errors import InputError
 from weir.operators.sources.files.positions import SourceCounts
 from weir.operators.sources.user.record_rows import BadRecord
+from weir.operators.sources.user.split_lags import SplitLags
 from weir.operators.sources.user.user_source import UserSourceReader
 from weir.operators.sources.user.user_splits import OpenSplit
 from weir.specs import OnBadRecord, UserSourceSpec
@@ -46,6 +48,17 @@ class OffsetSource(Source):
     @abstractmethod
     def place(self, split: Json) -> str:
         """Name of the partition, for messages and dead letters."""
+
+    @abstractmethod
+    def ends(self) -> Mapping[str, int]:
+        """Ask the brokers for the offset after the last record of each partition, by its place; may wait.
+
+        Called by a thread of its own; what it raises is only noted.
+        """
+
+    def reached(self, split: Json, position: int) -> int:
+        """The offset before which all records were read, at or after a position: entries may follow that are none."""
+        return position
 
     def note_read(self, split: Json, offsets: np.ndarray, bad: Sequence[BadRecord]) -> None:
         """Note where records are, and put the bad ones aside.
@@ -86,6 +99,34 @@ class OffsetReader(UserSourceReader):
         super().__init__(spec, source)
         self._partitions = source
         self._wait_us = 0
+        self._lags: SplitLags | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        """Choose partitions. See the base class."""
+        super().open(context)
+        self._lags = SplitLags(self._partitions.ends, context.clock)
+
+    @property
+    @override
+    def lags(self) -> Mapping[str, int]:
+        if self._lags is None:
+            return {}
+        source = self._partitions
+        # Whoever reads may open and end splits meanwhile.
+        known = [(each.split, each.position) for each in tuple(self._open_splits)]
+        return self._lags.of(
+            {
+                source.place(split): source.reached(split, position)
+                for split, position in known
+                if isinstance(position, int) and position >= 0
+            }
+        )
+
+    def close(self) -> None:
+        """Release the source."""
+        if self._lags is not None:
+            self._lags.close()
+        super().close()
 
     def _next_batch(self) -> pa.RecordBatch | None:
         has_records = self._partitions.fetch()

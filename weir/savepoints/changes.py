@@ -35,7 +35,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class StepChange:
-    """One step of the job, or of the checkpoint."""
+    """The verdict on one step of the job, or of the checkpoint."""
 
     step: str
     verdict: Verdict
@@ -90,7 +90,7 @@ def step_changes(graph: LogicalGraph, manifest: Manifest, *, allow_dropped: bool
 
 
 def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
-    """By step: what its subtasks told the checkpoint."""
+    """Return, by step, what its subtasks told the checkpoint."""
     found: dict[str, dict[int, Json]] = {}
     for part in manifest.parts:
         for step, value in part.operators.items():
@@ -102,7 +102,7 @@ def _restored(manifest: Manifest) -> dict[str, dict[int, Json]]:
 
 
 def _were_called(graph: LogicalGraph, before: Manifest, told: Manifest) -> dict[str, list[str]]:
-    """By step: what it, its key columns and its aggregates were called in the checkpoint, where a job says so."""
+    """Return, by step, what it, its key columns and aggregates were called in the checkpoint, where a job says so."""
     known = {name for names in before.operator_names.values() for name in names}
     steps = names_now("steps", graph.renamed, known)
     found = {step: [f"was called {then}"] for then, step in steps.items()}

@@ -16,8 +16,8 @@ from benchmarks.changed.rows import rows_of
 from weir import testing
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.console.planning import print_plan
-from weir.console.savepoint_changes import Verdict, step_changes
 from weir.errors import CheckpointError, WeirError
+from weir.savepoints.changes import Verdict, step_changes
 
 N, BAD = ("count",), ("count", "", "bad")
 

@@ -1,29 +1,24 @@
-"""Checkpoints that are open for questions: their images, read-only, one cut over all key groups."""
+"""A checkpoint that is read: its images, read-only, one cut over all key groups."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, Protocol
 
 from typing_extensions import override
 
-from task_manager.state.job_database import JobDatabase
 from weir.clock import Clock
 from weir.operators.queries.reading import StoredReading, place_key
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest
-from weir.protocol.queries import QueryError, Question
+from weir.protocol.queries import QueryError
 from weir.state.images.image_client import image_address
 from weir.state.images.image_stores import Images
+from weir.state.placement.remote import RemoteStateClient
 from weir.state.tables.broadcast import dict_entries, entries_of_dict
 from weir.state.tables.retained import GroupClock, clock_key, retention_cut_ms, unpack_clock
 from weir.state.tables.stamps import UNDATED
 from weir.state.ttl import Ttl
-
-#: Checkpoints that are open at a time; those that nobody has asked for so long are closed.
-OPEN_MAX = 3
-IDLE_S = 60.0
 
 
 class StoredEntries(Protocol):
@@ -40,14 +35,22 @@ class StoredEntries(Protocol):
         ...
 
     def close(self) -> None:
-        """It is needed no longer."""
+        """Close it; it is needed no longer."""
+        ...
+
+
+class Database(Protocol):
+    """A database that has the state, of which images have the changes that were not applied to it."""
+
+    def at_checkpoint(self, image: RemoteStateClient, checkpoint_id: int) -> StoredEntries:
+        """What a checkpoint has, of the image and the database together."""
         ...
 
 
 class OpenCheckpoint:
-    """One checkpoint. Methods may be called from any thread."""
+    """A checkpoint with its images, opened as they are asked for. Methods may be called from any thread."""
 
-    def __init__(self, manifest: Manifest, images: Images, database: JobDatabase | None = None) -> None:
+    def __init__(self, manifest: Manifest, images: Images, database: Database | None = None) -> None:
         """``images`` are those of the manifest; closed with this object; ``database`` has the rest."""
         self.manifest = manifest
         self._database = database
@@ -136,14 +139,14 @@ class CheckpointReading(StoredReading):
         self._now_ms = clock.now_us() // 1000 if is_processing else self.watermark_ms
 
     def number_of(self, state: str) -> int:
-        """See ``StateReading``."""
+        """Return the number in the checkpoint; see ``StateReading``."""
         found = self._checkpoint.manifest.state_ids.get(state)
         if found is None:
             raise QueryError(503, f"the checkpoint has no state {state} yet: try again")
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See ``StateReading``; the keys are of one key group."""
+        """Read the values of keys of one key group; see ``StateReading``."""
         if not keys:
             return []
         if self._items is not None:
@@ -211,103 +214,9 @@ class CheckpointReading(StoredReading):
         return (entry for entry in scanned if entry[0] not in gone) if gone else scanned
 
     def is_expired(self, stamp: int) -> bool:
-        """See ``StateReading``."""
+        """Judge by the time of the checkpoint; see ``StateReading``."""
         if self._ttl is None or self._now_ms == UNDATED:
             return False
         written_ms = self._since_ms if stamp == UNDATED else stamp
         cut_ms = max(self._now_ms - self._ttl.duration_ms, self._first_ms - 1)
         return UNDATED < written_ms <= cut_ms
-
-
-class OpenCheckpoints:
-    """Those of one job on one task manager. Methods may be called from any thread."""
-
-    def __init__(
-        self,
-        read_manifest: Callable[[str], Manifest],
-        images_beside: Callable[[], Images | None],
-        clock: Clock,
-        database: JobDatabase | None = None,
-    ) -> None:
-        """``read_manifest``: of the job's checkpoint store; ``images_beside``: see ``JobStores``."""
-        self._database = database
-        self._read_manifest = read_manifest
-        self._images_beside = images_beside
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._open: dict[int, OpenCheckpoint] = {}
-        self._is_closed = False
-
-    def check_question(self, question: Question, state_id: int) -> None:
-        """Called before a question about a range of keys is answered, of whatever moment.
-
-        Raises:
-            QueryError: 400: the database that has the state cannot answer it, or may not.
-        """
-        if self._database is not None:
-            self._database.check_question(question, state_id)
-
-    @contextmanager
-    def using(self, checkpoint_id: int, manifest_path: str) -> Iterator[OpenCheckpoint]:
-        """A checkpoint, which is opened if it is not; without a path it must be open.
-
-        Raises:
-            QueryError: 410: it is not open any more; 503: too many are in use.
-            CheckpointError: it cannot be read, as it has expired meanwhile.
-        """
-        with self._lock:
-            self._close_idle()
-            found = self._open.get(checkpoint_id)
-            if found is None:
-                found = self._opened(manifest_path)
-                self._open[checkpoint_id] = found
-            found.uses += 1
-        try:
-            yield found
-        finally:
-            with self._lock:
-                found.uses -= 1
-                found.used_s = self._clock.monotonic_s()
-                if self._is_closed and not found.uses:
-                    found.close()
-
-    def _opened(self, manifest_path: str) -> OpenCheckpoint:
-        if not manifest_path or self._is_closed:
-            raise QueryError(410, "the checkpoint of this continuation is not open any more: begin again")
-        images = self._images_beside()
-        if images is None:
-            raise QueryError(409, "the job makes no checkpoints: ask for consistency=latest")
-        self._make_room()
-        manifest = self._read_manifest(manifest_path)
-        images.register(image for part in manifest.parts for image in part.images)
-        return OpenCheckpoint(manifest, images, self._database)
-
-    def _close_idle(self) -> None:
-        now_s = self._clock.monotonic_s()
-        for checkpoint_id, found in list(self._open.items()):
-            if not found.uses and now_s - found.used_s > IDLE_S:
-                self._open.pop(checkpoint_id).close()
-
-    def _make_room(self) -> None:
-        """Close the one that was used longest ago, if there are too many."""
-        if len(self._open) < OPEN_MAX:
-            return
-        unused = [checkpoint_id for checkpoint_id, found in self._open.items() if not found.uses]
-        if not unused:
-            raise QueryError(503, f"{OPEN_MAX} checkpoints are being read: try again")
-        oldest = min(unused, key=lambda checkpoint_id: self._open[checkpoint_id].used_s)
-        self._open.pop(oldest).close()
-
-    def tidy(self) -> None:
-        """Close those that nobody asks any more: their files take room on the disk."""
-        with self._lock:
-            self._close_idle()
-
-    def close(self) -> None:
-        """Close all that are not in use, the others when they are not any more; the job ends."""
-        with self._lock:
-            self._is_closed = True
-            for found in self._open.values():
-                if not found.uses:
-                    found.close()
-            self._open.clear()

@@ -1,0 +1,85 @@
+"""``/live``: what the page shows, once a second, to all who look; made once for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
+
+from control_plane.composition import ControlPlane
+from control_plane.web.status_views import status_view
+
+#: Pages that are open at a time; each is sent the whole status once a second.
+VIEWERS_MAX = 32
+_MARKS = 20
+
+
+class Live:
+    """Streams of an HTTP server, in its event loop. Without viewers nothing is made."""
+
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self._viewers = 0
+        self._moment = b""
+        #: Grows with each moment.
+        self._number = 0
+        self._changed = asyncio.Event()
+        self._is_closed = False
+        control_plane.watcher.listeners.append(self._look)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many look as may."""
+        return self._viewers >= VIEWERS_MAX
+
+    def close(self) -> None:
+        """Let all streams end, so that the server can."""
+        self._is_closed = True
+        self._changed.set()
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """Server-sent events, the first one at once; a viewer that is slow misses moments and queues none."""
+        self._viewers += 1
+        try:
+            if self._viewers == 1:
+                self._make()
+            seen = -1
+            while not self._is_closed:
+                if seen != self._number:
+                    seen = self._number
+                    yield self._moment
+                    continue
+                await self._changed.wait()
+        finally:
+            self._viewers -= 1
+
+    def _look(self) -> None:
+        if self._viewers:
+            self._make()
+            self._changed.set()
+            # Who waits is woken; the next moment is waited for anew.
+            self._changed = asyncio.Event()
+
+    def _make(self) -> None:
+        status = status_view(self._control_plane).model_dump_json().encode()
+        rest = orjson.dumps(self._rest())
+        self._moment = b'data: {"status":%s,%s\n\n' % (status, rest[1:])
+        self._number += 1
+
+    def _rest(self) -> dict[str, Any]:
+        control_plane = self._control_plane
+        history, records = control_plane.watcher.history, control_plane.checkpointer.machine.records
+        current = control_plane.rescaler.log.to_list()[:1]
+        return {
+            "point": history.latest(),
+            "marks": [
+                {"time_ms": mark.time_ms, "kind": mark.kind, "text": mark.text}
+                for mark in list(history.marks)[-_MARKS:]
+            ],
+            # What changes when a page has to ask for the lists again.
+            "checkpoints_at": [str(value) for value in records[0].to_dict().values()] if records else [],
+            "rescales_at": [str(value) for value in current[0].values()] if current else [],
+            "drains_at": [f"{it.task_manager} {it.state}" for it in control_plane.drainer.drains.values()],
+        }

@@ -1,0 +1,73 @@
+"""The page for people at ``/``: its files, which are in the package, and what it asks for."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.responses import StreamingResponse
+
+from control_plane.composition import ControlPlane
+from control_plane.web.live import Live
+from control_plane.web.views import ConfigurationView, ErrorView, HistoryView
+from weir.redaction import redacted
+
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
+    """Add the page; returns what has to be closed before the server ends."""
+    files = _page_files()
+    live = Live(control_plane)
+
+    def page_file(name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404, f"the page has no file {name!r}")
+        kind = _TYPES[name.rpartition(".")[2]]
+        # Asked for anew with each opening: another version of Weir may be at the address.
+        return Response(files[name], media_type=kind, headers={"cache-control": "no-cache"})
+
+    @app.get("/", include_in_schema=False)
+    async def page() -> Response:
+        return page_file("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def part(name: str) -> Response:
+        return page_file(name)
+
+    @app.get("/history", summary="Loads of the last hour, and what happened meanwhile")
+    async def history() -> HistoryView:
+        return HistoryView.model_validate(control_plane.watcher.history.document())
+
+    @app.get("/configuration", summary="Settings of the control plane, without credentials")
+    async def configuration() -> ConfigurationView:
+        settings: dict[str, Any] = control_plane.config.model_dump(mode="json")
+        return ConfigurationView(control_plane=redacted(settings))
+
+    @app.get(
+        "/live",
+        summary="Server-sent events, one a second: what the page shows",
+        response_class=StreamingResponse,
+        responses={
+            200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+            503: {"model": ErrorView, "description": "too many pages are open"},
+        },
+    )
+    async def live_events(request: Request) -> Response:
+        kind = "text/event-stream"
+        if request.scope.get("weir.is_head"):
+            return Response(media_type=kind)
+        if live.is_full:
+            raise HTTPException(503, "too many pages of this job are open; close one")
+        return StreamingResponse(live.stream(), media_type=kind, headers={"cache-control": "no-store"})
+
+    return live
+
+
+def _page_files() -> dict[str, bytes]:
+    """Return all of them, by name; a few tens of KB."""
+    folder = resources.files("control_plane.web") / "page"
+    return {
+        item.name: item.read_bytes() for item in folder.iterdir() if item.name.rpartition(".")[2] in _TYPES
+    }

@@ -1,0 +1,104 @@
+// Tables and the strip of checkpoints: from what the control plane says to what is seen.
+
+import { drainButton } from "./actions.js";
+import { byId, fill, make, say, set } from "./dom.js";
+import { bytes, clock, number, percent, time } from "./format.js";
+
+const column = (title, text, more = {}) => ({ title, text, ...more });
+const figure = (title, text) => column(title, text, { number: true });
+
+const SUBTASKS = [
+  column("subtask", (it) => String(it.subtask_index)),
+  column("task manager", (it) => it.task_manager),
+  column("state", (it) => it.state + (it.restoring_groups ? `, restores ${it.restoring_groups} groups` : "")),
+  figure("busy", (it) => percent(it.recent_busy_ratio)),
+  figure("blocked", (it) => percent(it.recent_backpressured_ratio)),
+  figure("rows in/s", (it) => number(it.recent_records_in_per_second)),
+  figure("rows in", (it) => number(it.records_in)),
+  figure("rows out", (it) => number(it.records_out)),
+  figure("rows wait", (it) => number(it.queued_rows)),
+  figure("oldest waits", (it) => time(it.queued_age_ms)),
+  figure("event time behind", (it) => time(it.watermark_lag_ms)),
+  column("hottest key group", (it) => (it.hot_group === null ? "-" : `${it.hot_group}: ${percent(it.hot_group_share)} of its rows`)),
+];
+
+const MANAGERS = [
+  column("address", (it) => it.address),
+  figure("subtasks", (it) => `${it.subtasks} of ${it.operator_quota}`),
+  figure("memory", (it) => (it.resident_bytes ? bytes(it.resident_bytes) : "-")),
+  figure("disk free", (it) => (it.disk_bytes ? `${bytes(it.disk_free_bytes)} of ${bytes(it.disk_bytes)}` : "-")),
+  figure("last heard", (it) => `${time(it.heartbeat_age_ms)} ago`),
+  column("waits for", (it) => it.waits_for || "-", { long: true }),
+  column("", (it) => it.address, { make: (it) => drainButton(it.address) }),
+];
+
+const LOST = [
+  column("step", (it) => it.step),
+  column("what", (it) => it.what),
+  figure("rows", (it) => number(it.rows)),
+  column("the first one", (it) => it.reason, { long: true }),
+  column("where they are", (it) => it.where, { long: true }),
+];
+
+const HAPPENED = [
+  column("at", (it) => clock(it.time_ms)),
+  column("what", (it) => it.kind),
+  column("", (it) => it.text, { long: true }),
+];
+
+/** Rows that did not make it, of each step. */
+export function lostRows(status) {
+  const rejected = status.rejected.map((it) => ({
+    step: it.step,
+    what: it.kind === "source" ? "rejected" : "put aside",
+    rows: it.rejected,
+    reason: it.first_reason + (it.first_source ? ` (${it.first_source} at ${it.first_position})` : ""),
+    where: it.dead_letters,
+  }));
+  const late = Object.entries(status.totals.rows_late).map(([step, rows]) => ({ step, what: "late", rows, reason: "its window or join had been told already", where: "dropped" }));
+  return [...rejected, ...late];
+}
+
+export function showSubtasks(stage) { fill(byId("subtasks"), SUBTASKS, stage ? stage.subtasks : []); }
+
+export function showManagers(status, drains) {
+  fill(byId("managers"), MANAGERS, status.task_managers);
+  for (const row of byId("managers").tBodies[0].rows) {
+    const drain = drains.find((it) => it.startsWith(`${row.cells[0].textContent} `));
+    say(row.lastChild.firstChild, drain ? drain.split(" ").at(-1) : "Drain ...");
+  }
+}
+
+export function showLost(status) {
+  const rows = lostRows(status);
+  byId("lost-none").hidden = rows.length > 0;
+  fill(byId("lost"), LOST, rows);
+}
+
+export function showHappened(marks, rescales) {
+  const told = rescales.map((it) => ({ time_ms: it.started_ms, kind: "rescale", text: `${it.id}: stage ${it.stage} from ${it.from} to ${it.to} subtasks, ${it.phase}${it.cause ? `: ${it.cause}` : ""}, ${it.groups_owned} of ${it.groups_total} key groups moved` }));
+  const others = marks.filter((mark) => mark.kind !== "rescale");
+  fill(byId("happened"), HAPPENED, [...told, ...others].sort((a, b) => b.time_ms - a.time_ms).slice(0, 50));
+}
+
+/** checkpoints: newest first, the last 60. */
+export function showCheckpoints(checkpoints, status) {
+  const oldestFirst = [...checkpoints].reverse();
+  const longest = Math.max(1, ...oldestFirst.map((it) => it.duration_ms ?? 0));
+  const strip = byId("strip");
+  while (strip.children.length > oldestFirst.length) strip.lastChild.remove();
+  oldestFirst.forEach((it, index) => {
+    const bar = strip.children[index] ?? strip.appendChild(make("span"));
+    const isBad = it.state === "FAILED" || it.state === "ABORTED", isOpen = it.ended_ms === null;
+    const text = `${it.kind} ${it.id} ${it.state}${isOpen ? "" : ` at ${clock(it.ended_ms)} in ${time(it.duration_ms)}, ${bytes(it.new_bytes)} new of ${bytes(it.size_bytes)}`}${it.cause ? `: ${it.cause}` : ""}`;
+    set(bar, "class", isBad ? "bad" : isOpen ? "open" : it.kind);
+    set(bar, "title", text), set(bar, "role", "img"), set(bar, "aria-label", text);
+    bar.style.height = `${Math.max(8, Math.round(((it.duration_ms ?? 0) / longest) * 100))}%`;
+  });
+  const latest = checkpoints.find((it) => it.ended_ms !== null);
+  const failed = checkpoints.filter((it) => it.state === "FAILED").length;
+  const parts = latest ? [`latest: ${latest.kind} ${latest.id} ${latest.state} at ${clock(latest.ended_ms)} in ${time(latest.duration_ms)}, ${bytes(latest.new_bytes)} new`] : ["none yet"];
+  if (checkpoints.length) parts.push(`${failed} of the last ${checkpoints.length} failed, the highest bar took ${time(longest)}`);
+  if (status.checkpoint_waits_for) parts.push(status.checkpoint_waits_for);
+  say(byId("checkpoint-latest"), parts.join("; "));
+}

@@ -1,0 +1,58 @@
+"""What a task manager has in use of its machine, as heartbeats tell it: memory, and the disk of its state."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from weir.clock import Clock
+
+#: Heartbeats in between tell what the last look found.
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """Memory and disk that this process has in use; all 0: it is not known."""
+
+    resident_bytes: int = 0
+    #: Of the disk that has the state.
+    disk_free_bytes: int = 0
+    disk_bytes: int = 0
+
+
+def nothing_known() -> MachineUse:
+    """Where there is no machine to look at."""
+    return MachineUse()
+
+
+def machine_use(state_path: Path, clock: Clock) -> Callable[[], MachineUse]:
+    """Returns what looks at this process, and at the disk on which this directory is or will be; never raises."""
+    process = psutil.Process()
+    found, looked_s = MachineUse(), -_LOOK_EVERY_S
+
+    def look() -> MachineUse:
+        nonlocal found, looked_s
+        now_s = clock.monotonic_s()
+        if now_s - looked_s >= _LOOK_EVERY_S:
+            looked_s = now_s
+            found = _look(process, state_path)
+        return found
+
+    return look
+
+
+def _look(process: psutil.Process, state_path: Path) -> MachineUse:
+    resident_bytes = process.memory_info().rss
+    for place in (state_path, *state_path.absolute().parents):
+        try:
+            disk = shutil.disk_usage(place)
+        except OSError:
+            # Not made yet: its parent will have it.
+            continue
+        return MachineUse(resident_bytes, disk.free, disk.total)
+    return MachineUse(resident_bytes)

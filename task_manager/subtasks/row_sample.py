@@ -1,0 +1,78 @@
+"""What is looked at in a batch now and then: which key group most rows are of, and how old rows of a last stage are.
+
+A heartbeat asks for one batch. So a subtask pays for one look at a flag with each batch, and for one sample with each
+report, whatever comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from weir.metrics.latency import LatencyRecorder
+from weir.rows.records import INGEST_TIME_COLUMN, KEY_HASH_COLUMN, int64_column
+
+#: Of a larger batch only the first rows are looked at.
+_ROWS_MAX = 65_536
+#: By so much the rows of earlier samples count less with each sample: about the last twenty count.
+_KEPT_SHARE = 0.95
+_HASH_SHIFT = np.uint64(32)
+
+
+class RowSample:
+    """Samples of a subtask: its thread takes them, and the thread that reports asks for them and reads them."""
+
+    def __init__(self) -> None:
+        """Looks at nothing before one of the two attributes below says so."""
+        #: The next batch is to be looked at.
+        self.is_wanted = False
+        #: Number of key groups of the stage; 0: it has none.
+        self.group_count = 0
+        #: Rows end here, so that their age is what a job takes for them.
+        self.is_last = False
+        self._counts: npt.NDArray[Any] = np.zeros(0)
+        self._latencies = LatencyRecorder()
+
+    def want(self) -> None:
+        """Ask for the next batch; called by the thread that reports."""
+        self.is_wanted = self.is_last or self.group_count > 0
+
+    def take(self, batch: pa.RecordBatch, now_us: int) -> None:
+        """Look at a batch that has been processed, at this epoch microsecond; called by the subtask's thread.
+
+        Args:
+            batch: as it came, with the columns of the system.
+            now_us: wall clock.
+        """
+        self.is_wanted = False
+        batch = batch.slice(0, _ROWS_MAX)
+        place = batch.schema.get_field_index(KEY_HASH_COLUMN) if self.group_count else -1
+        if place >= 0:
+            hashes = batch.column(place).to_numpy(zero_copy_only=False).astype(np.uint64)
+            # As weir.keys.hashing.key_groups, without a kernel that might have to be compiled.
+            groups = ((hashes >> _HASH_SHIFT) * np.uint64(self.group_count)) >> _HASH_SHIFT
+            counts = np.bincount(groups.astype(np.int64), minlength=self.group_count)
+            earlier = self._counts * _KEPT_SHARE if len(self._counts) else 0.0
+            self._counts = counts + earlier
+        if self.is_last and batch.schema.get_field_index(INGEST_TIME_COLUMN) >= 0:
+            self._latencies.observe_us(now_us - int64_column(batch, INGEST_TIME_COLUMN))
+
+    def hot_group(self) -> tuple[int, float]:
+        """The key group with most rows of late and its share of them, 0 to 1; (0, 0.0) before a sample. Any thread."""
+        counts = self._counts
+        total = float(counts.sum())
+        if not total:
+            return 0, 0.0
+        group = int(counts.argmax())
+        return group, float(counts[group]) / total
+
+    def latency_counts(self) -> list[int]:
+        """Rows by bucket of ``weir.metrics.latency`` since the start; empty where rows do not end. Any thread."""
+        if not self.is_last:
+            return []
+        counts, _ = self._latencies.read()
+        found: list[int] = counts.tolist()
+        return found

@@ -1,0 +1,1 @@
+"""State of jobs that are stopped, read from a savepoint or a checkpoint."""
