@@ -18,6 +18,7 @@ _PANELS = (
     ("restore_ms", "first command after kill -9 (ms)"),
 )
 _COLOUR = "#0072B2"
+_TICKS_MAX, _HEADROOM = 6, 1.1
 
 
 def draw_growth(figures: Path, out: Path) -> list[Path]:
@@ -62,12 +63,15 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
 def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     with pictures_style():
         from matplotlib import pyplot
+        from matplotlib.ticker import MaxNLocator
 
         figure, grid = pyplot.subplots(2, 2, figsize=(12.0, 7.0), layout="constrained")
-        sizes = [row["size_bytes"] / 2**30 for row in rows]
+        unit, unit_bytes = ("GiB", 2**30) if rows[-1]["size_bytes"] >= 2**30 else ("MiB", 2**20)
+        sizes = [row["size_bytes"] / unit_bytes for row in rows]
         for axis, (name, heading) in zip(grid.flat, _PANELS, strict=True):
             axis.plot(sizes, [row[name] for row in rows], marker="o", color=_COLOUR)
             axis.set_title(heading, loc="left")
-            axis.set_xlabel("payloads in the store (GiB)")
-            axis.set_ylim(bottom=0)
+            axis.set_xlabel(f"payloads in the store ({unit})")
+            axis.xaxis.set_major_locator(MaxNLocator(_TICKS_MAX))
+            axis.set_ylim(0, _HEADROOM * max(row[name] for row in rows) or 1)
         save_picture(figure, path)

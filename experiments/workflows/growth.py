@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import time
 from collections.abc import Sequence
@@ -58,6 +59,8 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
                 writer = csv.DictWriter(file, list(rows[0]))
                 writer.writeheader()
                 writer.writerows(rows)
+    # After a failure it stays, to be looked at.
+    shutil.rmtree(out / "trial", ignore_errors=True)
     from workload.growth import draw_growth
 
     return [path, *draw_growth(path, out)]
@@ -133,8 +136,6 @@ def _restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
     cluster = trial.cluster
     names = [name for name in cluster.processes if name.startswith("task_manager")]
     victim = next(cluster.processes[name] for name in reversed(names) if cluster.processes[name].alive())
-    before = cluster.status()
-    assert before is not None
     launch = replace(_PROBE, tasks=1, payload=payload, prefix=f"kill{len(done)}")
     began_s = time.monotonic()
     victim.popen.send_signal(signal.SIGKILL)

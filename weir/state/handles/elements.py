@@ -98,7 +98,7 @@ class ElementHandle(Handle):
             cursor.block, cursor.index = before
 
     def _places(self, keys: Keys) -> list[int]:
-        """Return the position of each row's key in the block, all of which are read."""
+        """Begin the block; return for each row the position of its key there."""
         places: list[int] = keys.inverse.tolist()
         if places:
             self._cursor.index = places[0]
