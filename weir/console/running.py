@@ -158,7 +158,9 @@ class _Run:
             is_first = not self.addresses
             self.addresses, self.listens = message, True
             if is_first and not self.draws:
-                _say(f"job {self.options.job.module}: http://{message['http']}/status")
+                _say(
+                    f"job {self.options.job.module}: page http://{message['http']}/, http://{message['http']}/status"
+                )
             for task_manager in self.task_managers:
                 self._tell_where(task_manager)
         elif "state" in message:
