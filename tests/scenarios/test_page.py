@@ -70,12 +70,6 @@ def table(page, name):
     return page.run(f"return {rows}.map((row) => [...row.cells].map((it) => it.textContent))")
 
 
-def told(page):
-    return page.wait_for(
-        "return document.querySelector('#told').textContent", "what the control plane answers"
-    )
-
-
 def test_a_step_that_becomes_slow_is_named_and_so_is_the_hot_key(page, job):
     await_headline(page, "keeps up")
     assert page.run("return document.querySelectorAll('.node.culprit').length") == 0
@@ -153,18 +147,18 @@ def test_no_button_does_anything_before_it_has_asked(page, job):
 
 def test_buttons_scale_drain_and_make_a_savepoint(page, job):
     choose(page, SCORE)
-    for button, count in (("#more", 3), ("#fewer", 2)):
+    for number, (button, count) in enumerate((("#more", 3), ("#fewer", 2)), start=1):
         answer(page, button, True)
-        assert told(page).startswith("rescale ")
-        job.wait_for(
-            lambda status, count=count: status["stages"][SCORE]["parallelism"] == count, "the rescale"
+        page.wait_for(
+            f"return document.querySelector('#told').textContent === 'rescale {number} has begun'",
+            "an answer",
         )
         page.wait_for(
             f"return document.querySelectorAll('#subtasks tbody tr').length === {count}", "its subtasks"
         )
-        page.wait_for(
-            "return document.querySelector('#happened tbody tr').textContent.includes('COMPLETE')", "its end"
-        )
+        newest = "document.querySelector('#happened tbody tr')?.textContent ?? ''"
+        page.wait_for(f"return /rescale{number}: .*COMPLETE/.test({newest})", "the end of the rescale")
+        assert job.status()["stages"][SCORE]["parallelism"] == count
     path = str(job.directory / "savepoints" / "monday")
     page.click("#savepoint")
     page.run("document.querySelector('#path').value = arguments[0]", path)

@@ -71,7 +71,7 @@ class StageLoad:
 
     @property
     def behind_more_per_s(self) -> float:
-        """By how many records a source falls behind each second."""
+        """Records by which a source falls behind each second."""
         return sum(each.behind_more_per_s for each in self.subtasks)
 
     @property
