@@ -100,6 +100,12 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
 ]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", help="Write what the page shows into this HTML file at the end."
+    ),
+]
 ConfigOption = Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")]
 SetOption = Annotated[
     list[str] | None,
@@ -125,6 +131,7 @@ def main(
     start_fresh: FreshOption = False,
     allow_dropped_state: DroppedOption = False,
     strict: StrictOption = False,
+    report: ReportOption = None,
     config: ConfigOption = None,
     set_flags: SetOption = None,
     show_parameters: ShowParametersOption = False,
@@ -159,6 +166,7 @@ def main(
             parent=parent,
             or_any_http_port=or_any_http_port,
             continued_job=continue_job,
+            report_path="" if report is None else str(report),
         )
         loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
         return _serve(loaded.config, command)

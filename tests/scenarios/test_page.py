@@ -7,6 +7,7 @@ import urllib.parse
 
 import pytest
 
+import weir
 from experiments.browser import ENTER, ESCAPE, PROGRAMS, TAB, Browser, is_there
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.page_clusters import PageCluster, await_headline
@@ -200,7 +201,7 @@ def differences(page, status):
     return [pair for pair in pairs if pair[0] != pair[1]]
 
 
-def test_what_it_shows_is_what_status_says(page, job):
+def test_what_it_shows_is_what_status_says(page, job, tmp_path):
     """Of a job that is over, which does not change while it is looked at; the last of its buttons ends it."""
     page.click("#stop")
     page.run(
@@ -221,6 +222,20 @@ def test_what_it_shows_is_what_status_says(page, job):
     assert page.run("return document.querySelectorAll('#strip span').length") == len(
         job.http("GET", "/checkpoints")[1]
     )
+    assert_report_shows(page, job, tmp_path)
+
+
+def assert_report_shows(page, job, directory):
+    """One file shows the same, without anybody to ask."""
+    nodes = "return [...document.querySelectorAll('.node text')].map((it) => it.textContent)"
+    before = page.run(nodes), page.text("#headline"), len(table(page, "happened"))
+    page.open(weir.report(f"127.0.0.1:{job.http_port}", directory / "report.html").as_uri())
+    page.wait_for("return document.querySelectorAll('.node').length > 0", "the graph")
+    assert (page.run(nodes), page.text("#headline"), len(table(page, "happened"))) == before
+    assert page.run("return document.querySelector('.chart path').getAttribute('d').length") > 20
+    assert not page.run("return document.querySelector('#cancel').checkVisibility()")
+    page.open(job.page)
+    page.wait_for("return document.querySelector('#state').textContent === 'STOPPED'", "the page")
     for item in ("savepoint", "stop", "cancel", "more", "fewer"):
         assert page.run("return document.getElementById(arguments[0]).disabled", item)
 
