@@ -11,6 +11,7 @@ import typer
 
 from control_plane.start_command import StartCommand
 from weir.errors import ConfigError
+from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
@@ -147,6 +148,7 @@ def main(
     """
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd, _show)
+    raise_limit()
     set_up_logging("control_plane", verbose=verbose, path=log_file, has_parent=parent is not None)
     # Who started "weir run" knows of no control plane.
     name = "control_plane" if parent is None else "weir run"

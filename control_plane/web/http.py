@@ -48,6 +48,7 @@ from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
+from weir.questions.silent_connections import BACKLOG
 
 
 def create_app(
@@ -308,6 +309,7 @@ class HttpServer:
                 log_level="warning",
                 lifespan="off",
                 access_log=False,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=2,
             )
         )

@@ -16,6 +16,7 @@ from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import Begin, JoiningProtocol
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.pages import StatePages
+from weir.questions.silent_connections import BACKLOG
 
 #: Answers have the date, which is set anew so often.
 _DATE_S = 1.0
@@ -63,6 +64,7 @@ class PageServer(uvicorn.Server):
                 log_level="warning",
                 lifespan="off",
                 access_log=False,
+                backlog=BACKLOG,
             )
         )
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.

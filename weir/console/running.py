@@ -19,6 +19,7 @@ from weir.console.replacements import Replacements
 from weir.console.run_directory import RunDirectory
 from weir.kernels.sources import cache_directory
 from weir.process.lifeline import Message
+from weir.process.printable import one_entry
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1
@@ -306,4 +307,4 @@ def _how(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"weir run: {text}", file=sys.stderr, flush=True)
+    print(f"weir run: {one_entry(text)}", file=sys.stderr, flush=True)
