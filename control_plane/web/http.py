@@ -48,7 +48,7 @@ from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
-from weir.questions.silent_connections import BACKLOG
+from weir.questions.silent_connections import BACKLOG, lengthen_queue
 
 
 def create_app(
@@ -362,6 +362,11 @@ class _Server(uvicorn.Server):
         """Let ``serve`` finish open requests and return; called in the event loop."""
         self.should_exit = True
         self._leaves.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        lengthen_queue(sockets)
 
     async def main_loop(self) -> None:
         """Return when the server is to end; the date of answers is set anew meanwhile."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable
 from typing import cast
 
@@ -12,10 +13,17 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 CONNECTIONS_MAX = 256
 #: For the address and headers of a request, from when the connection is there or their first byte.
 HEAD_S = 10.0
-#: Accepted at a time, before anybody can look at them.
-BACKLOG = 128
+#: Accepted at a time, before anybody can look at them; and how many more the system keeps: others have to try again,
+#: after a second.
+BACKLOG, _QUEUE = 128, 1_024
 _FULL = 503
 _BODY = b'{"error":"too many connections; close some, or try again"}'
+
+
+def lengthen_queue(sockets: Iterable[socket.socket] | None) -> None:
+    """Let the system keep more connections than are accepted at a time; called when a server has begun to listen."""
+    for each in sockets or ():
+        each.listen(_QUEUE)
 
 
 class PatientProtocol(HttpToolsProtocol):
