@@ -11,6 +11,7 @@ import typer
 
 from control_plane.start_command import StartCommand
 from weir.errors import ConfigError
+from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
@@ -100,6 +101,12 @@ StrictOption = Annotated[
     bool,
     typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
 ]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report", metavar="FILE", help="Write what the page shows into this HTML file at the end."
+    ),
+]
 ConfigOption = Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")]
 SetOption = Annotated[
     list[str] | None,
@@ -125,6 +132,7 @@ def main(
     start_fresh: FreshOption = False,
     allow_dropped_state: DroppedOption = False,
     strict: StrictOption = False,
+    report: ReportOption = None,
     config: ConfigOption = None,
     set_flags: SetOption = None,
     show_parameters: ShowParametersOption = False,
@@ -140,6 +148,7 @@ def main(
     """
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd, _show)
+    raise_limit()
     set_up_logging("control_plane", verbose=verbose, path=log_file, has_parent=parent is not None)
     # Who started "weir run" knows of no control plane.
     name = "control_plane" if parent is None else "weir run"
@@ -159,6 +168,7 @@ def main(
             parent=parent,
             or_any_http_port=or_any_http_port,
             continued_job=continue_job,
+            report_path="" if report is None else str(report),
         )
         loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
         return _serve(loaded.config, command)

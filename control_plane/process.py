@@ -23,11 +23,13 @@ from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
 from control_plane.web.http import HttpServer, create_app
+from control_plane.web.report import page_files, report_html
 from control_plane.web.status_views import job_facts
 from weir.clock import SystemClock
 from weir.config import Config, ControlPlaneConfig
 from weir.dataflow.loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
+from weir.process.entry_point import SHOWN_LOGGER
 from weir.protocol.job.job_machine import JobState
 from weir.types import join_address
 
@@ -82,7 +84,20 @@ async def serve(config: Config, command: StartCommand) -> int:
     )
     async with _serving(control_plane, background, keeper, command):
         await until_over(control_plane, lost, command)
+        if command.report_path:
+            _write_report(control_plane, Path(command.report_path))
     return told_exit_code(control_plane)
+
+
+def _write_report(control_plane: ControlPlane, path: Path) -> None:
+    """Write what the page shows; a job has ended as it has, whether that can be written or not."""
+    control_plane.watcher.look()
+    try:
+        path.write_text(report_html(control_plane, page_files()), encoding="utf-8")
+    except OSError as error:
+        log.error("--report %s: %s; the job is over, so there will be no report of it", path, error.strerror)
+    else:
+        logging.getLogger(SHOWN_LOGGER).info("report of the run: %s", path)
 
 
 def _outside(background: LoopBackground, store: ManifestStore | None, keeper: Keeper | None) -> Outside:

@@ -32,3 +32,5 @@ class StartCommand:
     or_any_http_port: bool
     #: The job of a control plane of the same ``weir run`` that died: it goes on as that one left it; "": none did.
     continued_job: str = ""
+    #: A file for the report of the run, which is written at its end; "": none.
+    report_path: str = ""

@@ -13,11 +13,12 @@ from rich.console import Console
 from experiments.cluster import Cluster
 from experiments.demo_display import Display, closing_table, phases_table
 from experiments.demo_log import run_through_the_log
-from experiments.demo_paced import PICTURE, analyse, latency_file, paced_cluster, run_paced
+from experiments.demo_paced import PICTURE, REPORT, analyse, latency_file, paced_cluster, run_paced
 from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
 from experiments.processes import ClusterError
 from weir.errors import WeirError
 from weir.process.entry_point import INTERRUPTED_EXIT_CODE
+from weir.questions.report import report
 from workload.java import find_java
 
 EPILOG = """
@@ -100,6 +101,8 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
     with ExitStack() as stack:
         cluster = stack.enter_context(paced_cluster())
         paced, _ = run_paced(settings, display, cluster)
+        REPORT.parent.mkdir(parents=True, exist_ok=True)
+        report(f"localhost:{cluster.http_port}", REPORT)
         if not keep:
             cluster.stop()
         display.step("Log to log", "events from the replicated log to the replicated log, without a Kafka")
@@ -114,6 +117,7 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
         display.line(f"log to log    {through_the_log}")
         display.line(f"latency file  {latency_file()}")
         display.line(f"plot          {PICTURE}")
+        display.line(f"report        {REPORT.absolute().as_uri()}")
         display.line(f"all of it     {time.monotonic() - started_s:.0f} s")
         if keep:
             _wait_for_interrupt(cluster, display)
@@ -121,7 +125,7 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
 
 def _wait_for_interrupt(cluster: Cluster, display: Display) -> None:
     page = f"http://localhost:{cluster.http_port}"
-    display.line(f"\nThe processes are still up; Ctrl-C ends them. See {page}/status or {page}/docs", "cyan")
+    display.line(f"\nThe processes are still up; Ctrl-C ends them. See {page}/", "cyan")
     try:
         while all(process.alive() for process in cluster.processes.values()):
             time.sleep(1.0)

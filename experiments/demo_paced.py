@@ -26,6 +26,8 @@ from experiments.scaling import Rescale, rescale, sleep_until_ms, wait_running
 LATENCY_DIRECTORY = Path("zout")
 PLOTS_DIRECTORY = Path("plots/demo")
 PICTURE = PLOTS_DIRECTORY / "latency_over_time.png"
+#: What the page of the job showed at its end.
+REPORT = PLOTS_DIRECTORY / "report.html"
 
 #: The counts of jobs.server_count.
 SCALED_STAGE = 3

@@ -18,6 +18,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 import typer
 
 from weir.errors import ConfigError, HandshakeError
+from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
@@ -81,6 +82,7 @@ def main(
     # First of all, so that this process never outlives the one that started it.
     parent = None if parent_fd is None else Parent.at(parent_fd)
     name = f"task_manager:{port}" if port else "task_manager"
+    raise_limit()
     set_up_logging(name, verbose=verbose, path=log_file)
     run(
         "task_manager",

@@ -106,6 +106,7 @@ from .operators.sinks.two_phase import (
 )
 from .operators.windows.rows.window_trigger import WindowTrigger as WindowTrigger
 from .questions.client import connect as connect
+from .questions.report import report as report
 from .rows.records import with_times as with_times
 from .rows.schemas import Nullable as Nullable
 from .rows.side_outputs import side as side

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from control_plane.web.totals import late_text
 from control_plane.web.views import CheckpointView, RejectedView, RescaleView, RestoreView, StatusView
+from weir.process.printable import one_entry
 from weir.subtask_names import in_step
 from weir.types import SubtaskId
 
@@ -119,30 +120,30 @@ def screen(moment: Moment) -> RenderableType:
 
 def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
     status = moment.status
-    state = Text(status.state, _STYLES.get(status.state, ""))
+    state = _text(status.state, _STYLES.get(status.state, ""))
     restarts = f", {status.restarts} restarts" if status.restarts else ""
     yield "job", state.append(f"  {status.job}, generation {status.generation}{restarts}", "default")
     if status.waiting_for or status.cause:
-        yield "", Text(status.waiting_for or status.cause, "yellow")
+        yield "", _text(status.waiting_for or status.cause, "yellow")
     elif status.restart_cause:
-        yield "", Text(f"last restart: {status.restart_cause}", "dim")
+        yield "", _text(f"last restart: {status.restart_cause}", "dim")
     for told in [] if status.headline.verdict == "held_up" else _waits(status):
-        yield "waits", Text(told, "yellow")
+        yield "waits", _text(told, "yellow")
     if status.headline.verdict in _TOLD:
-        yield "now", Text(status.headline.text, _VERDICT_STYLES[status.headline.verdict])
+        yield "now", _text(status.headline.text, _VERDICT_STYLES[status.headline.verdict])
     totals = status.totals
     read = f"{totals.events_in:,} in, {moment.rate:,.0f}/s, {totals.events_out:,} out{_waiting(status)}"
-    yield "events", Text(read)
+    yield "events", _text(read)
     if totals.rows_late:
-        yield "late", Text(late_text(totals.rows_late)[2:], "yellow")
+        yield "late", _text(late_text(totals.rows_late)[2:], "yellow")
     for item in status.rejected:
-        yield "rejected", Text(_rejected(item), "yellow")
+        yield "rejected", _text(_rejected(item), "yellow")
     if moment.checkpoint is not None:
         style = "" if moment.checkpoint.state == "COMPLETE" else "yellow"
-        yield "checkpoint", Text(_checkpoint(moment.checkpoint, moment.now_ms), style)
+        yield "checkpoint", _text(_checkpoint(moment.checkpoint, moment.now_ms), style)
     if moment.rescale is not None:
         text, done, total = _rescale(moment.rescale, status)
-        yield "rescale", Text(text) if moment.rescale.phase in _ENDED_PHASES else _bar(text, done, total)
+        yield "rescale", _text(text) if moment.rescale.phase in _ENDED_PHASES else _bar(text, done, total)
     restoring = moment.restoring
     if len(restoring) > _RESTORES_MAX:
         total = sum(restore.groups_total for restore in restoring)
@@ -163,9 +164,14 @@ def _rows(moment: Moment) -> Iterator[tuple[str, RenderableType]]:
         )
 
 
+def _text(text: str, style: str = "") -> Text:
+    """Return a text, which may come from data, so that it cannot control the terminal."""
+    return Text(one_entry(text), style)
+
+
 def _bar(text: str, done: int, total: int) -> RenderableType:
     row = Table.grid(padding=(0, 2))
-    row.add_row(ProgressBar(total=max(total, 1), completed=done, width=_BAR_COLUMNS), Text(text))
+    row.add_row(ProgressBar(total=max(total, 1), completed=done, width=_BAR_COLUMNS), _text(text))
     return row
 
 

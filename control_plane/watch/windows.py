@@ -100,6 +100,8 @@ class LoadWindows:
             report.hot_group,
             report.hot_group_share,
             now_ms - report.watermark_ms if has_watermark else None,
+            _behind(report),
+            (_behind(report) - _behind(before)) / seconds if seconds > 0 else 0.0,
             has_ended=report.state in _FINAL,
         )
 
@@ -143,6 +145,10 @@ def _rate(
         return 0.0
     batches_s = (report.last_batch_us - (before.last_batch_us or report.first_batch_us)) / 1e6
     return rows / min(max(batches_s, seconds * 0.5), seconds * 1.5)
+
+
+def _behind(report: control_pb2.SubtaskReport) -> int:
+    return sum(lag.records for lag in report.lags)
 
 
 def _queue_ages_ms(reports: Reports) -> dict[SubtaskId, float]:

@@ -46,6 +46,7 @@ from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.http_server import QuietServer, listen
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
+from weir.questions.silent_connections import BACKLOG
 
 
 def create_app(
@@ -304,6 +305,7 @@ class HttpServer:
                 log_level="warning",
                 lifespan="off",
                 access_log=False,
+                backlog=BACKLOG,
                 timeout_graceful_shutdown=2,
             )
         )

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import Any
 
 from fastapi import FastAPI, HTTPException, Request, Response
-from fastapi.responses import StreamingResponse
+from fastapi.responses import HTMLResponse, StreamingResponse
 
 from control_plane.composition import ControlPlane
 from control_plane.web.live import Live
+from control_plane.web.report import page_files, report_html
 from control_plane.web.views import ConfigurationView, ErrorView, HistoryView
 from weir.redaction import redacted
 
@@ -18,7 +18,7 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg"
 
 def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
     """Add the page; returns what has to be closed before the server ends."""
-    files = _page_files()
+    files = page_files()
     live = Live(control_plane)
 
     def page_file(name: str) -> Response:
@@ -46,6 +46,16 @@ def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
         return ConfigurationView(control_plane=redacted(settings))
 
     @app.get(
+        "/report",
+        summary="What the page shows, as one HTML file to be kept",
+        response_class=HTMLResponse,
+    )
+    async def report() -> Response:
+        name = f'attachment; filename="{control_plane.job.identity.job_id}.html"'
+        page = report_html(control_plane, files)
+        return HTMLResponse(page, headers={"content-disposition": name, "cache-control": "no-store"})
+
+    @app.get(
         "/live",
         summary="Server-sent events, one a second: what the page shows",
         response_class=StreamingResponse,
@@ -63,11 +73,3 @@ def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
         return StreamingResponse(live.stream(), media_type=kind, headers={"cache-control": "no-store"})
 
     return live
-
-
-def _page_files() -> dict[str, bytes]:
-    """Return all of them, by name; a few tens of KB."""
-    folder = resources.files("control_plane.web") / "page"
-    return {
-        item.name: item.read_bytes() for item in folder.iterdir() if item.name.rpartition(".")[2] in _TYPES
-    }

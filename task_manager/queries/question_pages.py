@@ -16,6 +16,7 @@ from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.joined_writes import Begin, JoiningProtocol
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.pages import StatePages
+from weir.questions.silent_connections import BACKLOG, lengthen_queue
 
 #: Answers have the date, which is set anew so often.
 _DATE_S = 1.0
@@ -63,6 +64,7 @@ class PageServer(uvicorn.Server):
                 log_level="warning",
                 lifespan="off",
                 access_log=False,
+                backlog=BACKLOG,
             )
         )
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
@@ -72,6 +74,11 @@ class PageServer(uvicorn.Server):
     def begin(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None]:
         """Begin to answer."""
         return loop.create_task(self.serve(sockets=[self._bound]))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        lengthen_queue(sockets)
 
     async def main_loop(self) -> None:
         """Set the date of answers anew, until the loop's end cancels this: uvicorn's own looks ten times a second."""

@@ -7,6 +7,7 @@ import urllib.parse
 
 import pytest
 
+import weir
 from experiments.browser import ENTER, ESCAPE, PROGRAMS, TAB, Browser, is_there
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.page_clusters import PageCluster, await_headline
@@ -68,12 +69,6 @@ def table(page, name):
     """The texts of all cells, by row."""
     rows = f"[...document.querySelectorAll('#{name} tbody tr')]"
     return page.run(f"return {rows}.map((row) => [...row.cells].map((it) => it.textContent))")
-
-
-def told(page):
-    return page.wait_for(
-        "return document.querySelector('#told').textContent", "what the control plane answers"
-    )
 
 
 def test_a_step_that_becomes_slow_is_named_and_so_is_the_hot_key(page, job):
@@ -153,18 +148,18 @@ def test_no_button_does_anything_before_it_has_asked(page, job):
 
 def test_buttons_scale_drain_and_make_a_savepoint(page, job):
     choose(page, SCORE)
-    for button, count in (("#more", 3), ("#fewer", 2)):
+    for number, (button, count) in enumerate((("#more", 3), ("#fewer", 2)), start=1):
         answer(page, button, True)
-        assert told(page).startswith("rescale ")
-        job.wait_for(
-            lambda status, count=count: status["stages"][SCORE]["parallelism"] == count, "the rescale"
+        page.wait_for(
+            f"return document.querySelector('#told').textContent === 'rescale {number} has begun'",
+            "an answer",
         )
         page.wait_for(
             f"return document.querySelectorAll('#subtasks tbody tr').length === {count}", "its subtasks"
         )
-        page.wait_for(
-            "return document.querySelector('#happened tbody tr').textContent.includes('COMPLETE')", "its end"
-        )
+        newest = "document.querySelector('#happened tbody tr')?.textContent ?? ''"
+        page.wait_for(f"return /rescale{number}: .*COMPLETE/.test({newest})", "the end of the rescale")
+        assert job.status()["stages"][SCORE]["parallelism"] == count
     path = str(job.directory / "savepoints" / "monday")
     page.click("#savepoint")
     page.run("document.querySelector('#path').value = arguments[0]", path)
@@ -206,7 +201,7 @@ def differences(page, status):
     return [pair for pair in pairs if pair[0] != pair[1]]
 
 
-def test_what_it_shows_is_what_status_says(page, job):
+def test_what_it_shows_is_what_status_says(page, job, tmp_path):
     """Of a job that is over, which does not change while it is looked at; the last of its buttons ends it."""
     page.click("#stop")
     page.run(
@@ -227,6 +222,20 @@ def test_what_it_shows_is_what_status_says(page, job):
     assert page.run("return document.querySelectorAll('#strip span').length") == len(
         job.http("GET", "/checkpoints")[1]
     )
+    assert_report_shows(page, job, tmp_path)
+
+
+def assert_report_shows(page, job, directory):
+    """One file shows the same, without anybody to ask."""
+    nodes = "return [...document.querySelectorAll('.node text')].map((it) => it.textContent)"
+    before = page.run(nodes), page.text("#headline"), len(table(page, "happened"))
+    page.open(weir.report(f"127.0.0.1:{job.http_port}", directory / "report.html").as_uri())
+    page.wait_for("return document.querySelectorAll('.node').length > 0", "the graph")
+    assert (page.run(nodes), page.text("#headline"), len(table(page, "happened"))) == before
+    assert page.run("return document.querySelector('.chart path').getAttribute('d').length") > 20
+    assert not page.run("return document.querySelector('#cancel').checkVisibility()")
+    page.open(job.page)
+    page.wait_for("return document.querySelector('#state').textContent === 'STOPPED'", "the page")
     for item in ("savepoint", "stop", "cancel", "more", "fewer"):
         assert page.run("return document.getElementById(arguments[0]).disabled", item)
 

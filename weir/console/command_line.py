@@ -71,6 +71,15 @@ weir status localhost:9008 --json
 watch -n 1 weir status
 """
 
+REPORT_EPILOG = """
+Examples:
+
+\b
+weir report
+weir report localhost:9008 --out run.html
+weir run counts.py --report run.html
+"""
+
 EPILOG = """
 Examples:
 
@@ -167,6 +176,12 @@ HttpPortOption = Annotated[
 ]
 
 
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write what the page of the job shows into this HTML file at the end."),
+]
+
+
 app.add_typer(log_app, name="log")
 
 
@@ -191,6 +206,7 @@ def run_command(
     start_fresh: FreshOption = False,
     allow_dropped_state: DroppedStateOption = False,
     strict: StrictOption = False,
+    report: ReportOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Run a job on processes of this machine until it ends. The exit code says how it ended.
@@ -225,6 +241,7 @@ def run_command(
                         "--start-fresh": start_fresh,
                         "--allow-dropped-state": allow_dropped_state,
                         "--strict": strict,
+                        "--report": None if report is None else report.absolute(),
                     }
                 ),
             )
@@ -330,6 +347,28 @@ def status_command(
         return print_status(address, as_json=as_json)
 
     run("weir status", status)
+
+
+@app.command("report", epilog=REPORT_EPILOG)
+def report_command(
+    address: Annotated[
+        str, typer.Argument(metavar="[HOST:PORT]", help="HTTP address of the control plane.")
+    ] = "localhost:9008",
+    out: Annotated[Path, typer.Option(help="The file; one that is there is replaced.")] = Path("report.html"),
+) -> None:
+    """Write what the page of a job shows into one HTML file, to be kept and sent to others.
+
+    The control plane must be there still: without --exit-when-finished it stays after the end of the job, and weir run
+    --report FILE writes the file at the end.
+    """
+
+    def write() -> int:
+        from weir.questions.report import report
+
+        print(f"written to {report(address, out)}")
+        return 0
+
+    run("weir report", write)
 
 
 @app.command("compile", epilog=COMPILE_EPILOG)

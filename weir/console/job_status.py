@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weir.errors import WeirError
+from weir.process.printable import one_entry
 from weir.questions.client import connect
 
 _STYLES = {"keeps_up": "green", "limited": "bold yellow", "held_up": "yellow", "failed": "red"}
@@ -46,7 +47,7 @@ def print_status(address: str, *, as_json: bool) -> int:
 def _draw(status: Mapping[str, Any], console: Console) -> None:
     said = status["headline"]
     # Names and causes come from data: no markup.
-    console.print(Text(said["text"], _STYLES.get(said["verdict"], "")), soft_wrap=True)
+    console.print(Text(one_entry(said["text"]), _STYLES.get(said["verdict"], "")), soft_wrap=True)
     table = Table(
         "stage", "subtasks", "busy", "blocked", "rows in/s", "oldest row waits", "event time behind"
     )
@@ -70,4 +71,4 @@ def _row(stage: Mapping[str, Any]) -> list[Text]:
         f"{max((each['queued_age_ms'] for each in subtasks), default=0):,.0f} ms",
         f"{max(lags) / 1e3:,.1f} s" if lags else "-",
     ]
-    return [Text(cell) for cell in cells]
+    return [Text(one_entry(cell)) for cell in cells]

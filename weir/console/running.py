@@ -19,6 +19,7 @@ from weir.console.replacements import Replacements
 from weir.console.run_directory import RunDirectory
 from weir.kernels.sources import cache_directory
 from weir.process.lifeline import Message
+from weir.process.printable import one_entry
 
 #: Exit codes: as the control plane's; and 128 + the signal's number where the job could not say its own.
 FAILED_EXIT_CODE = 1
@@ -158,7 +159,9 @@ class _Run:
             is_first = not self.addresses
             self.addresses, self.listens = message, True
             if is_first and not self.draws:
-                _say(f"job {self.options.job.module}: http://{message['http']}/status")
+                _say(
+                    f"job {self.options.job.module}: page http://{message['http']}/, http://{message['http']}/status"
+                )
             for task_manager in self.task_managers:
                 self._tell_where(task_manager)
         elif "state" in message:
@@ -304,4 +307,4 @@ def _how(code: int) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"weir run: {text}", file=sys.stderr, flush=True)
+    print(f"weir run: {one_entry(text)}", file=sys.stderr, flush=True)

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from weir.errors import ConfigError, JobCodeError, WeirError
+from weir.process.log_lines import EntryFormatter, FloodFilter
+from weir.process.printable import one_entry
 
 if TYPE_CHECKING:
     from weir.config import LoadedConfig
@@ -74,12 +76,13 @@ def set_up_logging(
             raise SystemExit(
                 f"{process}: error: --log-file {path}: {error.strerror}; name another file"
             ) from error
-    logging.basicConfig(
-        level=logging.DEBUG if verbose else logging.INFO,
-        format=f"%(asctime)s {process} %(levelname)s %(message)s",
-        datefmt="%H:%M:%S",
-        handlers=handlers,
-    )
+    flood = FloodFilter()
+    entries = EntryFormatter(f"%(asctime)s {process} %(levelname)s %(message)s", "%H:%M:%S")
+    for handler in handlers:
+        handler.setFormatter(entries)
+        if not verbose:
+            handler.addFilter(flood)
+    logging.basicConfig(level=logging.DEBUG if verbose else logging.INFO, handlers=handlers)
 
 
 def _worth_showing(record: logging.LogRecord) -> bool:
@@ -160,7 +163,7 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
         sys.stdout.flush()
         if isinstance(error, JobCodeError):
             print(error.user_traceback, file=sys.stderr)
-        print(f"{name}: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {one_entry(str(error))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE

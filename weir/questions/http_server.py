@@ -9,6 +9,8 @@ import socket
 
 import uvicorn
 
+from weir.questions.silent_connections import lengthen_queue
+
 #: How old the date of an answer may be.
 _DATE_S = 1.0
 
@@ -50,6 +52,11 @@ class QuietServer(uvicorn.Server):
         """Let ``serve`` finish open requests and return; called in the event loop."""
         self.should_exit = True
         self._leaves.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept."""
+        await super().startup(sockets)
+        lengthen_queue(sockets)
 
     async def main_loop(self) -> None:
         """Return when the server is to end; the date of answers is set anew meanwhile."""

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+from weir.questions.silent_connections import PatientProtocol
 
 #: Status, headers and body.
 Response = tuple[int, list[tuple[bytes, bytes]], bytes]
@@ -56,7 +58,7 @@ class JoinedWrites:
             self._transport.write(head)
 
 
-class JoiningProtocol(HttpToolsProtocol):
+class JoiningProtocol(PatientProtocol):
     """For ``uvicorn.Config(http=...)``."""
 
     def __init__(self, *args: Any, begin: Begin | None = None, **kwargs: Any) -> None:
@@ -76,6 +78,8 @@ class JoiningProtocol(HttpToolsProtocol):
         """Called by the loop; a head that does not end is kept in memory until it does, and so has a bound."""
         was_incomplete = self._head_bytes is not None
         super().data_received(data)
+        if self._head_bytes is not None:
+            self._await_head()
         if not was_incomplete or self._head_bytes is None:
             return
         self._head_bytes += len(data)

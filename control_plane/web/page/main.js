@@ -22,7 +22,11 @@ const charts = {
   rows: new Chart(byId("charts"), "Rows into each stage per second", (value) => `${number(value)}/s`),
 };
 
+/** Of a report, all that the page would ask for; null: this is the page of a job. */
+const kept = JSON.parse(byId("report")?.textContent ?? "null");
+
 async function get(path) {
+  if (kept) return kept[path];
   const reply = await fetch(path);
   if (!reply.ok) throw new Error(`${path}: ${reply.status}`);
   return reply.json();
@@ -137,6 +141,14 @@ function listen() {
 }
 
 async function begin() {
+  if (kept) {
+    byId("actions").hidden = byId("more").hidden = byId("fewer").hidden = true;
+    say(byId("connection"), `report of ${new Date(kept["/live"].point.time_ms ?? 0).toLocaleString("en-GB")}`);
+    const { times_ms, columns, marks } = kept["/history"];
+    Object.assign(state, { times: times_ms, columns, marks });
+    take(kept["/live"]);
+    return;
+  }
   source?.close();
   try {
     const history = await get("/history");
@@ -158,5 +170,5 @@ for (const [id, load] of [["parameters", async () => state.status?.parameters], 
   });
 
 // A page that nobody sees asks for nothing.
-document.addEventListener("visibilitychange", () => (document.hidden ? source?.close() : begin()));
+if (!kept) document.addEventListener("visibilitychange", () => (document.hidden ? source?.close() : begin()));
 begin();

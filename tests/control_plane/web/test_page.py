@@ -1,6 +1,8 @@
 """What the page asks for, of a real control plane that waits for task managers."""
 
+import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import re
@@ -10,6 +12,7 @@ import urllib.request
 
 import pytest
 
+import weir
 from control_plane.web.live import VIEWERS_MAX
 from experiments.cluster import Cluster
 
@@ -24,7 +27,7 @@ def waiting(tmp_path_factory):
     with Cluster(tmp_path_factory.mktemp("page"), task_managers=2) as cluster:
         cluster.start_control_plane(
             "jobs.server_count",
-            {"input": f"s3://me:{SECRET}@bucket/in", "parallelism": 1},
+            {"input": f"s3://me:{SECRET}@bucket/in</script><img src=x>", "parallelism": 1},
             exit_when_finished=False,
             settings={"controlPlane.savepoint_roots": f"s3://me:{SECRET}@bucket/savepoints"},
         )
@@ -160,19 +163,37 @@ def test_history_has_as_many_values_as_times(waiting):
     assert {"rows_per_s", "latency_p99_ms", "busy/0"} <= set(found["columns"])
 
 
+def test_a_report_is_one_file_that_no_name_of_the_job_can_change(waiting, tmp_path):
+    page = weir.report(f"127.0.0.1:{waiting.http_port}", tmp_path / "report.html").read_text()
+    assert len(re.findall("</script", page)) == 2
+    assert "<img" not in page
+    assert not re.search(r'(?:src|href)="/page', page)
+    digest = hashlib.sha256(page.split('<script type="module">')[1].split("</script>")[0].encode()).digest()
+    assert f"script-src 'sha256-{base64.b64encode(digest).decode()}'" in page
+
+
+def test_who_asks_another_program_for_a_report_is_told():
+    with pytest.raises(weir.WeirError, match="does not answer"):
+        weir.report("127.0.0.1:1")
+
+
 def test_no_credential_is_shown(waiting):
-    for path in ("/status", "/plan", "/configuration", "/history", "/"):
+    for path in ("/status", "/plan", "/configuration", "/history", "/report", "/"):
         assert SECRET not in ask(waiting, path)[2], path
 
 
 def test_open_pages_do_not_hold_up_the_end(tmp_path):
     with Cluster(tmp_path, task_managers=1) as cluster:
-        process = cluster.start_control_plane("jobs.throughput", {"input": "x"}, exit_when_finished=False)
+        report = tmp_path / "run.html"
+        process = cluster.start_control_plane(
+            "jobs.throughput", {"input": "x"}, exit_when_finished=False, arguments=["--report", str(report)]
+        )
         cluster.wait_for(lambda status: True, "the first status")
         viewer = Viewer(cluster)
         viewer.event()
         process.popen.terminate()
         assert process.wait() == 3
+        assert '"state":"CANCELLED"' in report.read_text()
         # Uvicorn waits two seconds for streams that do not end by themselves, and says so.
         assert "timeout graceful shutdown" not in process.log_tail()
         while viewer.reply.readline():

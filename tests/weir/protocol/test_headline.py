@@ -133,3 +133,16 @@ def test_a_job_that_does_not_run_says_why(state, cause, verdict, text):
 def test_nothing_is_claimed_before_it_was_measured():
     said = headline(job(("events", HELD_BACK), ("out", CALM), is_measured=False))
     assert (said.verdict, said.text) == (Verdict.NOT_RUNNING, "running: measuring for a moment")
+
+
+def test_a_source_that_falls_behind_limits_though_nothing_is_busy():
+    loads = [SubtaskLoad(0, rows_in_per_s=1_000.0, behind=12_000, behind_more_per_s=300.0)]
+    said = headline(job(("topic", loads), ("out", CALM)))
+    assert said.verdict is Verdict.LIMITED
+    assert said.text == "source `topic` limits: 12,000 records wait to be read, 300 more each second"
+
+
+def test_a_job_that_catches_up_says_how_much_is_left():
+    loads = [SubtaskLoad(0, rows_in_per_s=48_000.0, behind=1_200_000, behind_more_per_s=-30_000.0)]
+    said = headline(job(("topic", loads), ("out", CALM)))
+    assert said.text == "keeps up: 48,000 rows/s, p99 14 ms, 1,200,000 records wait to be read"

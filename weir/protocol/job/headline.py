@@ -22,6 +22,8 @@ _WORKS_MIN = 0.5
 _NEARLY = 0.9
 #: A key group with this part of the rows of its stage is worth a word.
 _HOT_SHARE_MIN = 0.2
+#: A source falls behind that leaves so much of what comes, for so many seconds already.
+_LEFT_SHARE_MIN, _LEFT_S_MIN = 0.1, 2.0
 #: A source whose event time is so far behind another source's holds windows and joins back.
 _LATE_SOURCE_MS = 10_000
 _RUNNING = frozenset({"RUNNING", "FINISHING"})
@@ -92,8 +94,14 @@ def _culprit(stages: Sequence[StageLoad]) -> StageLoad | None:
         for stage in working
         if any(by_index[index].blocked >= _BLOCKED_MIN for index in stage.producers if index in by_index)
     ]
-    full = holding or [stage for stage in working if stage.busy >= _BUSY_MIN]
+    full = holding or [stage for stage in working if stage.busy >= _BUSY_MIN or _falls_behind(stage)]
     return max(full, key=lambda stage: (stage.busy, stage.queued_age_ms, -stage.stage), default=None)
+
+
+def _falls_behind(stage: StageLoad) -> bool:
+    """Whether a source leaves a part of what comes where it comes from, and more and more of it."""
+    more = stage.behind_more_per_s
+    return more > 0 and more >= _LEFT_SHARE_MIN * stage.rows_in_per_s and stage.behind >= _LEFT_S_MIN * more
 
 
 def _limits(stage: StageLoad) -> str:
@@ -109,6 +117,9 @@ def named(stage: StageLoad) -> str:
 def _reasons(stage: StageLoad) -> Iterator[str]:
     busy = stage.busy
     active = [each for each in stage.subtasks if not each.has_ended]
+    if not stage.producers and _falls_behind(stage):
+        yield f"{stage.behind:,} records wait to be read, {stage.behind_more_per_s:,.0f} more each second"
+        return
     if not stage.producers:
         yield f"it reads {_rate(stage.rows_in_per_s)} and is {busy:.0%} busy".replace("%", " %")
         return
@@ -130,6 +141,9 @@ def _keeps_up(load: JobLoad) -> Headline:
     parts = [f"keeps up: {_rate(load.rows_per_s)}" if load.rows_per_s else "keeps up: no rows come for now"]
     if load.latency_p99_ms is not None and load.rows_per_s:
         parts.append(f"p99 {_time(load.latency_p99_ms)}")
+    behind = sum(stage.behind for stage in load.stages)
+    if behind > load.rows_per_s:
+        parts.append(f"{behind:,} records wait to be read")
     text = ", ".join(parts)
     if late is not None:
         source, behind_ms = late

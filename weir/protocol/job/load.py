@@ -27,6 +27,10 @@ class SubtaskLoad:
     hot_group_share: float = 0.0
     #: Event time behind the clock; None: it has none.
     watermark_lag_ms: int | None = None
+    #: Of a source: records that wait to be read where they come from, and how many more there are each second; 0: none,
+    #: or the source cannot tell.
+    behind: int = 0
+    behind_more_per_s: float = 0.0
     has_ended: bool = False
 
 
@@ -59,6 +63,16 @@ class StageLoad:
     def rows_out_per_s(self) -> float:
         """Rows that leave all subtasks."""
         return sum(each.rows_out_per_s for each in self.subtasks)
+
+    @property
+    def behind(self) -> int:
+        """Records that wait to be read by all subtasks of a source."""
+        return sum(each.behind for each in self.subtasks)
+
+    @property
+    def behind_more_per_s(self) -> float:
+        """Records by which a source falls behind each second."""
+        return sum(each.behind_more_per_s for each in self.subtasks)
 
     @property
     def queued_age_ms(self) -> float:
