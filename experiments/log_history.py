@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Self
 
 import weir.log
@@ -66,7 +67,7 @@ class History:
         self.end()
         return [repr(each) for each in self.failures] or violations(self.appends, self.reads)
 
-    def _run(self, work, number: int) -> None:  # type: ignore[no-untyped-def]
+    def _run(self, work: Callable[[int], None], number: int) -> None:
         try:
             work(number)
         except Exception as error:

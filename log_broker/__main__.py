@@ -40,7 +40,7 @@ def main(
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0: any free one.")] = 7008,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     advertised_host: Annotated[
-        str, typer.Option(help="Address under which others reach this broker (default: --host).")
+        str, typer.Option(help="Address under which others reach this process (default: --host).")
     ] = "",
     advertised_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Port under which others reach this broker; 0: --port.")
@@ -75,7 +75,7 @@ def main(
         settle_memory()
         keep_freed_memory()
         if controller_only:
-            return run_controller(host, port, directory, lease_ms / 1000, http_port)
+            return run_controller(host, port, directory, lease_ms / 1000, http_port, advertised_host)
         return run_broker(broker_id, host, port, controller, directory, advertised_host, advertised_port)
 
     run(name, serve)

@@ -53,13 +53,14 @@ def log_pages(controller: Controller, admitted: Admission) -> ASGIApp:
 class PageServer:
     """Answers over HTTP in the controller's event loop."""
 
-    def __init__(self, controller: Controller, host: str, port: int) -> None:
+    def __init__(self, controller: Controller, host: str, port: int, advertised: str = "") -> None:
         """Listen at once.
 
         Args:
             controller: whose state is told.
             host: to listen on.
             port: to listen on; 0: any free one.
+            advertised: another name of this machine, under which requests may come.
 
         Raises:
             AddressInUseError: the port is taken.
@@ -71,7 +72,10 @@ class PageServer:
                 f"cannot listen on {join_address(host, port)} (HTTP): {error.strerror}; choose another port with "
                 "--http-port"
             ) from error
-        pages = log_pages(controller, Admission(own_hosts(host), owner="controller", hosts_setting="--host"))
+        admitted = Admission(
+            own_hosts(host, advertised), owner="controller", hosts_setting="--advertised-host"
+        )
+        pages = log_pages(controller, admitted)
         self._server = QuietServer(
             uvicorn.Config(pages, log_level="warning", lifespan="off", access_log=False)
         )

@@ -72,7 +72,9 @@ def run_broker(
     return 0
 
 
-def run_controller(host: str, port: int, directory: Path, lease_s: float, http_port: int) -> int:
+def run_controller(
+    host: str, port: int, directory: Path, lease_s: float, http_port: int, advertised: str = ""
+) -> int:
     """Serve as the controller until SIGTERM or Ctrl-C; returns the exit code.
 
     Args:
@@ -81,6 +83,7 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float, http_p
         directory: of the record.
         lease_s: a broker that is silent for so long is lost.
         http_port: of the page ``/log``; 0: any free one.
+        advertised: name under which others ask for that page; "": ``host``.
 
     Raises:
         AddressInUseError: a port is taken.
@@ -91,7 +94,7 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float, http_p
         controller = Controller(directory, lease_s)
         server = _server()
         log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
-        pages = PageServer(controller, host, http_port)
+        pages = PageServer(controller, host, http_port, advertised)
         await _listen(server, host, port)
         pages.start()
         await _until_signal(server, [controller.leave_absent, controller.move_leaders], pages.stop)
