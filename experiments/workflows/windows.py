@@ -6,7 +6,8 @@ batch of commands is one row of sums, and the key is the subtask that made it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -94,9 +95,19 @@ class Windows(weir.KeyedProcess):
     windows = weir.MapState(int, _WINDOW, ttl=weir.Ttl(KEPT, time="processing"))
 
     @override
-    def process(self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext) -> None:
-        start_ms = row["window_ms"]
-        self.windows[start_ms] = merged([row, self.windows.get(start_ms) or {}])
+    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[pa.RecordBatch]:
+        keys = context.keys(batch)
+        columns = [batch[name].to_pylist() for name in FIELDS]
+        rows = [dict(zip(FIELDS, values, strict=True)) for values in zip(*columns, strict=True)]
+        by_window: dict[int, dict[int, list[Mapping[str, int]]]] = defaultdict(lambda: defaultdict(list))
+        for at, start_ms, row in zip(
+            keys.inverse.tolist(), batch["window_ms"].to_pylist(), rows, strict=True
+        ):
+            by_window[at][start_ms].append(row)
+        for at in context.visit(keys):
+            for start_ms, found in by_window[at].items():
+                self.windows[start_ms] = merged([*found, self.windows.get(start_ms) or {}])
+        return iter(())
 
 
 def merged(windows: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -68,14 +68,23 @@ class AskedByBatch(ByBatch):
 
 
 class AskedWindows(Windows):
-    """Tells all windows of a subtask."""
+    """Tells all windows of a subtask, of rows that ask for them."""
 
-    def process(self, key, row, context):
-        if row["window_ms"] != ASKED:
-            super().process(key, row, context)
+    def process_batch(self, batch, context):
+        rows = pl.DataFrame(batch)
+        plain = rows.filter(pl.col("window_ms") != ASKED)
+        if len(plain):
+            yield from super().process_batch(plain.to_arrow().combine_chunks().to_batches()[0], context)
+        asked = rows.filter(pl.col("window_ms") == ASKED)
+        if not len(asked):
             return
-        for start_ms, window in self.windows.items():
-            yield {"subtask": key[0], "window_ms": start_ms} | window
+        keys = context.keys(asked.to_arrow().combine_chunks().to_batches()[0])
+        told = [
+            {"subtask": asked["subtask"][int(keys.first_rows[at])], "window_ms": start_ms} | window
+            for at in context.visit(keys)
+            for start_ms, window in self.windows.items()
+        ]
+        yield weir.with_times(pl.DataFrame(told).to_arrow().to_batches()[0], 0, 0)
 
 
 @pytest.fixture(autouse=True)
