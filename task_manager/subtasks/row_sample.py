@@ -1,7 +1,6 @@
 """What is looked at in a batch now and then: which key group most rows are of, and how old rows of a last stage are.
 
-A heartbeat asks for one batch. So a subtask pays for one look at a flag with each batch, and for one sample with each
-report, whatever comes.
+Reports ask for a batch now and then, so a subtask pays for one look at a flag with each batch, and for a sample a second.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from weir.metrics.latency import LatencyRecorder
 from weir.rows.records import INGEST_TIME_COLUMN, KEY_HASH_COLUMN, int64_column
 
 #: Of a larger batch only the first rows are looked at.
-_ROWS_MAX = 65_536
-#: By so much the rows of earlier samples count less with each sample: about the last twenty count.
-_KEPT_SHARE = 0.95
+_ROWS_MAX = 8_192
+#: A sample is taken for one in so many reports: they come up to five times a second.
+_REPORTS = 3
+#: By so much the rows of earlier samples count less with each sample: about the last ten count.
+_KEPT_SHARE = 0.9
 _HASH_SHIFT = np.uint64(32)
 
 
@@ -34,11 +35,15 @@ class RowSample:
         #: Rows end here, so that their age is what a job takes for them.
         self.is_last = False
         self._counts: npt.NDArray[Any] = np.zeros(0)
+        self._hot = (0, 0.0)
+        self._reports = 0
         self._latencies = LatencyRecorder()
 
     def want(self) -> None:
-        """Ask for the next batch; called by the thread that reports."""
-        self.is_wanted = self.is_last or self.group_count > 0
+        """Ask for the next batch, now and then; called by the thread that reports, with each report."""
+        if self._reports % _REPORTS == 0 and (self.is_last or self.group_count > 0):
+            self.is_wanted = True
+        self._reports += 1
 
     def take(self, batch: pa.RecordBatch, now_us: int) -> None:
         """Look at a batch that has been processed, at this epoch microsecond; called by the subtask's thread.
@@ -57,17 +62,14 @@ class RowSample:
             counts = np.bincount(groups.astype(np.int64), minlength=self.group_count)
             earlier = self._counts * _KEPT_SHARE if len(self._counts) else 0.0
             self._counts = counts + earlier
+            group = int(self._counts.argmax())
+            self._hot = group, float(self._counts[group]) / max(float(self._counts.sum()), 1.0)
         if self.is_last and batch.schema.get_field_index(INGEST_TIME_COLUMN) >= 0:
             self._latencies.observe_us(now_us - int64_column(batch, INGEST_TIME_COLUMN))
 
     def hot_group(self) -> tuple[int, float]:
         """The key group with most rows of late and its share of them, 0 to 1; (0, 0.0) before a sample. Any thread."""
-        counts = self._counts
-        total = float(counts.sum())
-        if not total:
-            return 0, 0.0
-        group = int(counts.argmax())
-        return group, float(counts[group]) / total
+        return self._hot
 
     def latency_counts(self) -> list[int]:
         """Rows by bucket of ``weir.metrics.latency`` since the start; empty where rows do not end. Any thread."""
