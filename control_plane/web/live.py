@@ -14,6 +14,8 @@ from control_plane.web.status_views import status_view
 #: Pages that are open at a time; each is sent the whole status once a second.
 VIEWERS_MAX = 32
 _MARKS = 20
+#: The newest ones: only these change.
+_CHECKPOINTS = 3
 
 
 class Live:
@@ -78,8 +80,11 @@ class Live:
                 {"time_ms": mark.time_ms, "kind": mark.kind, "text": mark.text}
                 for mark in list(history.marks)[-_MARKS:]
             ],
-            # What changes when a page has to ask for the lists again.
-            "checkpoints_at": [str(value) for value in records[0].to_dict().values()] if records else [],
+            # A page has the earlier ones; to ask for all of them with each change would cost as much as the status.
+            "checkpoints": [
+                control_plane.checkpointer.view(record).model_dump() for record in records[:_CHECKPOINTS]
+            ],
+            # What changes when a page has to ask for the list again.
             "rescales_at": [str(value) for value in current[0].values()] if current else [],
             "drains_at": [f"{it.task_manager} {it.state}" for it in control_plane.drainer.drains.values()],
         }

@@ -70,7 +70,7 @@ def _documents(control_plane: ControlPlane) -> dict[str, Any]:
         "status": status_view(control_plane).model_dump(mode="json"),
         "point": watcher.history.latest(),
         "marks": [asdict(mark) for mark in watcher.history.marks],
-        "checkpoints_at": [],
+        "checkpoints": [],
         "rescales_at": [],
         "drains_at": [],
     }

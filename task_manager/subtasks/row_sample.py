@@ -1,6 +1,7 @@
 """What is looked at in a batch now and then: which key group most rows are of, and how old rows of a last stage are.
 
-Reports ask for a batch now and then: a subtask pays for one look at a flag with each batch, and for a sample a second.
+Reports ask for a batch now and then, so a subtask pays for one look at a flag with each batch, and for one sample a
+second.
 """
 
 from __future__ import annotations

@@ -268,3 +268,13 @@ def test_a_page_says_that_the_control_plane_is_gone(browser, tmp_path, forks):
         )
     browser.open("about:blank")
     browser.complaints()
+
+
+def test_a_source_that_comes_late_is_named(browser, tmp_path, forks):
+    with PageCluster(tmp_path, task_managers=1, popen=forks.popen) as cluster:
+        cluster.run_job(events=100_000, late_ms=60_000)
+        browser.open(cluster.page)
+        await_headline(browser, "source `clicks` holds event time back")
+        assert cluster.status()["headline"]["stage"] == 1
+    browser.open("about:blank")
+    browser.complaints()

@@ -9,6 +9,7 @@ import { showCheckpoints, showHappened, showLost, showManagers, showSubtasks } f
 
 /** As the control plane keeps: an hour. */
 const SPAN_MAX_MS = 3_600_000;
+const CHECKPOINTS_MAX = 60;
 const FINAL = ["FINISHED", "FAILED", "CANCELLED", "STOPPED"];
 
 const state = { status: null, chosen: null, hasChosen: false, graph: null, times: [], columns: {}, marks: [], checkpoints: [], rescales: [], asked: {}, lost: 0 };
@@ -109,11 +110,13 @@ function take(moment) {
   state.status = moment.status;
   const known = new Set(state.marks.map((mark) => `${mark.time_ms} ${mark.text}`));
   state.marks.push(...moment.marks.filter((mark) => !known.has(`${mark.time_ms} ${mark.text}`)));
+  const newest = moment.checkpoints, oldest = newest.at(-1)?.id ?? Infinity;
+  state.checkpoints = [...newest, ...state.checkpoints.filter((it) => it.id < oldest)].slice(0, CHECKPOINTS_MAX);
   addPoint(moment.point);
   show();
   showManagers(moment.status, moment.drains_at);
   refresh("plan", moment.status.fingerprint, "/plan", (plan) => { state.graph = new Graph(plan, choose); state.plan = plan; show(); });
-  refresh("checkpoints", moment.checkpoints_at, "/checkpoints", (list) => { state.checkpoints = list; show(); });
+  refresh("checkpoints", moment.status.job_id, "/checkpoints", (list) => { state.checkpoints = list; show(); });
   refresh("rescales", moment.rescales_at, "/rescales", (list) => { state.rescales = list; show(); });
 }
 
@@ -150,6 +153,7 @@ async function begin() {
     return;
   }
   source?.close();
+  state.asked = {};
   try {
     const history = await get("/history");
     Object.assign(state, { times: history.times_ms, columns: history.columns, marks: history.marks });
