@@ -30,6 +30,11 @@ class HeldLinesReader(JsonLinesReader):
         #: Rows that this subtask may give while it is held, from the beginning; None: all.
         self._rows_free: int | None = None
 
+    def begin(self) -> Poll:
+        """Hold, also where nothing is left to read."""
+        began = super().begin()
+        return Poll(next_poll_us=self._next_look_us) if began.finished else began
+
     def poll(self, rows_max: int) -> Poll:
         """See the base class."""
         now_us = self._clock.now_us()
