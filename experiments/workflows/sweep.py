@@ -19,8 +19,9 @@ from typing_extensions import override
 import weir
 from experiments.workflows.windows import Tally
 
-#: Timers of a slice: at first, and the bounds.
-_SLICE, _SLICE_MIN, _SLICE_MAX = 100, 10, 20_000
+#: Timers of a slice: at first, and the bounds. A scan looks at all that is not written yet of the map, however little
+#: it takes, so small slices would take as long each.
+_SLICE, _SLICE_MIN, _SLICE_MAX = 500, 200, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
 #: As large as the payload of a timer there.
