@@ -138,6 +138,8 @@ verify-proto: setup ## Fail if the committed generated code is not what proto/*.
 docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.config --markdown > docs/configuration.md
 	$(RUN) -m weir.metrics --markdown > docs/metrics.md
+	$(RUN) -m weir.metrics --alerts > docs/monitoring/alerts.yml
+	$(RUN) -m weir.metrics --dashboard > docs/monitoring/dashboard.json
 
 bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json

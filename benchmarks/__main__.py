@@ -16,16 +16,20 @@ RESULTS_DIRECTORY = Path("benchmarks/results")
 @app.command("report")
 def write_report(
     results: Annotated[Path, typer.Option(help="Directory of the JSON files.")] = RESULTS_DIRECTORY,
-    docs: Annotated[Path, typer.Option(help="Directory of performance.md and measurements.md.")] = Path(
-        "docs"
-    ),
+    docs: Annotated[Path, typer.Option(help="Directory of these pages.")] = Path("docs"),
 ) -> None:
-    """Write the tables of docs/performance.md and docs/measurements.md from the JSON files."""
+    """Write the tables of docs/performance.md, measurements.md and log-beside-kafka.md from the JSON files."""
 
     def main() -> int:
         from benchmarks.report import headlines, tables, update_page
+        from benchmarks.wal.conclusions import log_section
 
-        for page, content in (("performance.md", headlines), ("measurements.md", tables)):
+        pages = {
+            "performance.md": headlines,
+            "measurements.md": tables,
+            "log-beside-kafka.md": log_section,
+        }
+        for page, content in pages.items():
             count = update_page(docs / page, results, content)
             print(f"{docs / page}: tables of {count} results")
         return 0

@@ -35,7 +35,9 @@ class Bar:
 
 
 #: Figures that are 0 unless a result is wrong: how many rows, counts or cases are.
-WRONG_FIGURES = frozenset({"lost", "duplicated", "bad_missed", "out_of_order", "wrong", "wrong_counts"})
+WRONG_FIGURES = frozenset(
+    {"lost", "duplicated", "reordered", "bad_missed", "out_of_order", "wrong", "wrong_counts"}
+)
 
 
 def what_is_wrong(document: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from experiments import matrix
+from experiments.workflows.command_line import app as workflows_app
 from weir.errors import ConfigError, WeirError
 from weir.process.entry_point import run as run_command
 
@@ -26,10 +27,12 @@ python plot.py zout/ --out plots/ --overwrite
 python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
+python -m experiments log-chaos --faults 100
 python -m experiments page --out docs/images
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
 python -m experiments simulate --check-fences
+python -m experiments workflows --help
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
@@ -41,6 +44,9 @@ def _describe() -> None:
     # The processes of a run end on Ctrl-C; they shall also when this is killed, or its terminal goes away.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+
+
+app.add_typer(workflows_app, name="workflows")
 
 
 @app.command()
@@ -151,6 +157,43 @@ def chaos(
         for what in result.grown:
             print(f"error: it grew: {what}")
         return 1 if result.grown else 0
+
+    run_command("experiments", main)
+
+
+@app.command("log-chaos")
+def log_chaos(
+    faults: Annotated[int, typer.Option(min=1, help="How many, one after the other.")] = 100,
+    seed: Annotated[int, typer.Option(help="Of the faults.")] = 1,
+    out: Annotated[Path, typer.Option(help="Directory of data and logs; made anew.")] = Path(
+        "data/log_chaos"
+    ),
+) -> None:
+    """Kill, pause and cut off brokers of the replicated log under load; fail if anything acknowledged is not there.
+
+    Every record is read back once, in order, from a reader and from each replica; what other clients have seen
+    meanwhile must be linearizable. About three seconds a fault.
+    """
+
+    def main() -> int:
+        from experiments.log_chaos import run_chaos
+
+        if out.exists() and any(out.iterdir()):
+            raise ConfigError(f"--out {out} is not empty: remove it, or name another directory")
+        began_s = time.monotonic()
+        result = run_chaos(out, faults, seed, lambda line: print(line, flush=True))
+        for name, count in result.faults.items():
+            print(
+                f"{name}: {count} times, at most {result.longest_gap_s[name] * 1000:.0f} ms without an answer"
+            )
+        found = result.findings
+        print(
+            f"{result.acknowledged:,} records acknowledged, {len(found.lost)} lost, {len(found.doubled)} doubled, "
+            f"{len(found.reordered)} out of order, {len(found.misplaced)} elsewhere; replicas that differ: "
+            f"{result.replicas_wrong or 'none'}; {result.reads:,} reads, "
+            f"{result.violations[0] if result.violations else 'linearizable'}; {time.monotonic() - began_s:.0f} s"
+        )
+        return 0 if result.is_right else 1
 
     run_command("experiments", main)
 

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from experiments.cluster import Cluster
 from experiments.demo_display import Display, closing_table, phases_table
+from experiments.demo_log import run_through_the_log
 from experiments.demo_paced import PICTURE, REPORT, analyse, latency_file, paced_cluster, run_paced
 from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
 from experiments.processes import ClusterError
@@ -30,7 +31,7 @@ python -m experiments.demo --events 20000000 --keys 1000000
 python -m experiments.demo --keep
 """
 
-_STEP_COUNT = 4
+_STEP_COUNT = 5
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -63,7 +64,8 @@ def main(
 
     Spark generates a workload; a control plane and two task managers run the job server_count over it
     as fast as possible. Then one task manager runs it at a fixed rate that is a little too much for it; a second one
-    is started, and the counts are scaled onto it while the job runs. Spark analyses and draws the latencies.
+    is started, and the counts are scaled onto it while the job runs. Three brokers of the replicated log then carry
+    events into a job and counts out of it. Spark analyses and draws the latencies.
 
     Writes to data/demo, zout and plots/demo below the current directory, and can be run again.
     """
@@ -103,6 +105,8 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
         report(f"localhost:{cluster.http_port}", REPORT)
         if not keep:
             cluster.stop()
+        display.step("Log to log", "events from the replicated log to the replicated log, without a Kafka")
+        through_the_log = run_through_the_log(display)
         display.step("Analysis", "latency of the paced run, by Spark")
         latency = analyse(settings, display)
         display.line()
@@ -110,6 +114,7 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
         display.line()
         display.console.print(phases_table(latency["phases"]))
         display.line()
+        display.line(f"log to log    {through_the_log}")
         display.line(f"latency file  {latency_file()}")
         display.line(f"plot          {PICTURE}")
         display.line(f"report        {REPORT.absolute().as_uri()}")

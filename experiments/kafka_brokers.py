@@ -48,6 +48,11 @@ class Brokers:
             raise ServiceError(self._failure)
         return self._starting is None or not self._starting.is_alive()
 
+    @property
+    def pids(self) -> list[int]:
+        """Processes that live."""
+        return [broker.pid for broker, _, _ in kafka.states(self._directory) if broker.pid]
+
     def start(self) -> str:
         """Start them all; returns their addresses.
 

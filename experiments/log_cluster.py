@@ -13,6 +13,7 @@ from pathlib import Path
 import weir.log
 from experiments.ports import free_port
 from experiments.processes import WAIT_TIMEOUT_S, ClusterError
+from experiments.tcp_proxy import TcpProxy
 from weir.errors import WeirError
 
 _POLL_S = 0.02
@@ -21,18 +22,36 @@ _POLL_S = 0.02
 class LogCluster:
     """A controller and some brokers, numbered from 1. As a context manager it kills all of them at its end."""
 
-    def __init__(self, directory: Path, brokers: int = 3, lease_ms: int = 1000) -> None:
+    def __init__(
+        self, directory: Path, brokers: int = 3, lease_ms: int = 1000, *, is_proxied: bool = False
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            directory: of all data.
+            brokers: how many.
+            lease_ms: a broker that is silent for so long is lost.
+            is_proxied: others reach each broker, and it reaches the controller, by a proxy that can be cut.
+        """
         self.directory = directory
         self.controller_port = free_port()
+        self.http_port = free_port()
         self.ports = {number: free_port() for number in range(1, brokers + 1)}
         self._lease_ms = lease_ms
+        #: By number of the broker: what others reach it by, and what it reaches the controller by.
+        self.proxies: dict[int, TcpProxy] = {}
+        self.controller_proxies: dict[int, TcpProxy] = {}
+        if is_proxied:
+            self.proxies = {number: TcpProxy(port) for number, port in self.ports.items()}
+            self.controller_proxies = {number: TcpProxy(self.controller_port) for number in self.ports}
         #: By number of the broker; 0 is the controller.
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
 
     @property
     def addresses(self) -> str:
         """Of all brokers, as clients take them."""
-        return ",".join(f"127.0.0.1:{port}" for port in self.ports.values())
+        ports = {number: proxy.port for number, proxy in self.proxies.items()} or self.ports
+        return ",".join(f"127.0.0.1:{port}" for port in ports.values())
 
     def broker_directory(self, number: int) -> Path:
         """Where a broker keeps its data."""
@@ -52,6 +71,8 @@ class LogCluster:
     def __exit__(self, *_: object) -> None:
         for number in self._processes:
             self.kill(number)
+        for proxy in (*self.proxies.values(), *self.controller_proxies.values()):
+            proxy.close()
 
     def start(self, number: int) -> None:
         """Start a process that does not run; 0 is the controller."""
@@ -59,12 +80,18 @@ class LogCluster:
             "--port",
             str(self.controller_port),
             "--controller-only",
+            "--http-port",
+            str(self.http_port),
             "--lease-ms",
             str(self._lease_ms),
         ]
         if number:
             arguments = ["--id", str(number), "--port", str(self.ports[number])]
-            arguments += ["--controller", f"127.0.0.1:{self.controller_port}"]
+            controller_port = self.controller_port
+            if number in self.proxies:
+                controller_port = self.controller_proxies[number].port
+                arguments += ["--advertised-port", str(self.proxies[number].port)]
+            arguments += ["--controller", f"127.0.0.1:{controller_port}"]
         with open(self.log_path(number), "ab") as output:
             self._processes[number] = subprocess.Popen(
                 [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number)), *arguments],

@@ -40,14 +40,21 @@ def main(
     port: Annotated[int, typer.Option(min=0, max=65535, help="gRPC port; 0: any free one.")] = 7008,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     advertised_host: Annotated[
-        str, typer.Option(help="Address under which others reach this broker (default: --host).")
+        str, typer.Option(help="Address under which others reach this process (default: --host).")
     ] = "",
+    advertised_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port under which others reach this broker; 0: --port.")
+    ] = 0,
     controller: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Address of the controller.")
     ] = "127.0.0.1:7007",
     controller_only: Annotated[
         bool, typer.Option("--controller-only", help="Be the controller, not a broker.")
     ] = False,
+    http_port: Annotated[
+        int,
+        typer.Option(min=0, max=65535, help="Of the controller: port of the page /log; 0: any free one."),
+    ] = 9007,
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
@@ -68,8 +75,8 @@ def main(
         settle_memory()
         keep_freed_memory()
         if controller_only:
-            return run_controller(host, port, directory, lease_ms / 1000)
-        return run_broker(broker_id, host, port, controller, directory, advertised_host)
+            return run_controller(host, port, directory, lease_ms / 1000, http_port, advertised_host)
+        return run_broker(broker_id, host, port, controller, directory, advertised_host, advertised_port)
 
     run(name, serve)
 

@@ -18,6 +18,8 @@ from weir.rpc import log_pb2, log_pb2_grpc
 from weir.rpc.log_wire import LOG_SERVICE, as_it_is
 
 _CONTROLLER_TIMEOUT_S = 10.0
+#: Of what is asked again and again.
+_STATUS_TIMEOUT_S = 2.0
 
 
 def add_to(server: grpc.aio.Server, service: BrokerService) -> None:
@@ -76,6 +78,8 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "this replica begins anew; another one will lead"
             )
+        except LogWriteError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     async def Replicate(self, _: Any, context: Any) -> None:
         """Serve the leader of a partition; messages come as bytes."""
@@ -118,7 +122,7 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
         """Ask the controller; without it, say what is known here."""
         stub = self._broker.peers.controller(self._controller)
         try:
-            reply: log_pb2.StatusReply = await stub.Status(request, timeout=_CONTROLLER_TIMEOUT_S)
+            reply: log_pb2.StatusReply = await stub.Status(request, timeout=_STATUS_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return log_pb2.StatusReply(
                 view=self._broker.view, replicas=self._broker.reports(), error=self._no_controller(error)

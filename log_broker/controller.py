@@ -14,6 +14,7 @@ from log_broker.waiting import EOF
 from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
 from weir.protocol.log.placement import balanced, place_replicas, without_broker
 from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc.log_status import LogStatus, status_of
 
 log = logging.getLogger("log_broker.controller")
 
@@ -290,8 +291,15 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Say what every broker has told last."""
+        return self._status()
+
+    def _status(self) -> log_pb2.StatusReply:
         replicas = [each for session in self._sessions.values() for each in session.replicas]
         return log_pb2.StatusReply(view=self.view(), replicas=replicas)
+
+    def status(self) -> LogStatus:
+        """Return the state of the whole log."""
+        return status_of(self._status())
 
 
 def _mistake(asked: log_pb2.TopicSettings, brokers: int) -> str:

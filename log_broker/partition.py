@@ -254,7 +254,8 @@ class PartitionReplica:
         machine = self.machine
         offset = machine.end_offset
         crc = checksum(batch) if crc is None else crc
-        now_ms = wall_ms(self._clock)
+        # A clock that was set back must not let the times in the log go back: readers look them up by halves.
+        now_ms = max(wall_ms(self._clock), self.log.last_append_ms)
         head = envelope_bytes(len(batch), machine.leading_epoch, offset, now_ms, crc)
         entry = Entry(Envelope(len(batch), machine.leading_epoch, offset, now_ms, crc), read_header(batch), 0)
         self.log.append([head, batch], [entry])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,6 +16,7 @@ from log_broker.attendance import Attendance
 from log_broker.broker import Broker
 from log_broker.broker_service import BrokerService, add_to
 from log_broker.controller import Controller
+from log_broker.pages import PageServer
 from log_broker.peers import CHANNEL_OPTIONS
 from log_broker.waiting import end, start
 from weir.clock import SystemClock
@@ -28,7 +30,13 @@ _GRACE_S = 0.2
 
 
 def run_broker(
-    broker_id: int, host: str, port: int, controller: str, directory: Path, advertised: str
+    broker_id: int,
+    host: str,
+    port: int,
+    controller: str,
+    directory: Path,
+    advertised: str,
+    advertised_port: int = 0,
 ) -> int:
     """Serve as a broker until SIGTERM or Ctrl-C; returns the exit code.
 
@@ -39,10 +47,12 @@ def run_broker(
         controller: its address.
         directory: of the broker's data.
         advertised: host under which others reach this one; "": ``host``.
+        advertised_port: port under which they do; 0: the one that is listened on.
 
     Raises:
         AddressInUseError: the port is taken.
     """
+    _allow_many_files()
 
     async def serve() -> None:
         broker = Broker(broker_id, directory, SystemClock())
@@ -53,14 +63,18 @@ def run_broker(
         server = _server()
         add_to(server, BrokerService(broker, controller))
         bound = await _listen(server, host, port)
-        attendance = Attendance(broker, controller, join_address(advertised or host, bound))
+        attendance = Attendance(
+            broker, controller, join_address(advertised or host, advertised_port or bound)
+        )
         await _until_signal(server, [attendance.run, broker.tick_forever], stop)
 
     asyncio.run(serve())
     return 0
 
 
-def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int:
+def run_controller(
+    host: str, port: int, directory: Path, lease_s: float, http_port: int, advertised: str = ""
+) -> int:
     """Serve as the controller until SIGTERM or Ctrl-C; returns the exit code.
 
     Args:
@@ -68,9 +82,11 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int
         port: to listen on; 0: any free one.
         directory: of the record.
         lease_s: a broker that is silent for so long is lost.
+        http_port: of the page ``/log``; 0: any free one.
+        advertised: name under which others ask for that page; "": ``host``.
 
     Raises:
-        AddressInUseError: the port is taken.
+        AddressInUseError: a port is taken.
         LogDamagedError: the record is not what was written.
     """
 
@@ -78,11 +94,19 @@ def run_controller(host: str, port: int, directory: Path, lease_s: float) -> int
         controller = Controller(directory, lease_s)
         server = _server()
         log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
+        pages = PageServer(controller, host, http_port, advertised)
         await _listen(server, host, port)
-        await _until_signal(server, [controller.leave_absent, controller.move_leaders], None)
+        pages.start()
+        await _until_signal(server, [controller.leave_absent, controller.move_leaders], pages.stop)
 
     asyncio.run(serve())
     return 0
+
+
+def _allow_many_files() -> None:
+    """Take the limit of open files that this user may have: each segment is one, and the usual limit is 1,024."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _server() -> grpc.aio.Server:

@@ -12,6 +12,9 @@ from weir.rpc import log_pb2
 _CHUNK_BYTES = 1 << 20
 #: A reader hears so often from this broker, if there is nothing to send: else it looks for another leader.
 _SILENCE_S = 1.0
+#: While producers write, a reader waits so many times as long as its last chunk has taken.
+_REST = 4.0
+_REST_S_MAX = 0.05
 
 
 class ReaderStream:
@@ -30,13 +33,20 @@ class ReaderStream:
         return self._replica.machine.leading_epoch == self._epoch
 
     async def run(self, credit_bytes: int) -> None:
-        """Send until the reader goes, or the end is reached and more is not wanted; LogDamagedError goes through."""
+        """Send until the reader goes, or the end is reached and more is not wanted.
+
+        Raises:
+            LogDamagedError: what is stored is not what was written.
+            LogWriteError: the disk is full, so that nobody can confirm that this broker leads.
+        """
         self._credit_bytes = credit_bytes
         replica = self._replica
         with listening(replica) as changed:
             credits = start(self._take_credit(changed), "credit of a reader")
             try:
-                while self._leads and not replica.machine.serves:
+                confirmed = replica.confirm() if self._opening.is_latest else 0
+                machine = replica.machine
+                while self._leads and not (machine.serves and machine.commit_offset >= confirmed):
                     changed.clear()
                     await changed.wait()
                 commit = replica.machine.commit_offset
@@ -64,6 +74,7 @@ class ReaderStream:
         replica, offset = self._replica, self._begin()
         loop = asyncio.get_running_loop()
         tell_s = loop.time() + _SILENCE_S
+        end_now = replica.machine.end_offset
         while self._leads and not self._is_over:
             changed.clear()
             commit = replica.machine.commit_offset
@@ -73,6 +84,7 @@ class ReaderStream:
                 return
             # What retention has removed meanwhile is passed over.
             offset = max(offset, replica.log.first_offset)
+            began_s = loop.time()
             chunk, offset = (
                 replica.log.read(offset, _CHUNK_BYTES, stop) if self._credit_bytes > 0 else (b"", offset)
             )
@@ -86,8 +98,10 @@ class ReaderStream:
             tell_s = loop.time() + _SILENCE_S
             self._credit_bytes -= len(chunk)
             await self._context.write(log_pb2.ReadReply(entries=chunk))
-            # Producers and followers come in between.
-            await asyncio.sleep(0)
+            # Producers and followers come in between; while they write, a reader has a bounded share of the time.
+            end_before, end_now = end_now, replica.machine.end_offset
+            is_written = end_now != end_before
+            await asyncio.sleep(min(_REST * (loop.time() - began_s), _REST_S_MAX) if is_written else 0)
 
     async def _take_credit(self, changed: asyncio.Event) -> None:
         while (request := await self._context.read()) is not EOF:

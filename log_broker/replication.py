@@ -7,12 +7,10 @@ import json
 import logging
 from typing import Any
 
-import grpc.aio
-
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionReplica
 from log_broker.peers import Peers
-from log_broker.waiting import EOF, end, listening, start
+from log_broker.waiting import EOF, STREAM_ENDED, end, listening, start
 from weir.errors import InvalidTransitionError
 from weir.protocol.log.entries import DamagedEntryError
 from weir.rpc import log_pb2
@@ -49,8 +47,9 @@ class FollowerStream:
         while self._leads:
             try:
                 await self._stream()
-            except grpc.aio.AioRpcError as error:
-                log.debug("partition %s: broker %d: %s", self._replica.name, self._follower_id, error.code())
+            except STREAM_ENDED as error:
+                # The last two: it has ended in order, as when the follower's disk is full, and something was written.
+                log.debug("partition %s: broker %d: %s", self._replica.name, self._follower_id, error)
             except LogDamagedError as error:
                 self._replica.damaged(error)
             finally:

@@ -21,7 +21,9 @@ def name_from_proto(message: log_pb2.PartitionName) -> PartitionId:
 def settings_from_proto(message: log_pb2.TopicSettings) -> PartitionSettings:
     """What a topic says of each of its partitions."""
     kept = LogSettings(
-        message.segment_bytes or LogSettings.segment_bytes, message.retention_ms, message.retention_bytes
+        segment_bytes=message.segment_bytes or LogSettings.segment_bytes,
+        retention_ms=message.retention_ms,
+        retention_bytes=message.retention_bytes,
     )
     return PartitionSettings(message.replication, message.durability, kept)
 

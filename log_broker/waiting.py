@@ -17,6 +17,8 @@ log = logging.getLogger("log_broker")
 
 #: What ``read`` returns behind the last message of a stream.
 EOF: object = _EOF
+#: What reading or writing raises once a stream has ended.
+STREAM_ENDED = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
 
 
 @contextlib.contextmanager
@@ -39,7 +41,7 @@ def start(work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
 
 def _tell(task: asyncio.Task[None]) -> None:
     error = None if task.cancelled() else task.exception()
-    if isinstance(error, grpc.aio.AioRpcError | grpc.aio.UsageError | asyncio.InvalidStateError):
+    if isinstance(error, STREAM_ENDED):
         # The stream that it belongs to has ended, and whoever has it goes on.
         log.debug("%s ended: %s", task.get_name(), error)
     elif error is not None:

@@ -32,6 +32,8 @@ _TOGETHER = {
         "tests/workload/test_analysis.py",
         "tests/workload/test_benchmark_lines.py",
         "tests/workload/test_generate.py",
+        "tests/workload/test_growth.py",
+        "tests/workload/test_log_pictures.py",
         "tests/workload/test_nexmark.py",
         "tests/workload/test_plotting.py",
         "tests/workload/test_reading.py",

@@ -21,10 +21,18 @@ def test_the_configuration_reference_is_what_the_command_prints():
     assert (ROOT / "docs/configuration.md").read_text() == printed, "run: make docs"
 
 
-def test_the_list_of_metrics_is_what_the_command_prints():
-    command = [sys.executable, "-m", "weir.metrics", "--markdown"]
+@pytest.mark.parametrize(
+    ("flag", "page"),
+    [
+        ("--markdown", "metrics.md"),
+        ("--alerts", "monitoring/alerts.yml"),
+        ("--dashboard", "monitoring/dashboard.json"),
+    ],
+)
+def test_what_is_made_from_the_metrics_is_what_the_command_prints(flag, page):
+    command = [sys.executable, "-m", "weir.metrics", flag]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert (ROOT / "docs/metrics.md").read_text() == printed, "run: make docs"
+    assert (ROOT / "docs" / page).read_text() == printed, "run: make docs"
 
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

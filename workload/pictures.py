@@ -27,6 +27,8 @@ PICTURE_NAMES = (LATENCY_NAME, RUNS_NAME, PERCENTILES_NAME, THROUGHPUT_NAME)
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart too; line styles go on where they end.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+#: Of two things that are compared.
+BAR_COLOURS = _COLOURS[:2]
 _LINE_STYLES = ("-", "--", ":", "-.")
 _POINT_COLOUR, _P50_COLOUR, _P99_COLOUR, _MARK_COLOUR = "#7FA6CC", "#0072B2", "#D55E00", "#444444"
 _PANELS_MAX = 10
@@ -72,14 +74,15 @@ def draw_pictures(analyses: Sequence[FileAnalysis], out: Path, *, title: str | N
     paths = []
     prefix = f"{_plain(title)}: " if title else ""
     for name, draw in drawings.items():
-        with _style():
-            _save(draw(analyses, prefix), out / name)
+        with pictures_style():
+            save_picture(draw(analyses, prefix), out / name)
         paths.append(out / name)
     return paths
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def pictures_style() -> Iterator[None]:
+    """Draw in the style of all pictures inside the block."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -89,7 +92,8 @@ def _style() -> Iterator[None]:
         yield
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, and close it; a reader never sees half of it."""
     from matplotlib import pyplot
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 

@@ -18,7 +18,9 @@ python -m benchmarks throughput --input parquet
 python -m benchmarks latency --rate 100
 python -m benchmarks sinks --sink parquet
 python -m benchmarks latency --rate 0
-python -m benchmarks wal --no-kafka
+python -m benchmarks wal --only "send_many, words" --only failover
+python -m benchmarks wal --csv data/wal.csv --pictures plots/wal
+python -m benchmarks wal --only recovery --no-kafka
 python -m benchmarks wide_job --rate 200
 python -m benchmarks wide_rows
 python -m benchmarks face --turns 2

@@ -23,6 +23,7 @@ from benchmarks.command_line import (
     execute,
 )
 from benchmarks.commands.application import app
+from weir.process.entry_point import run as run_command
 
 
 @app.command()
@@ -130,19 +131,61 @@ def wal(
     with_kafka: Annotated[
         bool, typer.Option("--kafka/--no-kafka", help="Run a real Kafka, too; needs Java and Maven.")
     ] = True,
+    list_cases: Annotated[
+        bool, typer.Option("--cases", help="Print the names of all cases, and end.")
+    ] = False,
+    disk: Annotated[
+        Path | None, typer.Option(help="Directory for the cases on disk and the recovery (default: TMPDIR).")
+    ] = None,
+    recovery_bytes: Annotated[
+        float, typer.Option(min=1e6, help="Segments of the broker in --only recovery.")
+    ] = 10e9,
+    csv: Annotated[Path | None, typer.Option(help="Write a line per case and run to this file.")] = None,
+    pictures: Annotated[
+        Path | None, typer.Option(help="Draw the file of --csv into this directory, by Spark.")
+    ] = None,
+    draw_only: Annotated[
+        bool, typer.Option("--draw-only", help="Draw an earlier file of --csv, and run nothing.")
+    ] = False,
 ) -> None:
-    """A write-ahead log sent to three brokers: ours and a real Kafka's, in turn; acknowledged bytes only."""
+    """A write-ahead log sent to three brokers: ours and a real Kafka's, in turn; acknowledged bytes only.
+
+    Without --only, all cases, a failover and a reader are run: about half an hour. `--only recovery` fills a broker
+    with 10 GB and kills it.
+    """
+    if list_cases:
+        from benchmarks.wal.cases import CASES, TRIALS
+
+        print(*(case.name for case in CASES), *TRIALS, sep="\n")
+        return
+    if pictures is not None and csv is None:
+        raise typer.BadParameter("--pictures needs --csv: what is in that file is drawn")
+
+    def draw() -> int:
+        if csv is not None and pictures is not None:
+            from workload.log_pictures import draw_log_pictures
+
+            print(*draw_log_pictures(csv, pictures), sep="\n")
+        return 0
 
     def measure(report: Report) -> dict[str, Any]:
-        from benchmarks import wal as benchmark
+        from benchmarks.wal import run as benchmark
+        from benchmarks.wal.document import write_csv
 
-        return benchmark.run(benchmark.WalOptions(seconds, repeat, only or (), with_kafka), report)
+        options = benchmark.WalOptions(seconds, repeat, only or (), with_kafka, disk, recovery_bytes)
+        document = benchmark.run(options, report)
+        if csv is not None:
+            write_csv(csv, document)
+            draw()
+        return document
 
     def cases(document: dict[str, Any]) -> Table:
-        from benchmarks.wal import cases_table
+        from benchmarks.wal.document import cases_table
 
         return cases_table(document)
 
+    if draw_only:
+        run_command("benchmarks", draw)
     execute(measure, json, cases)
 
 

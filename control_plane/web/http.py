@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import errno
-import socket
 from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any
@@ -46,9 +43,10 @@ from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, Checkpo
 from weir.protocol.rescale.rescale_log import AnyRescale
 from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.guard import Admission, GuardMiddleware
+from weir.questions.http_server import QuietServer, listen
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
-from weir.questions.silent_connections import BACKLOG, lengthen_queue
+from weir.questions.silent_connections import BACKLOG
 
 
 def create_app(
@@ -121,8 +119,6 @@ def create_app(
     return app
 
 
-#: How old the date of an answer may be.
-_DATE_S = 1.0
 #: What a refused rescale is answered with; everything else is a conflict.
 _REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
 
@@ -294,14 +290,14 @@ class HttpServer:
             AddressInUseError: the port is taken.
         """
         try:
-            self._socket = _listen(config.host, config.control_port, or_any_port=or_any_port)
+            self._socket = listen(config.host, config.control_port, or_any_port=or_any_port)
         except OSError as error:
             raise AddressInUseError(
                 f"cannot listen on {config.host}:{config.control_port} (HTTP): {error.strerror}; choose another port "
                 "with --http-port"
             ) from error
         self.port: int = self._socket.getsockname()[1]
-        self._server = _Server(
+        self._server = QuietServer(
             uvicorn.Config(
                 app,
                 # Questions for one key are answered before the application, if it has any.
@@ -332,49 +328,3 @@ class HttpServer:
 
 def _nothing() -> None:
     """What an application without streams has to end."""
-
-
-def _listen(host: str, port: int, *, or_any_port: bool) -> socket.socket:
-    """A socket that listens, so that of two processes only one has a port."""
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.bind((host, port))
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        if or_any_port and error.errno == errno.EADDRINUSE:
-            return _listen(host, 0, or_any_port=False)
-        raise
-    return listening
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the process, and sleeps while nothing comes: uvicorn's own loop looks ten times a second."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._leaves = asyncio.Event()
-
-    def leave(self) -> None:
-        """Let ``serve`` finish open requests and return; called in the event loop."""
-        self.should_exit = True
-        self._leaves.set()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept."""
-        await super().startup(sockets)
-        lengthen_queue(sockets)
-
-    async def main_loop(self) -> None:
-        """Return when the server is to end; the date of answers is set anew meanwhile."""
-        while not await self.on_tick(0):
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._leaves.wait(), _DATE_S)
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Do nothing: the control plane handles signals itself."""
-        yield

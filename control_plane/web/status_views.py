@@ -295,5 +295,20 @@ def job_facts(control_plane: ControlPlane) -> JobFacts:
         restarts=job.restarts,
         restores=control_plane.restores.ended(),
         restoring_subtasks=control_plane.restores.under_way,
+        checkpoint_age_s=_checkpoint_age_s(control_plane),
+        disks={
+            address: (use.disk_free_bytes, use.disk_bytes)
+            for address, use in control_plane.task_managers.use.items()
+            if use.disk_bytes
+        },
         rejected={item.step: item.rejected for item in control_plane.rejects.totals},
     )
+
+
+def _checkpoint_age_s(control_plane: ControlPlane) -> float | None:
+    """How old the state is that a restart would begin with; None: no checkpoints are made, or the job is over."""
+    job, kept = control_plane.job, control_plane.checkpointer.kept
+    if not kept.is_enabled or job.machine.state.is_final or job.started_us is None:
+        return None
+    latest_ms = 0 if kept.latest is None else kept.latest.manifest.created_ms
+    return max(wall_ms(control_plane.clock) - max(latest_ms, job.started_us // 1000), 0) / 1e3

@@ -73,6 +73,16 @@ class _Producing:
 
 
 @dataclass
+class _Reading:
+    """A stream from a reader."""
+
+    epoch: int
+    begin_offset: int
+    #: All before it has to be committed.
+    confirmed_offset: int
+
+
+@dataclass
 class _Sending:
     """A stream to a follower."""
 
@@ -129,6 +139,7 @@ class SimBroker(Node):
         self.checked_offset = 0
         self._senders: dict[int, Stream] = {}
         self._producings: dict[Stream, None] = {}
+        self._readings: dict[Stream, None] = {}
         #: The latest stream from a leader, and its epoch.
         self._accepted: tuple[Stream, int] | None = None
         #: It has had the leader's word of where to cut: before that, more is durable than the leader has.
@@ -285,6 +296,8 @@ class SimBroker(Node):
         self._judge.committed(self)
         for stream in list(self._producings):
             self._answer(stream)
+        for stream in list(self._readings):
+            self._answer_reader(stream)
         for stream in list(self._senders.values()):
             self._pump(stream)
 
@@ -473,3 +486,34 @@ class SimBroker(Node):
     def producer_ended(self, stream: Stream) -> None:
         """Forget a producer's stream."""
         self._producings.pop(stream, None)
+
+    # -- readers
+
+    def take_reading(self, stream: Stream, begin_offset: int) -> None:
+        """Serve a reader; called by its stream."""
+        epoch = self.machine.leading_epoch
+        if not epoch:
+            stream.close()
+            return
+        confirmed = 0
+        if self._machines.confirms_reads:
+            confirmed = self._append(Header(CONTROL, 1, 0, 0, EPOCH_START_PRODUCER, 0, 0, 0, 0), ()) + 1
+        stream.state = _Reading(epoch, begin_offset, confirmed)
+        self._readings[stream] = None
+        self._answer_reader(stream)
+
+    def _answer_reader(self, stream: Stream) -> None:
+        reading: _Reading = stream.state
+        machine, end_offset = self.machine, self.machine.commit_offset
+        if machine.leading_epoch != reading.epoch:
+            self._readings.pop(stream, None)
+            stream.close()
+        elif machine.serves and end_offset >= reading.confirmed_offset:
+            self._readings.pop(stream, None)
+            begin = max(reading.begin_offset, self.disk.first_offset)
+            entries = [each for each in self._entries_from(begin) if each.end_offset <= end_offset]
+            stream.send(self, (begin, end_offset, entries))
+
+    def reader_ended(self, stream: Stream) -> None:
+        """Forget a reader's stream."""
+        self._readings.pop(stream, None)

@@ -28,6 +28,8 @@ class Machines:
     keeps_producers: bool = True
     #: Whether followers note the producers of what they append.
     followers_note_producers: bool = True
+    #: Whether a leader asks a majority before it tells a reader where the log ends.
+    confirms_reads: bool = True
 
 
 class _NoFence(Replica):
@@ -141,4 +143,5 @@ FAULTS: dict[str, Machines] = {
     "replicas exchanged in one step": Machines(control=_SwapsAtOnce),
     "next step before the last one counts": Machines(replica=_SettlesAtOnce),
     "leadership moved to a shorter log": Machines(control=_MovesToAny),
+    "stale reads": Machines(confirms_reads=False),
 }

@@ -1,10 +1,11 @@
-"""The simulated controller and producers."""
+"""The simulated controller, producers and readers."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+from experiments.log_linear import NEVER, Append, Read
 from experiments.log_simulation.broker import REPLICAS, SimBroker
 from experiments.log_simulation.machines import Machines
 from experiments.log_simulation.world import Node, Stream, World
@@ -129,6 +130,22 @@ class SimProducer(Node):
         self.rejected: set[int] = set()
         #: How many batches were not taken.
         self.refusals = 0
+        #: When a record was sent, and when it was acknowledged, by id.
+        self.called_ms: dict[int, float] = {}
+        self.returned_ms: dict[int, float] = {}
+
+    def appends(self) -> list[Append]:
+        """Return what this producer has done."""
+        return [
+            Append(
+                record_id,
+                called_ms / 1000,
+                self.returned_ms.get(record_id, NEVER) / 1000,
+                self.acknowledged.get(record_id),
+                is_rejected=record_id in self.rejected,
+            )
+            for record_id, called_ms in self.called_ms.items()
+        ]
 
     def boot(self) -> None:
         """Begin."""
@@ -181,6 +198,7 @@ class SimProducer(Node):
         count = self.world.random.randint(1, 3)
         ids = tuple(range(self._next_id, self._next_id + count))
         self._next_id += count
+        self.called_ms.update(dict.fromkeys(ids, self.world.now_ms))
         outbox = self._outbox
         header = Header(
             0, count, ids[0], ids[-1], self._producer_id, outbox.epoch, outbox.next_sequence, 0, 0
@@ -209,6 +227,7 @@ class SimProducer(Node):
             if sent is not None:
                 for index, record_id in enumerate(sent.item[1]):
                     self.acknowledged[record_id] = values[1] + index
+                    self.returned_ms[record_id] = self.world.now_ms
         else:
             self._rejected(self._outbox.answered(values[0]))
 
@@ -219,3 +238,46 @@ class SimProducer(Node):
         self._outbox.give_up()
         self._takes_over = True
         self._leave()
+
+
+class SimReader(Node):
+    """Reads what is new, again and again, from whom it takes for the leader; it may be late to hear of another one."""
+
+    def __init__(self, world: World, number: int, brokers: list[SimBroker]) -> None:
+        super().__init__(world, f"reader-{number}")
+        self._brokers = brokers
+        self._leader = brokers[0]
+        self._begin_offset = 0
+        self._called_ms = 0.0
+        self.is_done = False
+        #: What it has seen.
+        self.reads: list[Read] = []
+
+    def boot(self) -> None:
+        """Begin."""
+        self.is_up = True
+        self._ask()
+
+    def _ask(self) -> None:
+        if self.is_done:
+            return
+        self._called_ms = self.world.now_ms
+        broker = self._leader
+        stream = Stream(self, broker, self._take, broker.take_reading, self._ended, broker.reader_ended)
+        stream.send(self, self._begin_offset)
+        self.later(_SILENCE_MS, stream.close)
+
+    def _take(self, stream: Stream, message: Any) -> None:
+        begin, end, entries = message
+        records = tuple(
+            (each.offset + index, record_id) for each in entries for index, record_id in enumerate(each.ids)
+        )
+        self.reads.append(Read(self._called_ms / 1000, self.world.now_ms / 1000, begin, end, records))
+        # Sometimes all of it once more.
+        self._begin_offset = end if self.world.random.random() < 0.8 else 0
+        stream.close()
+
+    def _ended(self, stream: Stream) -> None:
+        if not self.reads or self.reads[-1].called_s != self._called_ms / 1000:
+            self._leader = self.world.random.choice(self._brokers)
+        self.later(self.world.random.uniform(5, 40), self._ask)

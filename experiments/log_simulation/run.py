@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.log_check import check_history
+from experiments.log_linear import violations
 from experiments.log_simulation.broker import BROKERS, REPLICAS, Entry, SimBroker
 from experiments.log_simulation.machines import Machines
-from experiments.log_simulation.others import SimController, SimProducer
+from experiments.log_simulation.others import SimController, SimProducer, SimReader
 from experiments.log_simulation.world import World
 
 _TROUBLE_MS = 3_000.0
@@ -71,6 +72,11 @@ class Run:
         self._is_patient = random.random() < 0.5
         deadline_ms = 30_000.0 if self._is_patient else 400.0
         self.producers = [SimProducer(self.world, number, self.brokers, deadline_ms) for number in (1, 2)]
+        self.readers = [SimReader(self.world, number, self.brokers) for number in (1, 2)]
+
+    @property
+    def _clients(self) -> list[SimProducer | SimReader]:
+        return [*self.producers, *self.readers]
 
     def go(self) -> int:
         """Let it run, heal and end; returns how many records were acknowledged.
@@ -81,14 +87,14 @@ class Run:
         self.controller.boot()
         for broker in self.brokers:
             broker.boot()
-        for producer in self.producers:
-            producer.boot()
+        for client in self._clients:
+            client.boot()
         self.world.later(self.world.random.uniform(200, 600), self._trouble)
         self.world.run(_TROUBLE_MS)
         self._heal()
         self.world.run(_TROUBLE_MS + _HEALING_MS / 5)
-        for producer in self.producers:
-            producer.is_done = True
+        for client in self._clients:
+            client.is_done = True
         self.world.run(_TROUBLE_MS + _HEALING_MS)
         return self._check()
 
@@ -292,8 +298,18 @@ class Run:
         for producer in self.producers:
             if found := producer.rejected & written:
                 raise ViolationError(f"{producer.name} was told that these were not written: {found}")
+        self._check_order()
         self._check_replicas()
         return len(acknowledged)
+
+    def _check_order(self) -> None:
+        """What clients have seen could have happened one operation after the other."""
+        appends = [append for producer in self.producers for append in producer.appends()]
+        reads = [read for reader in self.readers for read in reader.reads]
+        if len(reads) < len(self.readers):
+            raise ViolationError("nobody has read anything")
+        if found := violations(appends, reads):
+            raise ViolationError(f"not linearizable: {found[0]}")
 
     def _check_replicas(self) -> None:
         """Every replica is level in the end, and has what is committed."""

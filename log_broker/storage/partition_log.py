@@ -25,11 +25,13 @@ def _first_of(write: tuple[int, int, list[bytes]]) -> int:
     return write[0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogSettings:
     """How a partition is kept."""
 
     segment_bytes: int = 64 << 20
+    #: Begin another segment after so many entries, since a start reads all of the last segment, however small they are.
+    segment_entries: int = 32_768
     #: 0: for ever.
     retention_ms: int = 0
     #: 0: no bound.
@@ -83,6 +85,8 @@ class PartitionLog:
         self._take_start(self._start_of(last), last.base_offset)
         for entry in last.scan(whole_may_be_torn=whole_may_be_torn):
             self._note(entry)
+        # What an earlier process had reserved.
+        last.release()
 
     def _start_of(self, segment: Segment) -> dict[str, Any]:
         name = f"{segment_name(segment.base_offset)}.start"
@@ -141,8 +145,13 @@ class PartitionLog:
         last = self._segments[-1] if self._segments else None
         if last is not None:
             is_old = self.settings.segment_ms and now_ms - last.first_append_ms >= self.settings.segment_ms
-            if last.bytes_written < self.settings.segment_bytes and not (is_old and last.bytes_written):
+            is_full = (
+                last.bytes_written >= self.settings.segment_bytes
+                or last.entry_count >= self.settings.segment_entries
+            )
+            if not is_full and not (is_old and last.bytes_written):
                 return last
+            last.release()
             last.save_index()
             self._unsynced.append(os.dup(last.descriptor))
         self._place.save(f"{segment_name(self.end_offset)}.start", self.start_document())
@@ -268,12 +277,19 @@ class PartitionLog:
         return self.end_offset
 
     @property
+    def last_append_ms(self) -> int:
+        """Time of the newest entry, ms since the epoch; 0: there is none."""
+        return max((segment.last_append_ms for segment in self._segments[-2:]), default=0)
+
+    @property
     def bytes_kept(self) -> int:
         """Size of all segments."""
         return sum(segment.bytes_written for segment in self._segments)
 
     def close(self) -> None:
         """Close all files."""
+        for segment in self._segments[-1:]:
+            segment.release()
         for segment in self._segments:
             segment.close()
         self._segments.clear()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +13,18 @@ from log_broker.errors import LogDamagedError, LogWriteError
 from weir.protocol.log.entries import checksum
 
 _NAME_DIGITS = 20
+#: Of ``fallocate``: reserve blocks behind the end, and leave the end where it is; Python has only what moves it.
+_KEEP_SIZE = 1
+
+
+def _fallocate() -> Callable[[int, int, int, int], int] | None:
+    call = getattr(ctypes.CDLL(None), "fallocate", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    return call
+
+
+_FALLOCATE = _fallocate()
 
 
 class Place(Protocol):
@@ -27,6 +41,10 @@ class Place(Protocol):
 
     def open(self, base_offset: int) -> int:
         """Open the file of a segment, new if there is none; returns its descriptor."""
+        ...
+
+    def reserve(self, descriptor: int, start: int, size: int) -> None:
+        """Set room aside for bytes of a segment, whose length does not change; nothing where that is not possible."""
         ...
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
@@ -82,6 +100,14 @@ class DirectoryPlace:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
+
+    def reserve(self, descriptor: int, start: int, size: int) -> None:
+        """Set blocks aside, so that a segment lies in one piece and each write has less to do.
+
+        A full disk, or a file system without this, is no error: the write itself will tell.
+        """
+        if _FALLOCATE is not None:
+            _FALLOCATE(descriptor, _KEEP_SIZE, start, size)
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
         """Write another file, with a checksum, and rename it.
@@ -141,6 +167,9 @@ class MemoryPlace:
         if base_offset not in self._files:
             self._files[base_offset] = os.memfd_create(segment_name(base_offset))
         return os.dup(self._files[base_offset])
+
+    def reserve(self, descriptor: int, start: int, size: int) -> None:
+        """Take no memory before there is something to keep."""
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
         """Keep a document."""

@@ -24,6 +24,8 @@ from weir.protocol.log.entries import (
 #: One place is noted for so many bytes of entries.
 INDEX_EVERY_BYTES = 64 << 10
 _SCAN_BYTES = 4 << 20
+#: Room on the disk is set aside in such pieces.
+_RESERVE_BYTES = 4 << 20
 
 
 class Segment:
@@ -35,6 +37,10 @@ class Segment:
         self.base_offset = self.end_offset = base_offset
         self.descriptor = place.open(base_offset)
         self.bytes_written = 0
+        #: Of those that were written or scanned by this object; not told by an index.
+        self.entry_count = 0
+        #: The disk has room for the file up to here.
+        self._reserved_bytes = 0
         #: Of the newest entry, ms since the epoch; 0: there is none.
         self.last_append_ms = 0
         #: Of the first entry.
@@ -57,6 +63,9 @@ class Segment:
             LogWriteError: the disk is full or broken; nothing of it is left.
         """
         size = sum(map(len, parts))
+        if self.bytes_written + size > self._reserved_bytes:
+            self._reserved_bytes = self.bytes_written + size + _RESERVE_BYTES
+            self._place.reserve(self.descriptor, self.bytes_written, size + _RESERVE_BYTES)
         try:
             written = os.pwritev(self.descriptor, parts, self.bytes_written)
             if written < size:
@@ -79,12 +88,18 @@ class Segment:
             self._times.append(envelope.append_ms)
             self._ids.append(self.last_id)
             self._indexed_until = position + INDEX_EVERY_BYTES
+        self.entry_count += 1
         self.end_offset = entry.end_offset
         if not self.first_append_ms:
             self.first_append_ms = envelope.append_ms
         self.last_append_ms = max(self.last_append_ms, envelope.append_ms)
         if not header.is_control:
             self.last_id = header.last_id if self.last_id is None else max(self.last_id, header.last_id)
+
+    def release(self) -> None:
+        """Give room back that was reserved and is not needed: nothing more is written."""
+        self._reserved_bytes = 0
+        os.ftruncate(self.descriptor, self.bytes_written)
 
     def cut(self, position: int) -> None:
         """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`."""
@@ -95,6 +110,7 @@ class Segment:
 
     def _forget(self) -> None:
         self.bytes_written = self._indexed_until = self.last_append_ms = self.first_append_ms = 0
+        self.entry_count = self._reserved_bytes = 0
         self.last_id = None
         self.end_offset = self.base_offset
         for column in (self._offsets, self._positions, self._times, self._ids):

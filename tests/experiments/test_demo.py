@@ -82,6 +82,7 @@ def test_the_demo_shows_all_numbers_and_leaves_a_latency_file_and_pictures(tmp_p
     assert rows["events out"][0] == f"{expected['events_out']:,}"
     assert rows["distinct keys"][0] == f"{KEYS:,}"
     assert rows["throughput"][0].endswith("/s")
+    assert re.search(rf"(?m)^log to log +{EVENTS:,} events into the log, counted, and back", out)
     summary = json.loads((tmp_path / "plots/demo/summary.json").read_bytes())["files"][0]
     assert list(summary["phases"]) == ["before", "during", "after"]
     for name in ("p50", "p95", "p99", "max"):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 import weir.log
@@ -22,7 +23,9 @@ def test_a_log_is_started_used_and_ended_and_goes_on_with_what_it_had(tmp_path):
     # The ports of the brokers are those behind it.
     port = next(port for port in iter(free_port, 0) if all(map(is_free, range(port - 1, port + 3))))
     brokers = f"127.0.0.1:{port}"
+    http_port = free_port()
     command = [sys.executable, "-m", "weir", "log", "start", "--dir", tmp_path, "--port", str(port)]
+    command += ["--http-port", str(http_port)]
     for round_number in range(2):
         with open(tmp_path / "output.txt", "ab") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output)
@@ -39,6 +42,9 @@ def test_a_log_is_started_used_and_ended_and_goes_on_with_what_it_had(tmp_path):
             status = json.loads(weir_log("status", "--brokers", brokers, "--json").stdout)
             assert status["partitions"][0]["leader_id"] in (1, 2, 3)
             assert "wal/0" in weir_log("status", "--brokers", brokers).stdout
+            over_http = httpx.get(f"http://127.0.0.1:{http_port}/log")
+            assert over_http.json().keys() == status.keys()
+            assert over_http.json()["partitions"][0]["replica_ids"] == status["partitions"][0]["replica_ids"]
             other = weir_log("create", "wal", "--brokers", brokers, "--partitions", "2")
             assert (other.returncode, "is there with other settings" in other.stderr) == (2, True)
         finally:

@@ -1,13 +1,12 @@
 """Brokers as processes that die, stand still and lose bytes: what was acknowledged is read once, in order."""
 
-import time
-
 import pytest
 
 import weir.log
 from experiments.log_check import check_history, stored_ids
 from experiments.log_cluster import LogCluster
 from experiments.log_load import IDS_OF_A_PRODUCER, Load
+from tests.log_broker.waiting import wait_for
 
 pytestmark = pytest.mark.scenario
 
@@ -24,13 +23,6 @@ def cluster(tmp_path):
 def read_all(cluster, topic):
     reader = weir.log.Reader(cluster.addresses, topic=topic)
     return [(record.offset, record.id) for record in reader]
-
-
-def wait_for(condition, timeout_s=60.0):
-    until_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < until_s
-        time.sleep(0.005)
 
 
 def answers(loads):

@@ -235,6 +235,8 @@ def test_job_facts(registry):
         restores={"COMPLETE": 7, "GIVEN_UP": 1},
         rejected={"events": 3},
         restoring_subtasks=9,
+        checkpoint_age_s=1.5,
+        disks={"a:1": (10, 100)},
     )
     JobMetrics(registry, lambda: facts)
     value = registry.get_sample_value
@@ -245,6 +247,9 @@ def test_job_facts(registry):
     assert value("weir_job_restarts_total", {"job": "j"}) == 4
     assert value("weir_job_restores_total", {"job": "j", "state": "COMPLETE"}) == 7
     assert value("weir_job_restoring_subtasks", {"job": "j"}) == 9
+    assert value("weir_job_checkpoint_age_seconds", {"job": "j"}) == 1.5
+    assert value("weir_disk_free_bytes", {"task_manager": "a:1"}) == 10
+    assert value("weir_disk_bytes", {"task_manager": "a:1"}) == 100
     assert (value("weir_task_managers"), value("weir_slots"), value("weir_slots_used")) == (3, 15, 6)
 
 
@@ -258,7 +263,14 @@ def test_what_is_shown_is_what_is_defined(registry):
     JobMetrics(
         registry,
         lambda: JobFacts(
-            "j", "A", ("A",), subtasks={"running": 1}, restores={"COMPLETE": 0}, rejected={"events": 3}
+            "j",
+            "A",
+            ("A",),
+            subtasks={"running": 1},
+            restores={"COMPLETE": 0},
+            rejected={"events": 3},
+            checkpoint_age_s=1.5,
+            disks={"a:1": (1, 2)},
         ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)

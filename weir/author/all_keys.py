@@ -20,13 +20,13 @@ _LENGTH_BYTES = 4
 
 @dataclass(frozen=True)
 class AllKeys:
-    """Good until a state is written."""
+    """Keys of a subtask, for one batch of rules."""
 
     keys: Keys
     #: The values of the key columns of each.
     tuples: list[tuple[object, ...]]
-    #: By state name, the positions of the keys that have a value in it, ascending.
-    positions: dict[str, list[int]]
+    #: Of the states that were looked at: each key has had a value in one of them.
+    names: frozenset[str]
 
 
 def find_keys(
@@ -49,14 +49,12 @@ def find_keys(
         if table.state_id in numbers:
             table.flush()
     listed = sorted(groups)
-    found = {state.name: list(_keys_of(tables, state, listed)) for state in looked}
-    every = list(dict.fromkeys(key for keys in found.values() for key in keys))
-    place = {key: position for position, key in enumerate(every)}
+    every = list(dict.fromkeys(key for state in looked for key in _keys_of(tables, state, listed)))
     column = weir_keys.KeyColumn.from_list(every)
     keys = Keys(weir_keys.hash_keys(column), column, tables.max_parallelism, is_distinct=True)
     arrays = weir_keys.decode_keys(column, key_schema.types)
     rows = frame_of(pa.RecordBatch.from_arrays(arrays, schema=key_schema)).rows()
-    return AllKeys(keys, rows, {name: sorted(map(place.__getitem__, keys)) for name, keys in found.items()})
+    return AllKeys(keys, rows, frozenset(state.name for state in looked))
 
 
 def _keys_of(tables: OperatorTables, state: State, groups: Sequence[int]) -> Iterator[bytes]:

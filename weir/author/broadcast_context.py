@@ -57,7 +57,7 @@ class BroadcastContext(KeyContext):
         if self._found is None:
             self._found = self.find_keys()
         found, names = self._found, [state.name for state in states]
-        unknown = [name for name in names if name not in found.positions]
+        unknown = [name for name in names if name not in found.names]
         if unknown:
             raise StateError(
                 f"context.each_key goes by values, lists and maps; state {unknown[0]!r} is none of these"
@@ -65,11 +65,14 @@ class BroadcastContext(KeyContext):
         if self._cursor.block is not found.keys:
             write_back(self._handles)
             self._cursor.block = found.keys
-        wanted = {position for name in names or found.positions for position in found.positions[name]}
+        wanted = set(names or found.names)
+        handles = [handle for handle in self._handles if handle.name in wanted]
         try:
-            for position in sorted(wanted):
-                self._cursor.index, self.current_key = position, found.tuples[position]
-                yield found.tuples[position]
+            for position, key in enumerate(found.tuples):
+                self._cursor.index, self.current_key = position, key
+                # A rule before may have changed it, and what has expired may be in the store still.
+                if any(handle.is_set for handle in handles):
+                    yield key
         finally:
             self._cursor.index = self.current_key = None
 

@@ -16,7 +16,8 @@ Examples:
 
 \b
 weir log start --brokers 3 --dir data/log
-weir log start --brokers 1 --port 17008 --dir /dev/shm/log
+weir log start --brokers 1 --port 17008 --http-port 19007 --dir /dev/shm/log
+curl http://localhost:9007/log                          # what weir log status --json prints
 """
 
 CREATE_EPILOG = """
@@ -72,6 +73,9 @@ def start_command(
     port: Annotated[
         int, typer.Option(min=2, max=65000, help="Of the first broker; the controller has the one before.")
     ] = 7008,
+    http_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Of the controller's page /log; 0: any free one.")
+    ] = 9007,
     lease_ms: Annotated[
         int, typer.Option(min=50, help="A broker that is silent for so long is lost.")
     ] = 1000,
@@ -84,7 +88,7 @@ def start_command(
     def start() -> int:
         from weir.console.log_processes import run_log
 
-        return run_log(directory, brokers, port, lease_ms)
+        return run_log(directory, brokers, port, http_port, lease_ms)
 
     run("weir log start", start)
 

@@ -35,13 +35,14 @@ def retention_ms(text: str) -> int:
         raise ConfigError(f"--retention {text}: {error}") from error
 
 
-def run_log(directory: Path, brokers: int, port: int, lease_ms: int) -> int:
+def run_log(directory: Path, brokers: int, port: int, http_port: int, lease_ms: int) -> int:
     """Run a log on this machine until a signal; returns the exit code.
 
     Args:
         directory: of all data; made if it is absent.
         brokers: how many.
         port: of the first broker; the controller has the one before.
+        http_port: of the controller's page ``/log``; 0: any free one.
         lease_ms: a broker that is silent for so long is lost.
 
     Raises:
@@ -59,7 +60,8 @@ def run_log(directory: Path, brokers: int, port: int, lease_ms: int) -> int:
 
     for number in _SIGNALS:
         signal.signal(number, on_signal)
-    controller = ["--controller-only", "--port", str(port - 1), "--lease-ms", str(lease_ms)]
+    controller = ["--controller-only", "--port", str(port - 1), "--http-port", str(http_port)]
+    controller += ["--lease-ms", str(lease_ms)]
     arguments = {"controller": [*controller, "--dir", str(directory / "controller")]}
     for index in range(brokers):
         arguments[f"broker {index + 1}"] = [
@@ -75,7 +77,8 @@ def run_log(directory: Path, brokers: int, port: int, lease_ms: int) -> int:
         for name in arguments:
             start(name)
         addresses = ",".join(f"{HOST}:{port + index}" for index in range(brokers))
-        print(f"weir log: {brokers} brokers at {addresses}; Ctrl-C ends them", flush=True)
+        state = f"; state at http://{HOST}:{http_port}/log" if http_port else ""
+        print(f"weir log: {brokers} brokers at {addresses}{state}; Ctrl-C ends them", flush=True)
         return _watch(children, running, start, clock.monotonic_s)
     finally:
         for child in running:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import orjson
 from rich.console import Console
 from rich.table import Table
 
-from weir.log.admin import LogStatus, PartitionStatus
+from weir.rpc.log_status import LogStatus, PartitionStatus
 
 
 def print_status(status: LogStatus, *, as_json: bool) -> None:
     """Print the state of a log, as a table or as JSON."""
     if as_json:
-        document = asdict(status)
-        document["brokers"] = {str(number): address for number, address in status.brokers.items()}
-        print(orjson.dumps(document, option=orjson.OPT_INDENT_2).decode())
+        print(orjson.dumps(status.as_json(), option=orjson.OPT_INDENT_2).decode())
         return
     console = Console(highlight=False)
     brokers = ", ".join(f"{number} at {address}" for number, address in sorted(status.brokers.items()))

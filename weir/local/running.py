@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from weir.author.operator import NEVER_US
@@ -92,7 +93,7 @@ def run(
             if strict:
                 _check_none_rejected(deployment)
             if not was_stopped:
-                _check_share_rejected(deployment)
+                _check_share_rejected(deployment, keeps_letters=dead_letter_directory is not None)
             deployment.commit(0)
         except StepError as error:
             shown = told(error)
@@ -126,15 +127,18 @@ def _check_none_rejected(deployment: Deployment) -> None:
             )
 
 
-def _check_share_rejected(deployment: Deployment) -> None:
+def _check_share_rejected(deployment: Deployment, *, keeps_letters: bool) -> None:
     """As the control plane judges a job at its end, by the defaults of its settings."""
     defaults = ControlPlaneConfig()
     ledger = RejectLedger(defaults.dead_letter_share_max, defaults.dead_letter_grace, strict=False)
     for subtask, item in deployment.rejects().items():
+        if item.first is not None and not keeps_letters:
+            item = replace(item, first=replace(item.first, dead_letters=""))
         ledger.take(subtask, [item])
     if verdict := ledger.verdict(at_end=True):
         # Here there is no such setting.
-        raise InputError(verdict.partition(", or raise ")[0])
+        told = verdict.partition(", or raise ")[0]
+        raise InputError(told if keeps_letters else f"{told}; dead_letter_directory= keeps all of them")
 
 
 def _deployment(

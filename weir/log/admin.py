@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import grpc
 
 from weir.errors import ConfigError, ConnectionLostError
 from weir.log.cluster import Cluster
 from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc.log_status import LogStatus, status_of
 
 _TIMEOUT_S = 10.0
-
-
-@dataclass(frozen=True)
-class ReplicaStatus:
-    """State of one replica, as its broker has told it last."""
-
-    broker_id: int
-    #: Whether it votes and counts; else it is filled first.
-    is_member: bool
-    first_offset: int
-    end_offset: int
-    commit_offset: int
-    #: Why its data began anew, if it did since the broker began.
-    trouble: str
-
-
-@dataclass(frozen=True)
-class PartitionStatus:
-    """State of one partition."""
-
-    topic: str
-    partition: int
-    epoch: int
-    #: 0: nobody leads at the moment.
-    leader_id: int
-    leader_address: str
-    #: Brokers that are to have it, in order of preference.
-    replica_ids: tuple[int, ...]
-    #: Of those that are there.
-    replicas: tuple[ReplicaStatus, ...]
-    #: What ``replica_ids`` are to become; empty: they stay.
-    target_ids: tuple[int, ...] = ()
-
-    @property
-    def commit_offset(self) -> int:
-        """Offset before which all is committed, as far as anybody has told."""
-        return max((each.commit_offset for each in self.replicas), default=0)
-
-
-@dataclass(frozen=True)
-class LogStatus:
-    """State of the whole log."""
-
-    #: Addresses by id, of those that are there.
-    brokers: dict[int, str]
-    partitions: tuple[PartitionStatus, ...]
-    #: Why this is only what one broker knows; "": it is all.
-    trouble: str
-    #: Brokers that are to have no replicas.
-    drained_ids: tuple[int, ...] = ()
+_Reply = TypeVar("_Reply")
 
 
 def create_topic(
@@ -100,8 +52,8 @@ def create_topic(
         retention_bytes=retention_bytes,
         segment_bytes=segment_bytes,
     )
-    for stub in _stubs(brokers):
-        reply = stub.CreateTopic(log_pb2.CreateTopicRequest(settings=settings), timeout=_TIMEOUT_S)
+    request = log_pb2.CreateTopicRequest(settings=settings)
+    for reply in _answers(brokers, lambda stub: stub.CreateTopic(request, timeout=_TIMEOUT_S)):
         if reply.is_away:
             raise ConnectionLostError(reply.error)
         if reply.error:
@@ -125,9 +77,8 @@ def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
         ConfigError: there is no such broker, or no other one that could have its replicas.
         ConnectionLostError: no broker answers, or the controller does not.
     """
-    for stub in _stubs(brokers):
-        request = log_pb2.RearrangeRequest(drain=drain, undrain=undrain)
-        reply = stub.Rearrange(request, timeout=_TIMEOUT_S)
+    request = log_pb2.RearrangeRequest(drain=drain, undrain=undrain)
+    for reply in _answers(brokers, lambda stub: stub.Rearrange(request, timeout=_TIMEOUT_S)):
         if reply.is_away:
             raise ConnectionLostError(reply.error)
         if reply.error:
@@ -137,7 +88,7 @@ def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
 
 
 def log_status(brokers: str) -> LogStatus:
-    """Ask for the state of the whole log.
+    """Ask for the state of the whole log; if no broker reaches the controller, what one of them knows.
 
     Args:
         brokers: ``host:port`` of a broker, or of several with commas.
@@ -145,60 +96,38 @@ def log_status(brokers: str) -> LogStatus:
     Raises:
         ConnectionLostError: no broker answers.
     """
-    for stub in _stubs(brokers):
-        return _status_of(stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S))
-    raise AssertionError("a broker has answered, or an error was raised")
+    partly: LogStatus | None = None
+    try:
+        for reply in _answers(brokers, lambda stub: stub.Status(log_pb2.StatusRequest(), timeout=_TIMEOUT_S)):
+            status = status_of(reply)
+            if not status.trouble:
+                return status
+            partly = partly or status
+    except ConnectionLostError:
+        if partly is None:
+            raise
+    assert partly is not None
+    return partly
 
 
-def _stubs(brokers: str) -> Iterator[log_pb2_grpc.LogBrokerStub]:
-    """Yield what calls one broker after the other, until one call goes through.
+def _answers(brokers: str, ask: Callable[[log_pb2_grpc.LogBrokerStub], _Reply]) -> Iterator[_Reply]:
+    """Yield the answer of one broker after the other, of those that answer.
 
     Raises:
-        ConnectionLostError: none of them answers.
+        ConnectionLostError: there is no further one that does.
     """
     cluster, trouble = Cluster(brokers), ""
     try:
         for address in cluster.given:
             try:
                 grpc.channel_ready_future(cluster.channel(address)).result(_TIMEOUT_S / 5)
+                reply = ask(log_pb2_grpc.LogBrokerStub(cluster.channel(address)))
             except grpc.FutureTimeoutError:
                 trouble = f"the log broker at {address} does not answer; start it: weir log start"
-                continue
-            yield log_pb2_grpc.LogBrokerStub(cluster.channel(address))
-    except grpc.RpcError as error:
-        raise ConnectionLostError(f"the log broker does not answer: {error.details()}") from error
+            except grpc.RpcError as error:
+                trouble = f"the log broker at {address} does not answer: {error.details()}"
+            else:
+                yield reply
     finally:
         cluster.close()
-    raise ConnectionLostError(trouble)
-
-
-def _status_of(reply: log_pb2.StatusReply) -> LogStatus:
-    partitions = []
-    for view in reply.view.partitions:
-        members = {(each.broker_id, each.incarnation) for each in view.members}
-        replicas = tuple(
-            ReplicaStatus(
-                each.broker_id,
-                (each.broker_id, each.incarnation) in members,
-                each.first_offset,
-                each.end_offset,
-                each.commit_offset,
-                each.trouble,
-            )
-            for each in reply.replicas
-            if each.name == view.name
-        )
-        partitions.append(
-            PartitionStatus(
-                view.name.topic,
-                view.name.partition,
-                view.epoch,
-                view.leader_id,
-                view.leader_address,
-                tuple(view.replica_ids),
-                tuple(sorted(replicas, key=lambda each: each.broker_id)),
-                tuple(view.target_ids),
-            )
-        )
-    addresses = {each.broker_id: each.address for each in reply.view.brokers}
-    return LogStatus(addresses, tuple(partitions), reply.error, tuple(reply.view.drained_ids))
+    raise ConnectionLostError(trouble or "no other broker answers")

@@ -58,7 +58,8 @@ class Producer:
             acks: "all": answered once a majority that includes the leader has it; 1: the leader; 0: nobody, tickets are
                 done when their batch was sent.
             linger_ms: how long a record may wait for others to share its batch.
-            batch_bytes: a batch with so many bytes goes at once.
+            batch_bytes: a batch with so many bytes, as it is sent, goes at once. Where earlier batches have compressed
+                well, it may hold up to 4 MiB of records.
             compression: "none", "lz4" or "zstd", of each batch as a whole.
             in_flight_max: batches that are under way at a time, up to 64.
             buffer_bytes: of records without an answer; more makes ``send`` wait.
@@ -73,10 +74,11 @@ class Producer:
         _check(str(acks), compression, in_flight_max, batch_bytes)
         self._clock = clock or SystemClock()
         self._compression = compression
-        self._batch_bytes = min(batch_bytes, BATCH_BYTES_MAX // 2)
         self._timeout_ms = int(delivery_timeout_s * 1000)
         self._cluster = Cluster(brokers)
-        self._queue = BatchQueue(self._clock, linger_ms / 1000, buffer_bytes)
+        self._queue = BatchQueue(
+            self._clock, linger_ms / 1000, buffer_bytes, min(batch_bytes, BATCH_BYTES_MAX // 2)
+        )
         self._link = ProducerLink(
             self._cluster,
             self._queue,
@@ -122,7 +124,7 @@ class Producer:
             batch.ids.append(record_id)
             batch.buffers.append(data)
             batch.size_bytes += size
-            if batch.size_bytes >= self._batch_bytes:
+            if batch.size_bytes >= queue.batch_bytes:
                 queue.cut()
         return Ticket(batch, index)
 
@@ -142,7 +144,12 @@ class Producer:
             raise ValueError(
                 f"{len(ids)} ids for {len(buffers)} records; there must be as many, and one at least"
             )
-        numbers = np.asarray(ids, np.int64)
+        # NumPy would take a range apart number by number.
+        numbers = (
+            np.arange(ids.start, ids.stop, ids.step, dtype=np.int64)
+            if isinstance(ids, range)
+            else np.asarray(ids, np.int64)
+        )
         if hasattr(buffers, "buffers"):
             lengths, pieces = _arrow_columns(buffers)
         else:
@@ -154,14 +161,17 @@ class Producer:
         ends = np.cumsum(lengths, dtype=np.int64)
         batches, start, done = [], 0, 0
         while start < len(numbers):
-            stop = max(int(np.searchsorted(ends, done + self._batch_bytes, "right")), start + 1)
+            stop = max(int(np.searchsorted(ends, done + self._queue.batch_bytes, "right")), start + 1)
             if isinstance(pieces, memoryview):
                 parts: Sequence[Any] = (pieces[done : int(ends[stop - 1])],)
             else:
                 parts = pieces[start:stop]
             batch = Batch(monotonic_ms(self._clock) + self._timeout_ms)
             batch.size_bytes = int(ends[stop - 1]) - done + RECORD_OVERHEAD_BYTES * (stop - start)
-            batch.body = packed_body(numbers[start:stop], lengths[start:stop], parts, self._compression)
+            batch.body = body = packed_body(
+                numbers[start:stop], lengths[start:stop], parts, self._compression
+            )
+            self._queue.packed(body.raw_bytes, len(body.content))
             self._queue.put(batch)
             batches.append(batch)
             start, done = stop, int(ends[stop - 1])

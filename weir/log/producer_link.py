@@ -198,6 +198,7 @@ class ProducerLink:
             except (WeirError, TypeError, OverflowError) as error:
                 self._queue.finished(batch, -1, LogRejectedError(f"records cannot be sent: {error}"))
                 return False
+            self._queue.packed(body.raw_bytes, len(body.content))
         batch.body = body
         with self._lock:
             failure = self._queue.failure

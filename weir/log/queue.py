@@ -10,11 +10,24 @@ from weir.errors import WeirError
 from weir.log.errors import LogRejectedError
 from weir.log.tickets import Batch
 
+#: What a batch may hold, if compression makes it as small as it is to be.
+_RAW_BYTES_MAX = 4 << 20
+
 
 class BatchQueue:
     """Holds batches until they have an answer. ``lock`` is that of all of it."""
 
-    def __init__(self, clock: Clock, linger_s: float, buffer_bytes: int) -> None:
+    def __init__(self, clock: Clock, linger_s: float, buffer_bytes: int, batch_bytes: int = 1 << 20) -> None:
+        """Begin empty.
+
+        Args:
+            clock: source of times.
+            linger_s: how long a record may wait for others.
+            buffer_bytes: of records without an answer; more wait.
+            batch_bytes: of a batch as it is sent.
+        """
+        #: A batch with so many bytes of records goes at once; more of them where they are known to compress well.
+        self.batch_bytes = self._batch_bytes = batch_bytes
         self._clock = clock
         self._linger_s = linger_s
         self._buffer_bytes = buffer_bytes
@@ -34,6 +47,11 @@ class BatchQueue:
         self.is_closed = False
         #: Why nothing can be sent any more.
         self.failure: WeirError | None = None
+
+    def packed(self, raw_bytes: int, sent_bytes: int) -> None:
+        """Note how small the latest batch has become; a small one is as much work for brokers as a large one."""
+        likely_bytes = self._batch_bytes * raw_bytes // max(sent_bytes, 1)
+        self.batch_bytes = max(self._batch_bytes, min(likely_bytes, _RAW_BYTES_MAX))
 
     # -- records; the caller of the first two has the lock
 

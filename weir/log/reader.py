@@ -17,6 +17,9 @@ from weir.protocol.log.entries import DamagedEntryError, entries_in
 from weir.rpc import log_pb2, log_pb2_grpc
 
 _RETRY_S = 0.05
+#: A broker with nothing to send says so every second.
+_SILENCE_S = 3.0
+_WATCH_S = 0.2
 #: Behind all that there may ever be.
 _NOWHERE = 1 << 62
 
@@ -44,6 +47,7 @@ class Reader:
         buffer_bytes: int = 8 << 20,
         timeout_s: float = 30.0,
         misses_nothing: bool = False,
+        latest: bool = False,
         clock: Clock | None = None,
     ) -> None:
         """Connect nothing yet.
@@ -59,6 +63,9 @@ class Reader:
             buffer_bytes: on their way to this reader; more wait at the broker.
             timeout_s: how long to look for a broker that leads.
             misses_nothing: end with an error where records from ``start`` on are no longer kept.
+            latest: let a majority confirm first who leads, so that nothing is missed that anybody was told of before.
+                Else a leader that was replaced, and has not heard of it, may answer with an older end. Takes as long
+                as an acknowledgement, and one offset.
             clock: source of times.
 
         Raises:
@@ -73,9 +80,12 @@ class Reader:
         self._buffer_bytes = buffer_bytes
         self._timeout_s = timeout_s
         self._misses_nothing = misses_nothing
+        self._latest = latest
         #: When the broker has said anything last, in monotonic seconds.
         self.heard_s = 0.0
         self._clock = clock or SystemClock()
+        #: Since when it has waited for a broker's word; None: it does not.
+        self._waits_since_s: float | None = None
         self._is_closed = False
         self._call: grpc.Call | None = None
         self._is_at_end = False
@@ -129,9 +139,9 @@ class Reader:
         credits: queue.SimpleQueue[int] = queue.SimpleQueue()
         stub = log_pb2_grpc.LogBrokerStub(self._cluster.channel(address))
         self._call = call = stub.Read(self._requests(credits))
+        threads.start(lambda: self._watch(call), "log reader watch")
         try:
-            for reply in call:
-                self.heard_s = self._clock.monotonic_s()
+            while (reply := self._next(call)) is not None:
                 if reply.leader_address:
                     return
                 if reply.HasField("bounds"):
@@ -145,6 +155,24 @@ class Reader:
             credits.put(0)
             self._call = None
             call.cancel()
+
+    def _next(self, call: Iterator[log_pb2.ReadReply]) -> log_pb2.ReadReply | None:
+        """Wait for the next message; None: there is none any more."""
+        self._waits_since_s = self._clock.monotonic_s()
+        try:
+            reply = next(call, None)
+        finally:
+            self._waits_since_s = None
+        self.heard_s = self._clock.monotonic_s()
+        return reply
+
+    def _watch(self, call: grpc.Call) -> None:
+        """End a call whose broker is silent: it stands still or is cut off, and another one may lead by now."""
+        while call.is_active():
+            threads.sleep(_WATCH_S)
+            since_s = self._waits_since_s
+            if since_s is not None and self._clock.monotonic_s() - since_s > _SILENCE_S:
+                call.cancel()
 
     def _batches_in(self, entries: bytes) -> Iterator[RecordBatch]:
         try:
@@ -217,6 +245,7 @@ class Reader:
             by_id=self._start_id is not None,
             start_id=self._start_id or 0,
             follow=self._follow,
+            is_latest=self._latest,
         )
         yield log_pb2.ReadRequest(open=opening, credit_bytes=self._buffer_bytes)
         while size := credits.get():

@@ -178,6 +178,19 @@ JOB_REJECTED = _define(
     "Records that a source rejected, and rows of a step that were put aside; those that a restart takes back do "
     "not count.",
 )
+JOB_CHECKPOINT_AGE = _define(
+    "weir_job_checkpoint_age_seconds",
+    "gauge",
+    JOB_LABELS,
+    "Since the latest complete checkpoint began (before the first one: since the start); absent where none is made.",
+)
+DISK_FREE = _define(
+    "weir_disk_free_bytes",
+    "gauge",
+    ("task_manager",),
+    "Free bytes of the disk that has the task manager's state.",
+)
+DISK_SIZE = _define("weir_disk_bytes", "gauge", ("task_manager",), "Size of that disk.")
 TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")

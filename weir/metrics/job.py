@@ -29,6 +29,10 @@ class JobFacts:
     #: How a restore of a subtask ended -> how many have ended so.
     restores: Mapping[str, int] = field(default_factory=dict)
     restoring_subtasks: int = 0
+    #: Since the latest complete checkpoint began; None: none is made.
+    checkpoint_age_s: float | None = None
+    #: Address of a task manager -> free bytes and size of the disk that has its state.
+    disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Step -> records that it rejected, or rows that were put aside.
     rejected: Mapping[str, int] = field(default_factory=dict)
 
@@ -44,7 +48,8 @@ class JobMetrics(Collector):
         """Families without samples, so that registering reads nothing."""
         states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES, d.JOB_REJECTED)
         numbers = (d.JOB_GENERATION, d.JOB_RESTARTS, d.JOB_RESTORING, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
-        return [definition.family() for definition in (*states, *numbers)]
+        others = (d.JOB_CHECKPOINT_AGE, d.DISK_FREE, d.DISK_SIZE)
+        return [definition.family() for definition in (*states, *numbers, *others)]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
@@ -72,6 +77,16 @@ class JobMetrics(Collector):
             family = definition.family()
             family.add_metric((facts.job,), number)
             yield family
+        age = d.JOB_CHECKPOINT_AGE.family()
+        if facts.checkpoint_age_s is not None:
+            age.add_metric((facts.job,), facts.checkpoint_age_s)
+        yield age
+        free, size = d.DISK_FREE.family(), d.DISK_SIZE.family()
+        for address, (free_bytes, size_bytes) in facts.disks.items():
+            free.add_metric((address,), free_bytes)
+            size.add_metric((address,), size_bytes)
+        yield free
+        yield size
         numbers = {
             d.TASK_MANAGERS: facts.task_managers,
             d.SLOTS: facts.slots,

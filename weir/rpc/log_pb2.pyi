@@ -98,20 +98,22 @@ class ReadRequest(_message.Message):
     def __init__(self, open: _Optional[_Union[ReadOpen, _Mapping]] = ..., credit_bytes: _Optional[int] = ...) -> None: ...
 
 class ReadOpen(_message.Message):
-    __slots__ = ("name", "start_offset", "start_ms", "follow", "by_id", "start_id")
+    __slots__ = ("name", "start_offset", "start_ms", "follow", "by_id", "start_id", "is_latest")
     NAME_FIELD_NUMBER: _ClassVar[int]
     START_OFFSET_FIELD_NUMBER: _ClassVar[int]
     START_MS_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     BY_ID_FIELD_NUMBER: _ClassVar[int]
     START_ID_FIELD_NUMBER: _ClassVar[int]
+    IS_LATEST_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     start_offset: int
     start_ms: int
     follow: bool
     by_id: bool
     start_id: int
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., start_offset: _Optional[int] = ..., start_ms: _Optional[int] = ..., follow: _Optional[bool] = ..., by_id: _Optional[bool] = ..., start_id: _Optional[int] = ...) -> None: ...
+    is_latest: bool
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., start_offset: _Optional[int] = ..., start_ms: _Optional[int] = ..., follow: _Optional[bool] = ..., by_id: _Optional[bool] = ..., start_id: _Optional[int] = ..., is_latest: _Optional[bool] = ...) -> None: ...
 
 class ReadReply(_message.Message):
     __slots__ = ("leader_address", "bounds", "is_end", "entries")

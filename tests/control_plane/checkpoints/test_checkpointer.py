@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from control_plane.web.status_views import job_facts
 from tests.control_plane.cluster import COUNT, SOURCE, Cluster, superseded
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import CheckpointError, ConnectionLostError
@@ -287,6 +288,38 @@ def test_files_of_a_checkpoint_that_is_being_made_stay():
                 member.acknowledge(1, subtask)
         await until(lambda: asked)
         assert asked[0][1] == 2
+        await here.close()
+
+    run(test)
+
+
+def test_the_age_of_the_latest_checkpoint_grows_until_there_is_another_one():
+    async def test(clock):
+        here = Cluster(clock)
+        await here.running("h:1", "h:2")
+
+        def age_s():
+            return job_facts(here.parts).checkpoint_age_s
+
+        begun_s = age_s()
+        clock.advance_ms(5_000)
+        assert age_s() == pytest.approx(begun_s + 5)
+        here.parts.checkpointer.request()
+        await until(lambda: here.parts.checkpointer.latest_id == 1)
+        assert age_s() < 5
+        before_s = age_s()
+        clock.advance_ms(7_000)
+        assert age_s() == pytest.approx(before_s + 7)
+        await here.close()
+
+    run(test)
+
+
+def test_a_job_without_checkpoints_has_no_age_of_one():
+    async def test(clock):
+        here = Cluster(clock, checkpoint_uri="")
+        await here.running("h:1", "h:2")
+        assert job_facts(here.parts).checkpoint_age_s is None
         await here.close()
 
     run(test)

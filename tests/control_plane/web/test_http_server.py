@@ -9,10 +9,10 @@ from email.utils import parsedate_to_datetime
 import pytest
 from fastapi import FastAPI
 
-from control_plane.web import http
 from control_plane.web.http import HttpServer
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
+from weir.questions import http_server
 
 
 def test_one_that_is_stopped_at_once_leaves_nothing_open():
@@ -30,7 +30,7 @@ def test_one_that_is_stopped_at_once_leaves_nothing_open():
 
 
 def test_it_answers_sleeps_and_ends_at_once(monkeypatch):
-    monkeypatch.setattr(http, "_DATE_S", 3600.0)
+    monkeypatch.setattr(http_server, "_DATE_S", 3600.0)
 
     async def test():
         app = FastAPI()

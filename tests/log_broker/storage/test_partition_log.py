@@ -233,3 +233,38 @@ def test_documents_are_checked(tmp_path):
     (tmp_path / "a.json").write_bytes((tmp_path / "a.json").read_bytes().replace(b"1", b"2"))
     with pytest.raises(LogDamagedError, match=r"a\.json has another checksum"):
         place.load("a.json")
+
+
+def test_small_entries_make_small_segments_so_that_a_start_reads_little(place):
+    log = opened(place, segment_bytes=1 << 20, segment_entries=10)
+    append(log, 0, 35)
+    assert place.bases() == [0, 20, 40, 60]
+    log.close()
+    again = opened(place, segment_bytes=1 << 20, segment_entries=10)
+    assert read_all(again) == [(2 * sequence, sequence) for sequence in range(35)]
+    # Half full, as it was.
+    append(again, 35, 6)
+    assert place.bases() == [0, 20, 40, 60, 80]
+
+
+def test_room_is_set_aside_for_the_last_segment_and_given_back(tmp_path):
+    place = DirectoryPlace(tmp_path)
+    log = opened(place)
+
+    def blocks_bytes(base):
+        return os.stat(tmp_path / f"{base:020d}.log").st_blocks * 512
+
+    append(log, 0, 1)
+    size = os.stat(tmp_path / f"{0:020d}.log").st_size
+    assert size == log.bytes_kept
+    if blocks_bytes(0) < 1 << 20:
+        pytest.skip("this file system sets nothing aside")
+    append(log, 1, 5)
+    assert place.bases()[1] > 0
+    assert blocks_bytes(0) < 1 << 16 < blocks_bytes(place.bases()[-1])
+    # A process that was killed has not given it back.
+    again = opened(place)
+    assert read_all(again) == [(2 * sequence, sequence) for sequence in range(6)]
+    again.close()
+    assert blocks_bytes(place.bases()[-1]) < 1 << 16
+    log.close()

@@ -130,6 +130,13 @@ def test_a_run_of_which_no_record_is_good_fails_and_delivers_nothing(tmp_path):
     ):
         weir.run(flow)
     assert not list(out.glob("part-*"))
+    # It names no file that goes with the run.
+    with pytest.raises(weir.WeirError, match=r"id must be string.*; dead_letter_directory= keeps") as raised:
+        weir.run(flow)
+    assert "dead letters:" not in str(raised.value)
+    letters = tmp_path / "letters"
+    with pytest.raises(weir.WeirError, match=re.escape(f"dead letters: {letters}")):
+        weir.run(flow, dead_letter_directory=letters)
 
 
 def test_a_strict_run_fails_at_a_rejected_record_and_delivers_nothing(events, tmp_path):

@@ -26,7 +26,13 @@ from weir.operators.joins.partners import BothPartners, KeptPartners, Pairs, Par
 from weir.operators.joins.recent_rows import RecentRows
 from weir.operators.joins.row_codec import ROW_VERSION
 from weir.operators.joins.row_slices import RowSlices
-from weir.operators.keyed.state_codec import counted_before, form_text, kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import (
+    counted_before,
+    form_text,
+    kept_snapshots,
+    keyed_snapshot,
+    renamed_keys_mend,
+)
 from weir.rows import row_watermarks
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
@@ -483,10 +489,11 @@ class JoinOperator(InTimeOperator):
         for part in needed:
             if stored.get(part) != needed[part]:
                 then, now = form_text(stored.get(part)), form_text(needed[part])
+                renamed = renamed_keys_mend(stored.get(part), needed[part]) if part == "keys" else ""
                 raise StateMismatchError(
                     f"step {self._context.operator_name!r}: {part} of the join are {then} in the checkpoint, the job "
-                    f"now has {now}; start without the checkpoint, or give the step another name if it may begin with "
-                    "empty state"
+                    f"now has {now}; {renamed}start without the checkpoint, or give the step another name if it may "
+                    "begin with empty state"
                 )
 
 

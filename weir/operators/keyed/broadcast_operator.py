@@ -19,8 +19,11 @@ from weir.author.operator import Json, OperatorContext
 from weir.errors import GraphError, UserFunctionError, WeirError
 from weir.operators.keyed.firing import UserCalls
 from weir.operators.keyed.holding_operator import HoldingOperator
+from weir.operators.keyed.row_times import RowTimes
 from weir.operators.keyed.rule_rows import RuleRows
 from weir.operators.keyed.state_codec import kept_snapshots
+from weir.operators.pauses import Pause
+from weir.rows import row_watermarks
 from weir.rows.records import WATERMARK_MAX_MS, as_authors_see
 from weir.rows.side_outputs import SideRows
 from weir.specs.broadcast import BroadcastProcessSpec
@@ -135,10 +138,12 @@ class BroadcastOperator(HoldingOperator):
 
     # --- rows and rules ---
 
-    def process_input(self, input_index: int, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows]:
+    def process_input(
+        self, input_index: int, batch: pa.RecordBatch
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """Rows go through, with the dict as it is, or wait; rules change it."""
         if input_index == _RULES:
-            yield from self._change(batch)
+            yield from self._take_rules(batch)
             return
         if self._held is not None:
             self._look_at_rules()
@@ -147,8 +152,36 @@ class BroadcastOperator(HoldingOperator):
                 return
         yield from self.process(batch)
 
-    def _change(self, batch: pa.RecordBatch) -> list[pa.RecordBatch | SideRows]:
-        """Let rules change the dict: all of them do, or nothing is changed. Returns what they yield."""
+    def _take_rules(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:
+        """Let each rule change the dict and states as of the watermark of both inputs, and fire timers between them."""
+        column = row_watermarks.column_of(batch) if self._minds_rows else None
+        # While rows wait time stands still.
+        if column is None or self._is_holding or self._held:
+            yield from self._change(batch, None)
+            return
+        known_ms = max(self._watermark_ms, self._reached_ms)
+        # By their own times, such as that of reading, rules may be far from the rows.
+        times = RowTimes(batch, column, known_ms, self._firer, self._state_times, of_all=True)
+        first = 0
+        while first < len(times):
+            times.begin(first)
+            piece = batch.slice(first)
+            try:
+                changed = self._change(piece, times)
+            except UserFunctionError as error:
+                # A part of what the step was given.
+                error.rows = piece
+                raise
+            for made in changed:
+                yield row_watermarks.carried_out(piece, made)
+            first += self._rule_rows.taken
+            yield from self._fire_after(times, first - 1, first)
+
+    def _change(self, batch: pa.RecordBatch, times: RowTimes | None) -> list[pa.RecordBatch | SideRows]:
+        """Let rules change the dict: all of them do, or nothing is changed. Returns what they yield.
+
+        ``times``: of these rules, of which no more are taken than come before a timer that they register.
+        """
         context, items = self._context, self.table.items
         assert isinstance(context, BroadcastContext)
         assert isinstance(self._user, BroadcastProcess)
@@ -160,13 +193,16 @@ class BroadcastOperator(HoldingOperator):
 
         def change(index: int, row: dict[str, Any]) -> Any:
             context.row_index = index
+            if times is not None:
+                times.move(index)
             return on_broadcast(row, items, context)
 
         try:
-            made = self._rule_rows.run(shown, change)
-            self._check_plain(batch.num_rows - 1)
-            self._look_at_rules(batch.num_rows - 1)
-            self._call("a state that on_broadcast changed", context.end, batch.num_rows - 1)
+            made = self._rule_rows.run(shown, change, None if times is None else times.is_due_after)
+            last = self._rule_rows.taken - 1
+            self._check_plain(last)
+            self._look_at_rules(last)
+            self._call("a state that on_broadcast changed", context.end, last)
         except BaseException:
             items.clear()
             items.update(orjson.loads(before))

@@ -188,22 +188,27 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             for made in self._run(piece, times):
                 yield row_watermarks.carried_out(piece, made)
             first += self._runner.taken
-            self._reached_ms = times.as_of_ms(first - 1)
             # Of rows that are taken together nobody knows which one registered a timer.
-            self._context.reached_ms = times.as_of_ms(start) if self._form == "batches" else self._reached_ms
-            # What was registered late is due as of the row before.
-            for row in (first - 1, min(first, len(times) - 1)):
-                due_ms = times.as_of_ms(row)
-                if self.due_ms() <= due_ms:
-                    for made in row_watermarks.fired_in_order(
-                        self._turn(due_ms, late=row < first), due_ms - 1
-                    ):
-                        if not isinstance(made, Pause):
-                            yield made
-                        elif row == first and self.set_aside is None:
-                            yield Pause(first)
+            yield from self._fire_after(times, start if self._form == "batches" else first - 1, first)
             if first == len(times):
                 return
+
+    def _fire_after(
+        self, times: RowTimes, registered: int, stop: int
+    ) -> Iterator[pa.RecordBatch | SideRows | Pause]:
+        """What timers make that are due after the rows before ``stop``, as of ``registered`` at the earliest."""
+        assert self._context is not None
+        self._reached_ms = times.as_of_ms(stop - 1)
+        self._context.reached_ms = times.as_of_ms(registered)
+        # What was registered late is due as of the row before.
+        for row in (stop - 1, min(stop, len(times) - 1)):
+            due_ms = times.as_of_ms(row)
+            if self.due_ms() <= due_ms:
+                for made in row_watermarks.fired_in_order(self._turn(due_ms, late=row < stop), due_ms - 1):
+                    if not isinstance(made, Pause):
+                        yield made
+                    elif row == stop and self.set_aside is None:
+                        yield Pause(stop)
 
     def _run(self, batch: pa.RecordBatch, times: RowTimes | None) -> Iterator[pa.RecordBatch | SideRows]:
         """What the user's operator makes of the rows up to the first before which something is due."""

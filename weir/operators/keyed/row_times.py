@@ -23,17 +23,20 @@ class RowTimes:
         known_ms: int,
         firer: TimerFirer | None,
         states: StateTimes | None,
+        *,
+        of_all: bool = False,
     ) -> None:
         """``column`` is that of ``weir.rows.row_watermarks``, ``states`` is of states that go by the times of rows.
 
         ``known_ms``: the watermark before.
+        ``of_all``: the time of a row is the watermark as of it, whatever its own is.
         """
         late, self._as_of_ms = row_watermarks.as_of(batch, column, known_ms)
         self._late = late
         times_ms = int64_column(batch, EVENT_TIME_COLUMN)
         # A late row is as of its split, wherever others are.
         own_ms = np.where(late, row_watermarks.of_splits(column), times_ms)
-        self._times_ms = np.maximum(own_ms, self._as_of_ms)
+        self._times_ms = self._as_of_ms if of_all else np.maximum(own_ms, self._as_of_ms)
         self._firer, self._states = firer, states
         self._as_of: list[int] = self._as_of_ms.tolist()
         self._times: list[int] = self._times_ms.tolist()

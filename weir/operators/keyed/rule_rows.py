@@ -24,6 +24,8 @@ class RuleRows(FlatMapOperator):
     def __init__(self, schema: pa.Schema, sides: Sequence[SideOutput]) -> None:
         super().__init__(FlatMapSpec(lambda row: (), schema))
         self._sides = SideDicts(sides)
+        #: Of the rows of the last call, how many were taken.
+        self.taken = 0
 
     @override
     def open(self, context: OperatorContext) -> None:
@@ -31,9 +33,14 @@ class RuleRows(FlatMapOperator):
         self._sides.open(context)
 
     def run(
-        self, batch: pa.RecordBatch, function: Callable[[int, dict[str, Any]], Any]
+        self,
+        batch: pa.RecordBatch,
+        function: Callable[[int, dict[str, Any]], Any],
+        is_over: Callable[[int], bool] | None = None,
     ) -> list[pa.RecordBatch | SideRows]:
         """All that a function makes of rows; it is called with the position of each, and the row.
+
+        Up to the first one after which it ``is_over``: :attr:`taken` says how many there were.
 
         Raises:
             UserFunctionError: it raised, or yielded something else than rows as declared.
@@ -41,6 +48,7 @@ class RuleRows(FlatMapOperator):
         results: list[dict[str, Any]] = []
         origins: list[int] = []
         self._sides.forget()
+        self.taken = batch.num_rows
         for self._row_index, row in enumerate(row_dicts(batch.select(user_columns(batch.schema)))):
             try:
                 made = function(self._row_index, row)
@@ -60,6 +68,9 @@ class RuleRows(FlatMapOperator):
                 if isinstance(error, WeirError):
                     raise
                 raise self.failed(f"on_broadcast raised {type(error).__name__}: {error}") from error
+            if is_over is not None and is_over(self._row_index):
+                self.taken = self._row_index + 1
+                break
         self._row_index, size = None, self._batch_size
         built: list[pa.RecordBatch | SideRows] = [
             self._gather(batch, results[start : start + size], origins[start : start + size])

@@ -112,6 +112,22 @@ def codec_from_json(value: Json) -> AggregateCodec:
     )
 
 
+def renamed_keys_mend(stored: Json, needed: Json) -> str:
+    """Return how to say that key columns only have other names, for messages; "" if they do not.
+
+    Both are lists, of names or of names and forms.
+    """
+    if not isinstance(stored, list | tuple) or not isinstance(needed, list | tuple):
+        return ""
+    then, now = ([key if isinstance(key, str) else key[0] for key in keys] for keys in (stored, needed))
+    pairs = {new: old for old, new in zip(then, now, strict=False) if old != new}
+    if len(then) != len(now) or not pairs:
+        return ""
+    renamed = ", ".join(f'"{new}": "{old}"' for new, old in pairs.items())
+    columns = ", ".join(f'"{name}"' for name in now)
+    return f"if a column only has another name, say key_by({columns}, renamed_from={{{renamed}}}); else "
+
+
 def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed: AggregateCodec) -> None:
     """Can state that was written by these be read?
 
@@ -122,7 +138,8 @@ def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed
         same = codec.values == needed.values and _fits(codec.keys, needed.keys)
         if not (same and fits_aggregates(codec.aggregates, needed.aggregates)):
             raise StateMismatchError(
-                f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; {_MEND}"
+                f"step {step!r}: the checkpoint's state is {codec}; the job now needs {needed}; "
+                f"{renamed_keys_mend(codec.keys, needed.keys)}{_MEND}"
             )
 
 
@@ -141,7 +158,7 @@ def check_key_columns(step: str, stored: Mapping[str, Any], needed: Mapping[str,
     if stored["keys"] != needed["keys"]:
         raise StateMismatchError(
             f"step {step!r}: the checkpoint's state is by {', '.join(stored['keys'])}, the job now keeps it by "
-            f"{', '.join(needed['keys'])}; {_MEND}"
+            f"{', '.join(needed['keys'])}; {renamed_keys_mend(stored['keys'], needed['keys'])}{_MEND}"
         )
 
 

@@ -18,7 +18,12 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
+from weir.operators.keyed.state_codec import (
+    differing,
+    kept_snapshots,
+    keyed_snapshot,
+    renamed_keys_mend,
+)
 from weir.rows.changes import (
     CHANGE_COLUMN,
     CHANGE_FIELD,
@@ -188,6 +193,7 @@ class TopOperator(Operator):
                 then, now = differing(value["codec"], needed)
                 raise StateMismatchError(
                     f"step {context.operator_name!r}: the checkpoint's rows are of {then}, the job now needs {now}; "
+                    f"{renamed_keys_mend(value['codec'].get('keys'), needed['keys'])}"
                     "start without the checkpoint, or give the step another name if it may begin empty"
                 )
 

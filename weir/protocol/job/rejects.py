@@ -28,12 +28,13 @@ class FirstReject:
     #: Input file, and byte offset or row number there; "" and -1 where a step put a row aside.
     source: str
     position: int
-    #: The dead-letter file, on the machine of its task manager.
+    #: The dead-letter file, on the machine of its task manager; "": it does not last.
     dead_letters: str
 
     def __str__(self) -> str:
         place = f"{self.source} at {self.position}: " if self.position >= 0 else ""
-        return f"{place}{self.reason}; dead letters: {self.dead_letters}"
+        where = f"; dead letters: {self.dead_letters}" if self.dead_letters else ""
+        return f"{place}{self.reason}{where}"
 
 
 @dataclass(frozen=True, slots=True)

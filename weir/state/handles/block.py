@@ -56,6 +56,15 @@ class Keys:
             return every, every, every
         return weir_keys.distinct_keys(self.hashes, self.column)
 
+    def take(self, rows: Any) -> Keys:
+        """The keys of some of the rows, in this order; a row may be there several times.
+
+        Args:
+            rows: positions, an array or a list of integers.
+        """
+        chosen = np.asarray(rows, np.int64)
+        return Keys(self.hashes[chosen], weir_keys.select_keys(self.column, chosen), self._max_parallelism)
+
     @property
     def first_rows(self) -> np.ndarray:
         """The first row of each distinct key, int64, ascending."""
@@ -106,8 +115,12 @@ class Keys:
 
     def element_prefixes(self, table: StoredValues) -> list[bytes]:
         """What the state keys of each one's elements begin with; no key's begin like another's."""
-        prefixes = {group: table.key_prefix(group) for group in {group for group, _ in self._groups_and_keys}}
-        return [prefixes[group] + len(key).to_bytes(4, "big") + key for group, key in self._groups_and_keys]
+        groups = self.groups.tolist()
+        prefixes = {group: table.key_prefix(group) for group in set(groups)}
+        return [
+            prefixes[group] + len(key).to_bytes(4, "big") + key
+            for group, key in zip(groups, self.user_keys, strict=True)
+        ]
 
 
 def element_owner(state_key: bytes) -> bytes:
@@ -152,6 +165,15 @@ class Handle(ABC):
             )
         return block, index
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the current key has anything in it; to ask is no access. Never so of versions, windows and sessions.
+
+        Raises:
+            StateError: there is no current key.
+        """
+        return False
+
     @abstractmethod
     def prepare(self) -> None:
         """Work out what to write of the block. After an error nothing of the batch is to be written.
@@ -171,15 +193,6 @@ class Handle(ABC):
     @abstractmethod
     def discard(self) -> None:
         """Forget the block without writing."""
-
-
-def listed(values: Any) -> list[Any]:
-    """A column in any form (a series, an array of numpy or Arrow, a list) as a list of Python values."""
-    for method in ("to_pylist", "to_list", "tolist"):
-        if hasattr(values, method):
-            found: list[Any] = getattr(values, method)()
-            return found
-    return list(values)
 
 
 def check_length(name: str, keys: Keys, values: Any) -> None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from typing_extensions import override
 
-from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, listed, one_value_each
+from weir.state.handles.block import Cursor, Keys, StoredValues, check_length, one_value_each
 from weir.state.handles.declarations import ValueDeclaration
 from weir.state.handles.values import ValueHandle
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
@@ -68,6 +69,13 @@ class BytesHandle(ValueHandle):
         self._load()
         self._values[index] = value
         self._changed[index] = data
+
+    @property
+    @override
+    def is_set(self) -> bool:
+        _, index = self._current()
+        self._load()
+        return self._stored[index] is not None or self._changed.get(index) is not None
 
     @override
     def clear(self) -> None:

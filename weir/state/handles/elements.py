@@ -51,7 +51,7 @@ class ElementHandle(Handle):
         self._table = tables.values(state.name, element_owner, ttl=state.ttl)
         self._ahead = KeysAhead(self._table, cursor)
         self._encode, self._decode = state.type.encode, state.type.decode
-        self._dtype = state.type.dtype
+        self._type = state.type
         #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
         self._prefixes: list[bytes] | None = None
         self._metas: list[tuple[int, ...]] = []
@@ -96,6 +96,14 @@ class ElementHandle(Handle):
         finally:
             self.discard()
             cursor.block, cursor.index = before
+
+    def _places(self, keys: Keys) -> list[int]:
+        """Begin the block; return for each row the position of its key there."""
+        places: list[int] = keys.inverse.tolist()
+        if places:
+            self._cursor.index = places[0]
+            self._at()
+        return places
 
     def _read_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
         """Elements of several keys, each with its position in the block; in one go."""
@@ -194,19 +202,20 @@ class ElementHandle(Handle):
             deletes: list[bytes] = []
             for at in self._cleared:
                 self._table.clear_owner(self._prefixes[at])
-            for changes in self._changes:
+            # What belongs to one key comes together: the table then looks its place up once.
+            for at, changes in enumerate(self._changes):
                 if changes:
                     for key, data in changes.items():
                         if data is None:
                             deletes.append(key)
                         else:
                             puts.append((key, data))
-            for at in self._changed_metas:
-                numbers, key = self._metas[at], self._prefixes[at] + _META
-                if numbers[-1]:
-                    puts.append((key, self._pack_meta(at)))
-                else:
-                    deletes.append(key)
+                if at in self._changed_metas:
+                    key = self._prefixes[at] + _META
+                    if self._metas[at][-1]:
+                        puts.append((key, self._pack_meta(at)))
+                    else:
+                        deletes.append(key)
             if puts or deletes:
                 self._table.write_stored(puts, deletes)
         self.discard()

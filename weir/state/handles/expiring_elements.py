@@ -101,7 +101,7 @@ class ExpiringElements(ElementHandle):
         return self._dated(self._bounds_of[at].oldest)
 
     def _dated(self, stamp: int) -> int:
-        """Return the time as of which elements count: of undated ones the state's knowledge of the time."""
+        """Time of an element; undated ones count as of when the state knew the time, once it does."""
         return self._expiry.since_ms if stamp == UNDATED else stamp
 
     def _is_open(self, oldest: int, newest: int) -> bool:
@@ -164,6 +164,13 @@ class ExpiringElements(ElementHandle):
             self._turn(at)
             super()._put(at, key, self._expiry.prefix + data)
             self._note_written(at)
+
+    @override
+    def _places(self, keys: Keys) -> list[int]:
+        places = super()._places(keys)
+        for place in places:
+            self._turn(place)
+        return places
 
     def _read_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
         """Elements of several keys in one go, without what has expired; of those in use the time begins anew."""
@@ -359,6 +366,10 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
 
     def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
         return self._raw_entries(at)
+
+    @override
+    def _found_items(self, keys: Keys, map_keys: Any) -> list[bytes | None]:
+        return self._read_each(self._items_of(keys, map_keys))
 
     def get(self, key: Any, default: Any = None) -> Any:
         """As of a map without a TTL, without what has expired."""

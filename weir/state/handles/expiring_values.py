@@ -66,6 +66,15 @@ class ExpiringCellHandle(CellHandle):
             index: Any = self._cursor.index
             self._stamps[index] = self._expiry.stamp
 
+    @property
+    @override
+    def is_set(self) -> bool:
+        is_there, index = super().is_set, self._cursor.index
+        if not is_there or self._stamps is None:
+            return is_there
+        assert index is not None
+        return not self._expiry.is_expired(self._stamps[index])
+
     def _value_in_row(self, index: int, value: Any) -> Any:
         """The value that is known of the current key, as of the time of its row."""
         assert self._stamps is not None
@@ -194,6 +203,15 @@ class ExpiringBytesHandle(BytesHandle):
             assert self._cursor.index is not None
             self._stamps[self._cursor.index] = self._table.expiry.stamp
             self._accessed.pop(self._cursor.index, None)
+
+    @property
+    @override
+    def is_set(self) -> bool:
+        self._load()
+        if self._stamps is not None:
+            assert self._cursor.index is not None
+            self._turn(self._cursor.index)
+        return super().is_set
 
     def _turn(self, index: int) -> None:
         """Let the value of a key be what it is as of the current row."""

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 import polars as pl
+from typing_extensions import override
 
 from weir.errors import StateMismatchError
-from weir.state.handles.block import Keys, check_length, listed
+from weir.state.handles.block import Keys, check_length
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, READ_COUNT, ElementHandle
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     pass
@@ -29,6 +31,11 @@ class ListHandle(ElementHandle):
         return self._metas[at][1]
 
     def __bool__(self) -> bool:
+        return len(self) > 0
+
+    @property
+    @override
+    def is_set(self) -> bool:
         return len(self) > 0
 
     def _key(self, at: int, position: int) -> bytes:
@@ -122,7 +129,8 @@ class ListHandle(ElementHandle):
             for (at, _), data in zip(places, self._read_each(places), strict=True):
                 lists[at].append(self._decoded(data))
         rows = [lists[at] for at in keys.inverse.tolist()]
-        return rows if self._dtype is None else pl.Series(self.name, rows, dtype=pl.List(self._dtype))
+        dtype = self._type.dtype
+        return rows if dtype is None else pl.Series(self.name, rows, dtype=pl.List(dtype))
 
     def pop(self, index: int = -1) -> Any:
         """Take the last element away, or with index 0 the first one, and return it.

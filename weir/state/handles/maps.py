@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from typing_extensions import override
 
 from weir.state.api import prefix_end
-from weir.state.handles.block import Cursor, Keys, check_length, listed
+from weir.state.handles.block import Cursor, Keys, check_length
 from weir.state.handles.declarations import MapDeclaration
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, ElementHandle
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
@@ -38,6 +40,11 @@ class MapHandle(ElementHandle):
         return self._metas[at][0]
 
     def __bool__(self) -> bool:
+        return len(self) > 0
+
+    @property
+    @override
+    def is_set(self) -> bool:
         return len(self) > 0
 
     def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
@@ -95,22 +102,30 @@ class MapHandle(ElementHandle):
     def _items_of(self, keys: Keys, map_keys: Any) -> list[tuple[int, bytes]]:
         """For each row the position of its key in the block, and the store key of its item."""
         check_length(self.name, keys, map_keys)
-        places = []
-        for index, map_key in zip(keys.inverse.tolist(), listed(map_keys), strict=True):
-            self._cursor.index = index
-            at = self._at()
-            places.append((at, self._key(at, map_key)))
-        return places
+        encoded = self._key_type.encode_many(listed(map_keys))
+        places = self._places(keys)
+        prefixes = [prefix + ELEMENT for prefix in self._prefixes or ()]
+        return [(at, prefixes[at] + key) for at, key in zip(places, encoded, strict=True)]
+
+    def _found_items(self, keys: Keys, map_keys: Any) -> list[bytes | None]:
+        """The item of each row; how many a key has does not matter."""
+        check_length(self.name, keys, map_keys)
+        self._prefixes = self._ahead.begin(keys.distinct)
+        prefixes = [prefix + ELEMENT for prefix in self._prefixes]
+        encoded = self._key_type.encode_many(listed(map_keys))
+        return self._table.get_stored(
+            [prefixes[at] + key for at, key in zip(keys.inverse.tolist(), encoded, strict=True)]
+        )
 
     def _get_column(self, keys: Keys, map_keys: Any) -> Any:
         with self._together(keys):
-            found = self._read_each(self._items_of(keys, map_keys))
-        values = [None if data is None else self._decode(data) for data in found]
-        return values if self._dtype is None else pl.Series(self.name, values, dtype=self._dtype)
+            found = self._found_items(keys, map_keys)
+        values = self._type.decode_many(found)
+        return values.alias(self.name) if isinstance(values, pl.Series) else values
 
     def _put_column(self, keys: Keys, map_keys: Any, values: Any) -> None:
         check_length(self.name, keys, values)
-        column = [None if value is None else self._encode(value) for value in listed(values)]
+        column = self._type.encode_many(values)
         with self._together(keys):
             places = self._items_of(keys, map_keys)
             wanted = dict(zip(places, column, strict=True))

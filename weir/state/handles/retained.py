@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from weir.state.handles.block import Cursor, Handle, Keys, check_length, listed
+from weir.state.handles.block import Cursor, Handle, Keys, check_length
 from weir.state.handles.declarations import Declaration
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
 from weir.state.handles.keys_ahead import KeysAhead
 from weir.state.overlay import overlaid
 from weir.state.tables.retained import GroupClock, index_key
 from weir.state.tables.timers.time_first import time_bytes
+from weir.state.types import listed
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables

@@ -72,6 +72,11 @@ class _Wrapped(Handle):
         # The batch form, and the life cycle.
         self.get, self.put, self.clear = inner.get, inner.put, inner.clear
 
+    @property
+    @override
+    def is_set(self) -> bool:
+        return self._inner.is_set
+
     @override
     def prepare(self) -> None:
         self._inner.prepare()

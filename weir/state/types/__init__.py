@@ -19,7 +19,7 @@ Struct, dataclass       array of the fields, in order
 from weir.state.types.declared import value_type
 from weir.state.types.forms import Form, describe, key_reads, reads
 from weir.state.types.map_keys import MapKeyType
-from weir.state.types.value_types import STAMP_BYTES, STAMPED, ValueType
+from weir.state.types.value_types import STAMP_BYTES, STAMPED, ValueType, listed
 
 __all__ = [
     "STAMPED",
@@ -29,6 +29,7 @@ __all__ = [
     "ValueType",
     "describe",
     "key_reads",
+    "listed",
     "reads",
     "value_type",
 ]

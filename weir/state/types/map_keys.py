@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from weir.errors import GraphError
@@ -49,6 +50,18 @@ class MapKeyType:
         return b"".join(
             _ended(part, _part_bytes(part, item)) for part, item in zip(self._types, key, strict=True)
         )
+
+    def encode_many(self, keys: Sequence[Any]) -> list[bytes]:
+        """The bytes of each key.
+
+        Raises:
+            TypeError, ValueError: one is none of this type.
+        """
+        part = self._types[0]
+        if self._is_tuple or part.cell_kind != "i" or any(type(key) is not int for key in keys):
+            return [self.encode(key) for key in keys]
+        plain = part.to_plain
+        return [(plain(key) + 2**63).to_bytes(8, "big") for key in keys]
 
     def encode_prefix(self, prefix: Any) -> bytes:
         """What the bytes of all keys begin with that begin with a text, bytes or, of tuples, their first parts.

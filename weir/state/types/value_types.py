@@ -16,6 +16,19 @@ from typing_extensions import override
 from weir.errors import StateMismatchError
 from weir.state.types.forms import Form, describe
 
+#: Types whose values JSON has as Polars has them.
+_PLAIN_DTYPES = (
+    pl.Int8,
+    pl.Int16,
+    pl.Int32,
+    pl.Int64,
+    pl.UInt8,
+    pl.UInt16,
+    pl.UInt32,
+    pl.UInt64,
+    pl.Boolean,
+    pl.String,
+)
 #: First byte of a value in JSON.
 VERSION = b"\x01"
 #: First byte of a value that is bytes.
@@ -24,6 +37,15 @@ _RAW = b"\x02"
 STAMPED = b"\x80"
 #: Bytes before the value then.
 STAMP_BYTES = 9
+
+
+def listed(values: Any) -> list[Any]:
+    """A column in any form (a series, an array of numpy or Arrow, a list) as a list of Python values."""
+    for method in ("to_pylist", "to_list", "tolist"):
+        if hasattr(values, method):
+            found: list[Any] = getattr(values, method)()
+            return found
+    return list(values)
 
 
 class ValueType(ABC):
@@ -78,6 +100,25 @@ class ValueType(ABC):
                 "version of Weir that wrote it"
             )
         return self.from_plain(orjson.loads(data[1:]))
+
+    def encode_many(self, values: Any) -> list[bytes | None]:
+        """The bytes of each of these values (a series, an array of numpy or Arrow, or a list); None of null.
+
+        Raises:
+            TypeError, ValueError: one is none of this type.
+        """
+        encode = self.encode
+        return [None if value is None else encode(value) for value in listed(values)]
+
+    def decode_many(self, found: Sequence[bytes | None]) -> Any:
+        """The values of these bytes: a Polars series, null where there are none; a list if no column can have them.
+
+        Raises:
+            StateMismatchError: another version of Weir wrote them.
+        """
+        decode = self.decode
+        values = [None if data is None else decode(data) for data in found]
+        return values if self.dtype is None else pl.Series(values, dtype=self.dtype)
 
     def __str__(self) -> str:
         return describe(self.form)
@@ -264,6 +305,32 @@ class StructType(ValueType):
         self._fields = dict(fields)
         if all(field.dtype is not None for field in fields.values()):
             self.dtype = pl.Struct({name: field.dtype for name, field in fields.items()})  # type: ignore[misc]
+        #: JSON has just what a column of Polars has, so that columns need not be taken apart value by value.
+        self._is_plain = all(isinstance(field.dtype, _PLAIN_DTYPES) for field in fields.values())
+
+    @override
+    def encode_many(self, values: Any) -> list[bytes | None]:
+        if not (self._is_plain and isinstance(values, pl.Series) and values.dtype == self.dtype):
+            return super().encode_many(values)
+        dumps = orjson.dumps
+        # Polars makes the rows, and has checked their types.
+        found: list[bytes | None] = [VERSION + dumps(row) for row in values.struct.unnest().iter_rows()]
+        if values.null_count():
+            for row in values.is_null().arg_true().to_list():
+                found[row] = None
+        return found
+
+    @override
+    def decode_many(self, found: Sequence[bytes | None]) -> Any:
+        # Columns are made from what JSON has, without a dictionary for each value.
+        if not self._is_plain or not found or any(data is None or data[:1] != VERSION for data in found):
+            return super().decode_many(found)
+        loads, fields = orjson.loads, self._fields
+        rows = [_with_added(loads(data[1:]), fields) for data in found]  # type: ignore[index]
+        columns = zip(fields.items(), zip(*rows, strict=True), strict=True)
+        return pl.DataFrame(
+            [pl.Series(name, column, field.dtype) for (name, field), column in columns]
+        ).to_struct()
 
     @override
     def to_plain(self, value: Any) -> list[Any]:

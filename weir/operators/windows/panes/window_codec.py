@@ -22,7 +22,7 @@ from typing import Any
 
 from weir.author.operator import Json
 from weir.errors import StateMismatchError
-from weir.operators.keyed.state_codec import fits_aggregates, form_text, key_form
+from weir.operators.keyed.state_codec import fits_aggregates, form_text, key_form, renamed_keys_mend
 from weir.operators.windows.rows.row_aggregates import RowAggregates
 from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
@@ -91,9 +91,10 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
             if part == "rows" and (stored is None or _fits_rows(stored, needed.get(part))):
                 continue
             if stored != needed.get(part):
+                renamed = renamed_keys_mend(stored, needed.get(part)) if part == "keys" else ""
                 raise StateMismatchError(
                     f"step {step!r}: the checkpoint's state has {part} {form_text(stored)}; the job now needs "
-                    f"{form_text(needed.get(part))}; {_MEND}"
+                    f"{form_text(needed.get(part))}; {renamed}{_MEND}"
                 )
 
 

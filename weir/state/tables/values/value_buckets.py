@@ -112,11 +112,20 @@ class Buckets:
 
     def use_many(self, keys: Sequence[bytes], absent: Any) -> list[Any]:
         """:meth:`use` of each key."""
-        if self.owner_of is not None:
-            return [self.use(key, absent) for key in keys]
         # Every row of a batch comes here: no call for each.
-        values = []
-        groups = self.groups
+        values: list[Any] = []
+        groups, owner_of = self.groups, self.owner_of
+        if owner_of is not None:
+            for key in keys:
+                group = groups.get(key[:2])
+                owner = owner_of(key)
+                bucket = None if group is None else group.buckets.get(owner)
+                if group is None or bucket is None:
+                    values.append(absent)
+                    continue
+                group.buckets.move_to_end(owner)
+                values.append(bucket.entries.get(key, absent))
+            return values
         for key in keys:
             group = groups.get(key[:2])
             if group is None:
@@ -190,6 +199,31 @@ class Buckets:
                 grown += size_bytes
             bucket.unwritten.add(key)
             dirty[key] = bucket
+        self.size_bytes += grown
+
+    def store_owned(
+        self, puts: Sequence[tuple[bytes, bytes]], note_change: Callable[[Bucket, bytes], None]
+    ) -> None:
+        """Cache values that are to be written, in a table with owners; ``note_change`` is told of each before."""
+        assert self.owner_of is not None
+        # Every item of a batch comes here: nothing is looked up twice for the items of one owner.
+        owner, bucket, grown = b"", None, 0
+        for key, value in puts:
+            if bucket is None or not owner or not key.startswith(owner):
+                bucket, owner = self.make(key), self.owner_of(key)
+            note_change(bucket, key)
+            if bucket.known is not None or bucket.group.touched is not None or not owner:
+                self.store(bucket, key, value)
+                continue
+            entries = bucket.entries
+            old = entries.get(key, _ABSENT)
+            entries[key] = value
+            if old is _ABSENT:
+                size_bytes = len(key) + len(value) + ENTRY_OVERHEAD_BYTES
+            else:
+                size_bytes = len(value) - len(old or b"")
+            bucket.size_bytes += size_bytes
+            grown += size_bytes
         self.size_bytes += grown
 
     def store_group(self, bucket: Bucket, values: dict[bytes, bytes]) -> None:

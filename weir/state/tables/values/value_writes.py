@@ -95,6 +95,9 @@ class ValueWrites:
             if self._captured is None:
                 buckets.store_changes(puts, self._dirty)
                 return
+        else:
+            buckets.store_owned(puts, self.note_change)
+            return
         for key, value in puts:
             bucket = buckets.make(key)
             self.note_change(bucket, key)

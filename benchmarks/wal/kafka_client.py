@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import BenchmarkError
-from benchmarks.wal_clients import (
-    COMPRESSION,
-    LINGER_MS,
-    TIMEOUT_S,
-    TOPIC,
-    WARM_UP_S,
-    Case,
-    Done,
-    figures,
-    record_parts,
-)
+from benchmarks.wal.cases import PACE_PER_SECOND, SINGLE_RECORDS_MAX, Case, record_parts
+from benchmarks.wal.figures import TIMEOUT_S, WARM_UP_S, Done, figures
+from experiments.kafka_brokers import Brokers
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message, Producer
@@ -49,11 +42,22 @@ class KafkaClient:
     system = "kafka"
     partitions = 3
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topics: Mapping[str, str], brokers: Brokers) -> None:
+        """``topics``: by the retention of a case."""
         self._bootstrap = bootstrap
+        self._topics = topics
+        self._brokers = brokers
 
-    def create_topic(self, retention_bytes: int) -> None:
-        """Create the topic, on all three brokers; its segments are small, so that retention can work.
+    def broker_pids(self) -> Sequence[int]:
+        """Return the processes of the brokers."""
+        return self._brokers.pids
+
+    def create_topics(self, retention_ms: Mapping[str, int], retention_bytes: int) -> None:
+        """Create the topics, on all three brokers; their segments are small, so that retention can work.
+
+        Args:
+            retention_ms: by the retention of a case; 0: for ever.
+            retention_bytes: of each topic.
 
         Raises:
             BenchmarkError: the brokers do not.
@@ -62,13 +66,25 @@ class KafkaClient:
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        settings = {
-            "retention.bytes": str(retention_bytes // self.partitions),
-            "segment.bytes": str(64 << 20),
-        }
+        wanted = [
+            NewTopic(
+                self._topics[retention],
+                self.partitions,
+                3,
+                config={
+                    "retention.bytes": str(retention_bytes // self.partitions),
+                    "retention.ms": str(kept_ms or -1),
+                    "segment.bytes": str(64 << 20),
+                    # As our own log does it.
+                    **({"segment.ms": str(kept_ms // 4)} if kept_ms else {}),
+                },
+            )
+            for retention, kept_ms in retention_ms.items()
+        ]
         admin = AdminClient({"bootstrap.servers": self._bootstrap})
         try:
-            admin.create_topics([NewTopic(TOPIC, self.partitions, 3, config=settings)])[TOPIC].result(30)
+            for made in admin.create_topics(wanted).values():
+                made.result(30)
         except (KafkaException, TimeoutError) as error:
             raise BenchmarkError(f"Kafka at {self._bootstrap} makes no topic: {error}") from error
 
@@ -81,14 +97,27 @@ class KafkaClient:
         settings: dict[str, Any] = {
             "bootstrap.servers": self._bootstrap,
             "acks": case.acks,
-            "linger.ms": 0 if case.mode == "sync" else LINGER_MS,
-            "compression.type": COMPRESSION[case.data],
+            "linger.ms": case.linger_ms,
+            "compression.type": case.compression,
+            **(
+                {"batch.num.messages": 1, "queue.buffering.max.messages": SINGLE_RECORDS_MAX}
+                if case.single
+                else {}
+            ),
+            **({"max.in.flight": case.in_flight} if case.in_flight else {}),
+            **({"enable.idempotence": True} if case.idempotent else {}),
         }
         producer = Producer(settings | {"on_delivery": lambda error, message: reports(error, message)})
-        run = {"send": self._saturate, "send_many": self._in_batches, "sync": self._one_at_a_time}[case.mode]
-        self._finish(producer, case, run(producer, reports, parts, WARM_UP_S)[0], reports)
+        topic = self._topics[case.retention]
+        run = {
+            "send": self._saturate,
+            "send_many": self._in_batches,
+            "sync": self._one_at_a_time,
+            "paced": self._paced,
+        }[case.mode]
+        self._finish(producer, case, run(producer, topic, reports, parts, WARM_UP_S)[0], reports)
         reports = _Reports()
-        sent, took_s = run(producer, reports, parts, seconds)
+        sent, took_s = run(producer, topic, reports, parts, seconds)
         # What is acknowledged after the time does not count.
         count, size_bytes, latencies_s = reports.count, reports.size_bytes, list(reports.latencies_s)
         self._finish(producer, case, sent, reports)
@@ -103,7 +132,7 @@ class KafkaClient:
 
     @staticmethod
     def _saturate(
-        producer: Producer, reports: _Reports, parts: list[list[bytes]], seconds: float
+        producer: Producer, topic: str, reports: _Reports, parts: list[list[bytes]], seconds: float
     ) -> tuple[int, float]:
         sent = 0
         start_s = time.perf_counter()
@@ -113,7 +142,7 @@ class KafkaClient:
             for record in part:
                 while True:
                     try:
-                        producer.produce(TOPIC, record)
+                        producer.produce(topic, record)
                         break
                     except BufferError:
                         producer.poll(0.01)
@@ -123,7 +152,7 @@ class KafkaClient:
 
     @staticmethod
     def _in_batches(
-        producer: Producer, reports: _Reports, parts: list[list[bytes]], seconds: float
+        producer: Producer, topic: str, reports: _Reports, parts: list[list[bytes]], seconds: float
     ) -> tuple[int, float]:
         messages = [[{"value": record} for record in part] for part in parts]
         sent = 0
@@ -133,7 +162,7 @@ class KafkaClient:
                 break
             left = part
             while left:
-                taken = producer.produce_batch(TOPIC, left)
+                taken = producer.produce_batch(topic, left)
                 sent += taken
                 # Those for which there is no room are marked, and need not be the last ones.
                 left = [each for each in left if each.pop("_error", None)] if taken < len(left) else []
@@ -142,7 +171,7 @@ class KafkaClient:
 
     @staticmethod
     def _one_at_a_time(
-        producer: Producer, reports: _Reports, parts: list[list[bytes]], seconds: float
+        producer: Producer, topic: str, reports: _Reports, parts: list[list[bytes]], seconds: float
     ) -> tuple[int, float]:
         latencies_s: list[float] = []
         start_s = time.perf_counter()
@@ -150,7 +179,7 @@ class KafkaClient:
             sent_s = time.perf_counter()
             if sent_s - start_s >= seconds or reports.first_error is not None:
                 break
-            producer.produce(TOPIC, record)
+            producer.produce(topic, record)
             # Not flush(), which would send before the linger is over.
             while reports.count <= len(latencies_s) and reports.first_error is None:
                 if not producer.poll(TIMEOUT_S):
@@ -160,3 +189,32 @@ class KafkaClient:
         # All of them, as the log's are, and not the client's own, which end before its report is taken.
         reports.latencies_s = latencies_s
         return len(latencies_s), took_s
+
+    @staticmethod
+    def _paced(
+        producer: Producer, topic: str, reports: _Reports, parts: list[list[bytes]], seconds: float
+    ) -> tuple[int, float]:
+        """Send at a fixed rate; the time of a record begins when it is due."""
+        latencies_s: list[float] = []
+        start_s = time.perf_counter()
+        sent = 0
+        for part in itertools.cycle(parts):
+            due_s = start_s + sent / PACE_PER_SECOND
+            if due_s >= start_s + seconds or reports.first_error is not None:
+                break
+
+            def report(error: KafkaError | None, message: Message, due_s: float = due_s) -> None:
+                reports(error, message)
+                latencies_s.append(time.perf_counter() - due_s)
+
+            while (wait_s := due_s - time.perf_counter()) > 0:
+                producer.poll(wait_s)
+            for record in part:
+                producer.produce(topic, record, on_delivery=report)
+            sent += len(part)
+            producer.poll(0)
+        while len(latencies_s) < sent and reports.first_error is None:
+            if not producer.poll(TIMEOUT_S):
+                raise BenchmarkError(f"Kafka: no report within {TIMEOUT_S:g} s")
+        reports.latencies_s = latencies_s
+        return sent, max(time.perf_counter() - start_s, seconds)

@@ -1,0 +1,214 @@
+"""``workflows run bars``: the figures of issue 30 that one machine and an empty store can have."""
+
+from __future__ import annotations
+
+import os
+import platform
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from experiments.workflows.driver import Launch
+from experiments.workflows.peer_run import run_peer
+from experiments.workflows.trial import WINDOW_MS, Say, Trial
+
+#: Of the topic, subtasks of the engine, and threads of the peer.
+_PARTITIONS = 2
+
+#: Of the paced run, of the top rate.
+_QUARTER = 4
+#: Beside the sweep: commands per second of so many workflows, until so long after it is due.
+_BESIDE_RATE, _BESIDE_WORKFLOWS, _SWEEP_S = 2_000, 100, 5.0
+#: Delay of the timers of the sweep's trial: all are due when the sweep comes.
+_DUE_MS = 1
+
+
+@dataclass(frozen=True)
+class BarOptions:
+    """What to measure.
+
+    Attributes:
+        store: what ``--store`` takes.
+        log: "weir" or "kafka".
+        launch: as fast as possible, from empty.
+        repeat: runs of it; the median counts.
+        paced_workflows: of the paced run; between a task's end and the next start the driver itself leaves the time
+            that a command for each of them takes.
+        paced_s: about how long the paced run takes.
+        timers: due at the sweep.
+        sweep_after_ms: from the first timer to the sweep.
+        peer: also run Kafka Streams, in turn with the job over Kafka.
+    """
+
+    store: str = "rocksdb"
+    log: str = "weir"
+    launch: Launch = field(default_factory=lambda: Launch(1000, 2000, 100))
+    repeat: int = 3
+    paced_workflows: int = 100
+    paced_s: float = 10.0
+    timers: int = 150_000
+    sweep_after_ms: int = 40_000
+    peer: bool = False
+
+
+def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
+    """Measure; returns the fields, those of the issue first. What cannot be measured yet is absent.
+
+    Raises:
+        WeirError: a process ended, or commands were not written or processed.
+    """
+    tops = [_top(options, say) for _ in range(options.repeat)]
+    rate = median(top["commands_per_second"] for top in tops)
+    paced = _paced(options, rate / _QUARTER, say)
+    sweep = _sweep(options, say)
+    against = _against_peer(options, tops, say) if options.peer else {}
+    wrong = sum(part["wrong"] for part in [*tops, paced, sweep]) + against.pop("wrong", 0)
+    return {
+        "commands_per_second": round(rate),
+        **against,
+        "start_latency_ms_mean": paced["start_latency_ms_mean"],
+        "start_latency_ms_max": paced["start_latency_ms_max"],
+        "pause_ms_max": paced["pause_ms_max"],
+        "sweep_row_wait_ms_max": sweep["sweep_row_wait_ms_max"],
+        "wrong": wrong,
+        "top": tops,
+        "paced": paced,
+        "sweep": sweep,
+        "store": options.store,
+        "log": options.log,
+        "payload": options.launch.payload,
+        "cores": len(os.sched_getaffinity(0)),
+        "python": platform.python_version(),
+        "load_average_1_min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _top(options: BarOptions, say: Say) -> dict[str, Any]:
+    launch = replace(options.launch)
+    with tempfile.TemporaryDirectory() as place, _trial(place, options, say) as trial:
+        say(f"as fast as possible: {launch.commands:,} commands")
+        began_s = time.monotonic()
+        sent = trial.launch(launch)
+        sums = trial.wait_for(lambda sums: sums["messages_processed"] >= launch.commands)
+        took_s = time.monotonic() - began_s
+        return {
+            "commands_per_second": round(launch.commands / took_s),
+            "sent_per_second": round(sent.commands_per_second),
+            "seconds": round(took_s, 2),
+            **_latencies(sums),
+            "cpu_s": {
+                name: round(process.cpu_s, 1)
+                for name, process in trial.cluster.processes.items()
+                if process.alive()
+            },
+            "wrong": trial.wrong([launch], sums),
+        }
+
+
+def _against_peer(options: BarOptions, tops: list[dict[str, Any]], say: Say) -> dict[str, Any]:
+    """Both over Kafka, in turn; medians."""
+    over_kafka = replace(options, log="kafka")
+    ours, peers = [], []
+    for number in range(options.repeat):
+        ours.append(tops[number] if options.log == "kafka" else _top(over_kafka, say))
+        with tempfile.TemporaryDirectory() as place:
+            peers.append(run_peer(Path(place), options.launch, _PARTITIONS, say))
+    rates = [median(run["commands_per_second"] for run in runs) for runs in (ours, peers)]
+    return {
+        "ratio_to_kafka_streams": round(rates[0] / rates[1], 2),
+        "over_kafka": ours,
+        "kafka_streams": peers,
+        "wrong": sum(run["wrong"] for run in [*ours, *peers]),
+    }
+
+
+def _paced(options: BarOptions, rate: float, say: Say) -> dict[str, Any]:
+    workflows = options.paced_workflows
+    tasks = max(1, round(rate * options.paced_s / (2 * workflows)))
+    launch = replace(options.launch, workflows=workflows, tasks=tasks, rate=rate)
+    # The first rows load code: they are not of the measurement.
+    warm_up = replace(launch, prefix="warm", tasks=max(1, tasks // 5))
+    with tempfile.TemporaryDirectory() as place, _trial(place, options, say) as trial:
+        say(f"paced: {launch.commands:,} commands at {rate:,.0f}/s")
+        trial.launch(warm_up)
+        trial.wait_for(lambda sums: sums["messages_processed"] >= warm_up.commands)
+        time.sleep(2 * WINDOW_MS / 1000)
+        since_ms = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
+        sent = trial.launch(launch)
+        wanted = warm_up.commands + launch.commands
+        trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
+        sums, every = trial.sums(since_ms), trial.sums()
+        return {
+            "rate": round(rate),
+            "workflows": workflows,
+            "tasks": tasks,
+            # What the order of the commands alone makes of the start latency.
+            "gap_of_driver_ms": round(1000 * workflows / rate, 2),
+            "driver_behind_ms_max": sent.behind_ms_max,
+            **_latencies(sums),
+            "wrong": trial.wrong([warm_up, launch], every),
+        }
+
+
+def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
+    workflows = options.launch.workflows
+    launch = replace(options.launch, tasks=-(-options.timers // workflows), payload_bytes=32)
+    due = workflows * launch.tasks
+    parameters = {"timers": "sweep", "timer_delay_ms": _DUE_MS, "sweep_every_ms": options.sweep_after_ms}
+    with tempfile.TemporaryDirectory() as place, _trial(place, options, say, parameters) as trial:
+        say(f"sweep: {due:,} timers")
+        began_s = time.monotonic()
+        trial.launch(launch)
+        trial.wait_for(lambda sums: sums["messages_processed"] >= launch.commands)
+        # Commands that come while the sweep is under way.
+        left_s = max(0.0, options.sweep_after_ms / 1000 - (time.monotonic() - began_s)) + _SWEEP_S
+        tasks = round(_BESIDE_RATE * left_s / (2 * _BESIDE_WORKFLOWS))
+        beside = Launch(_BESIDE_WORKFLOWS, 32, tasks, rate=_BESIDE_RATE)
+        sending = threading.Thread(target=trial.launch, args=(beside,), name="beside", daemon=True)
+        sending.start()
+        trial.wait_for(lambda sums: sums["timers_fired"] > 0)
+        first_s = time.monotonic()
+        trial.wait_for(lambda sums: sums["timers_fired"] >= due)
+        sweep_s = time.monotonic() - first_s
+        sending.join()
+        launches = (launch, beside)
+        wanted = sum(each.commands for each in launches)
+        sums = trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
+        return {
+            "timers": due,
+            "sweep_row_wait_ms_max": sums["sweep_row_wait_ms_max"],
+            "sweep_slice_ms_max": sums["sweep_slice_ms_max"],
+            "sweep_s": round(sweep_s, 2),
+            "slices": sums["sweep_slices"],
+            "pause_ms_max": sums["pause_ms_max"],
+            "wrong": trial.wrong(launches, sums),
+        }
+
+
+def _trial(
+    place: str, options: BarOptions, say: Say, parameters: Mapping[str, object] | None = None
+) -> Trial:
+    return Trial(
+        Path(place),
+        store=options.store,
+        log=options.log,
+        say=say,
+        partitions=_PARTITIONS,
+        parallelism=_PARTITIONS,
+        parameters=parameters,
+    )
+
+
+def _latencies(sums: Mapping[str, int]) -> dict[str, Any]:
+    return {
+        "start_latency_ms_mean": round(sums["task_start_latency_ms"] / max(1, sums["task_starts"]), 2),
+        "start_latency_ms_max": sums["task_start_latency_ms_max"],
+        "message_latency_ms_mean": round(sums["message_latency_ms"] / max(1, sums["messages_processed"]), 2),
+        "message_latency_ms_max": sums["message_latency_ms_max"],
+        "pause_ms_max": sums["pause_ms_max"],
+    }

@@ -1,0 +1,150 @@
+"""``workflows run growth``: throughput, latencies, checkpoint and restore while the store grows; CSV and pictures."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.workflows.driver import Launch
+from experiments.workflows.trial import WINDOW_MS, Say, Trial
+from weir.errors import ConfigError, InputError
+
+CSV_NAME = "growth.csv"
+#: What fills the store: payloads as large as the predecessor's larger runs had.
+_FILLING = Launch(1000, 10_000, 1, drivers=2)
+#: What is measured at each size, as fast as possible.
+_PROBE = Launch(1000, 2000, 20, drivers=2)
+_RESTORED_S = 120.0
+_CHECKPOINT_S = 60.0
+
+
+def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: str, say: Say) -> list[Path]:
+    """Measure at each size, and draw; returns the paths that were written.
+
+    Args:
+        out: directory of the results.
+        sizes: bytes of payloads in the store, ascending.
+        store: what ``--store`` takes.
+        log: "weir" or "kafka".
+        payload: "compressible" or "random".
+        say: told of progress.
+
+    Raises:
+        ConfigError: sizes do not ascend.
+        InputError: the disk has too little room.
+        WeirError: a process ended, or Spark failed.
+    """
+    if list(sizes) != sorted(sizes):
+        raise ConfigError("--sizes: give them in ascending order")
+    out.mkdir(parents=True, exist_ok=True)
+    _check_room(out, max(sizes))
+    rows = []
+    with Trial(out / "trial", store=store, log=log, say=say) as trial:
+        done: list[Launch] = []
+        for size in sizes:
+            _fill(trial, done, size, payload, say)
+            say(f"at {size / 2**20:,.0f} MiB of payloads")
+            rows.append(
+                {"size_bytes": size, "store": store, "payload": payload, **_probe(trial, done, payload)}
+            )
+            path = out / CSV_NAME
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+    # After a failure it stays, to be looked at.
+    shutil.rmtree(out / "trial", ignore_errors=True)
+    from workload.growth import draw_growth
+
+    return [path, *draw_growth(path, out)]
+
+
+def _check_room(out: Path, size: int) -> None:
+    found = os.statvfs(out)
+    free = found.f_bavail * found.f_frsize
+    # The log has it, too, and checkpoints and compaction have parts of it twice.
+    if free < 4 * size:
+        raise InputError(
+            f"--out {out}: {free / 2**30:.1f} GiB are free, {4 * size / 2**30:.1f} are needed for the log, the "
+            "store and its checkpoints; take smaller --sizes or another directory"
+        )
+
+
+def _fill(trial: Trial, done: list[Launch], size: int, payload: str, say: Say) -> None:
+    """Bring the payloads in the store to a size."""
+    there = sum(each.workflows * each.tasks * each.payload_bytes for each in done)
+    tasks = (size - there) // (_FILLING.workflows * _FILLING.payload_bytes)
+    if tasks > 0:
+        say(f"filling: {tasks:,} tasks of {_FILLING.workflows:,} workflows")
+        _launch(trial, done, replace(_FILLING, tasks=tasks, payload=payload, prefix=f"fill{len(done)}"))
+
+
+def _launch(trial: Trial, done: list[Launch], launch: Launch) -> float:
+    """Send, and wait until all is processed; returns the seconds."""
+    began_s = time.monotonic()
+    trial.launch(launch)
+    done.append(launch)
+    wanted = sum(each.commands for each in done)
+    trial.wait_for(lambda sums: sums["messages_processed"] >= wanted, 3600)
+    return time.monotonic() - began_s
+
+
+def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
+    time.sleep(2 * WINDOW_MS / 1000)
+    since_ms = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
+    launch = replace(_PROBE, payload=payload, prefix=f"probe{len(done)}")
+    took_s = _launch(trial, done, launch)
+    sums = trial.sums(since_ms)
+    metrics = trial.metrics()
+    return {
+        "commands_per_second": round(launch.commands / took_s),
+        "start_latency_ms_mean": round(sums["task_start_latency_ms"] / max(1, sums["task_starts"]), 2),
+        "start_latency_ms_max": sums["task_start_latency_ms_max"],
+        "pause_ms_max": sums["pause_ms_max"],
+        "store_disk_bytes": _sum(metrics, "weir_store_disk_bytes"),
+        "store_memory_bytes": _sum(metrics, "weir_store_memory_bytes"),
+        "checkpoint_ms": _checkpoint_ms(trial),
+        "restore_ms": _restore_ms(trial, done, payload),
+        "wrong": trial.wrong(done, trial.sums()),
+    }
+
+
+def _sum(metrics: dict[str, float], name: str) -> int:
+    return round(sum(value for each, value in metrics.items() if f" {name}" in each))
+
+
+def _checkpoint_ms(trial: Trial) -> int:
+    """How long the next savepoint takes, which is a checkpoint with everything in it."""
+    place = trial.cluster.directory / "savepoints" / f"at-{time.monotonic_ns()}"
+    began_s = time.monotonic()
+    trial.cluster.http("POST", f"/savepoint?path={place}")
+    until_s = began_s + _CHECKPOINT_S
+    while not list(place.rglob("*.json")) and time.monotonic() < until_s:
+        time.sleep(0.01)
+    return round((time.monotonic() - began_s) * 1000)
+
+
+def _restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
+    """From kill -9 of a task manager, in whose place another one is started, to the next command that is processed."""
+    cluster = trial.cluster
+    names = [name for name in cluster.processes if name.startswith("task_manager")]
+    victim = next(cluster.processes[name] for name in reversed(names) if cluster.processes[name].alive())
+    launch = replace(_PROBE, tasks=1, payload=payload, prefix=f"kill{len(done)}")
+    began_s = time.monotonic()
+    victim.popen.send_signal(signal.SIGKILL)
+    cluster.start_task_manager()
+    trial.launch(launch)
+    done.append(launch)
+    wanted = sum(each.commands for each in done) - launch.commands + 1
+    trial.wait_for(lambda sums: sums["messages_processed"] >= wanted, _RESTORED_S)
+    took_s = time.monotonic() - began_s
+    wanted += launch.commands - 1
+    trial.wait_for(lambda sums: sums["messages_processed"] >= wanted, _RESTORED_S)
+    return round(took_s * 1000)

@@ -1,0 +1,90 @@
+"""``workflows run``: what the command takes, checked, and the two series."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from experiments.workflows.driver import PAYLOADS, Launch
+from experiments.workflows.job import LOGS
+from experiments.workflows.metrics import to_json
+from experiments.workflows.server import store_settings
+from experiments.workflows.trial import Say
+from weir.errors import ConfigError
+
+_SIZE = re.compile(r"(\d+)([KMG]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def run_bars_command(
+    store: str,
+    log: str,
+    shape: str,
+    payload: str,
+    repeat: int,
+    timers: int,
+    peer: bool,
+    json_path: Path | None,
+    say: Say,
+) -> int:
+    """Measure the bars; returns the exit code, 1 if something is wrong in the end.
+
+    Raises:
+        ConfigError: an option is wrong.
+        WeirError: a process ended.
+    """
+    from experiments.workflows.bars import BarOptions, run_bars
+
+    _check(store, log, payload)
+    try:
+        workflows, payload_bytes, tasks = map(int, shape.split(","))
+    except ValueError:
+        raise ConfigError(f"--shape {shape}: give three numbers, such as 1000,2000,100") from None
+    launch = Launch(workflows, payload_bytes, tasks, drivers=2, payload=payload)
+    figures = run_bars(BarOptions(store, log, launch, repeat, timers=timers, peer=peer), say)
+    text = to_json(figures)
+    print(text)
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        json_path.write_text(text + "\n")
+    return 1 if figures["wrong"] else 0
+
+
+def run_growth_command(
+    series: str, store: str, log: str, sizes: str, payload: str, out: Path, say: Say
+) -> int:
+    """Measure while the store grows; returns the exit code.
+
+    Raises:
+        ConfigError: an option is wrong.
+        WeirError: a process ended, or Spark failed.
+    """
+    from experiments.workflows.growth import run_growth
+
+    if series != "growth":
+        raise ConfigError(f"there is no series {series!r}; there are bars and growth")
+    _check(store, log, payload)
+    paths = run_growth(out, [size_bytes(text) for text in sizes.split(",")], store, log, payload, say)
+    for path in paths:
+        print(path)
+    return 0
+
+
+def size_bytes(text: str) -> int:
+    """Bytes of a size such as 256M.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    found = _SIZE.fullmatch(text.strip().upper())
+    if found is None:
+        raise ConfigError(f"--sizes: {text!r} is no size; write 0, 256M or 4G, in ascending order")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _check(store: str, log: str, payload: str) -> None:
+    store_settings(store)
+    if log not in LOGS:
+        raise ConfigError(f"--log {log}: there are {', '.join(LOGS)}")
+    if payload not in PAYLOADS:
+        raise ConfigError(f"--payload {payload}: there are {', '.join(PAYLOADS)}")

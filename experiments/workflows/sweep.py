@@ -1,0 +1,122 @@
+"""Timers as a range scan with deletes: what measures a store, as the state benchmark's section D has it.
+
+There the scan holds up all rows until it is through, for 1 to 5 s. Here it goes in slices of some milliseconds, each of
+them a timer of its own with rows between them, and begins where it was: what is deleted is not walked over again (the
+same benchmark, section K).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from typing_extensions import override
+
+import weir
+from experiments.workflows.windows import Tally
+
+#: Timers of a slice: at first, and the bounds.
+_SLICE, _SLICE_MIN, _SLICE_MAX = 100, 10, 20_000
+#: A slice is at most so many times as long as the one before.
+_GROWTH_MAX = 2.0
+#: As large as the payload of a timer there.
+_PAYLOAD = b"timer"
+#: Before all timers of a time.
+_NO_TASK = -(2**63)
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """Of the step.
+
+    Attributes:
+        every_ms: from one sweep to the next.
+        slice_ms: how long rows are to wait at most.
+        window_ms: length of the windows of metrics.
+    """
+
+    every_ms: int = 40_000
+    slice_ms: float = 8.0
+    window_ms: int = 30_000
+
+
+class Sweep(weir.KeyedProcess):
+    """Keeps the timers of each subtask of the engine in the order of their times, and takes those that are due."""
+
+    #: By time, workflow and task.
+    timers = weir.MapState((int, str, int), bytes)
+    #: No timer is earlier: where the next scan begins, ms since 1970.
+    place_ms = weir.ValueState(int, 0)
+    #: When the next sweep or slice is; 0: none is to come.
+    next_ms = weir.ValueState(int, 0)
+    #: Up to when the sweep that is under way takes timers; 0: none is.
+    until_ms = weir.ValueState(int, 0)
+
+    def __init__(self, settings: SweepSettings) -> None:
+        self._settings = settings
+        self._count = _SLICE
+        #: By the clock, when the last slice ended.
+        self._slice_end_ms = 0
+
+    @override
+    def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
+        keys, due_ms = context.keys(batch), batch["due_ms"].to_pylist()
+        now_ms = context.timers.now_ms
+        items = list(zip(due_ms, batch["workflow"].to_pylist(), batch["task"].to_pylist(), strict=True))
+        self.timers.put(keys, items, [_PAYLOAD] * len(items))
+        earliest_ms = min(due_ms)
+        for _ in context.visit(keys):
+            # A clock that was put back.
+            if self.place_ms.value > earliest_ms:
+                self.place_ms.value = earliest_ms
+            if not self.next_ms.value:
+                self._arrange(now_ms + self._settings.every_ms, context)
+        # When the rows were made, which is when they began to wait for a slice.
+        made_ms = batch["_ingest_time_us"].to_numpy() // 1000
+        if (first_ms := int(made_ms.min())) < self._slice_end_ms:
+            tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
+            tally.highest("sweep_row_wait_ms_max", now_ms - first_ms)
+            yield tally.batch(now_ms, now_ms * 1000)
+
+    @override
+    def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
+        began_s, now_ms = time.monotonic(), context.timers.now_ms
+        tally = Tally(key[0], now_ms, self._settings.window_ms)
+        until_ms = self.until_ms.value
+        if not until_ms:
+            tally.add("sweeps")
+            until_ms = self.until_ms.value = now_ms
+        first, last = (self.place_ms.value, "", _NO_TASK), (until_ms + 1, "", _NO_TASK)
+        due = list(islice(self.timers.range(first, last), self._count))
+        for item, _ in due:
+            del self.timers[item]
+            tally.timed("timers_fired", "timer_delay_ms", now_ms - item[0])
+        if len(due) == self._count:
+            self.place_ms.value = due[-1][0][0]
+            # Rows come between: what is due later than now is not due in this turn.
+            self._arrange(now_ms + 1, context)
+        else:
+            self.place_ms.value, self.until_ms.value = until_ms + 1, 0
+            self._arrange(max(now_ms + 1, until_ms + self._settings.every_ms), context)
+        took_ms = (time.monotonic() - began_s) * 1000
+        self._adapt(len(due), took_ms)
+        self._slice_end_ms = context.timers.now_ms
+        tally.add("sweep_slices")
+        tally.add("sweep_ms", round(took_ms))
+        tally.highest("sweep_slice_ms_max", round(took_ms))
+        yield tally.row
+
+    def _arrange(self, next_ms: int, context: weir.KeyContext) -> None:
+        self.next_ms.value = next_ms
+        context.timers.register_processing(next_ms)
+
+    def _adapt(self, count: int, took_ms: float) -> None:
+        """Choose how many timers the next slice has, so that it takes about ``slice_ms``."""
+        if count < self._count:
+            return
+        factor = min(_GROWTH_MAX, self._settings.slice_ms / max(took_ms, 0.1))
+        self._count = min(_SLICE_MAX, max(_SLICE_MIN, int(self._count * factor)))

@@ -1,0 +1,69 @@
+"""The command ``python -m experiments workflows``: what is wrong is told in one line."""
+
+import pytest
+
+from experiments.workflows.metrics import table, total
+from experiments.workflows.series import size_bytes
+from experiments.workflows.windows import FIELDS, merged
+from weir.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["server", "--store", "object"], "no home in an object store yet"),
+        (["server", "--store", "disk"], "--store disk: there are rocksdb, memory"),
+        (["launch-tests", "1", "1", "1", "--payload", "zeros"], "--payload zeros: there are compressible"),
+        (["run", "bars", "--shape", "1,2"], "--shape 1,2: give three numbers"),
+        (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
+        (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
+        (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),
+        (["run", "shrink"], "there is no series 'shrink'"),
+        (["workflow-metrics", "--address", "127.0.0.1:9"], "127.0.0.1:9 does not answer"),
+        (["streams-metrics", "--address", "127.0.0.1:9"], "workflows server` running?"),
+        (["reset"], "run: python -m experiments workflows setup"),
+    ],
+)
+def test_mistakes(experiments, tmp_path, monkeypatch, arguments, told):
+    monkeypatch.chdir(tmp_path)
+    if arguments[0] == "server":
+        (tmp_path / "data/workflows").mkdir(parents=True)
+        settings = '{"log": "weir", "bootstrap": "", "brokers": 1, "port": 7008, "partitions": 2}'
+        (tmp_path / "data/workflows/workflows.json").write_text(settings)
+    code, _, errors = experiments("workflows", *arguments)
+    assert code != 0
+    assert told in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
+def test_windows_of_several_subtasks_are_one():
+    first = dict.fromkeys(FIELDS, 1) | {"pause_ms_max": 5}
+    second = dict.fromkeys(FIELDS, 2)
+    found = merged([first, second, {}])
+    assert (found["task_starts"], found["pause_ms_max"], found["timer_delay_ms_max"]) == (3, 5, 2)
+    assert set(total([])) == set(FIELDS)
+    assert not any(total([]).values())
+
+
+def test_the_table_has_means():
+    window = dict.fromkeys(FIELDS, 0) | {
+        "window_start_ms": 30_000,
+        "task_starts": 4,
+        "task_start_latency_ms": 6,
+    }
+    heading, line = table([window]).splitlines()
+    assert heading.split()[:4] == ["window", "commands", "starts", "start"]
+    assert line.split()[:5] == ["30000", "0", "4", "1.5", "0"]
+    assert len(heading) == len(line)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("3", 3), ("2k", 2048), ("256M", 256 << 20), ("4G", 4 << 30)]
+)
+def test_sizes(text, size):
+    assert size_bytes(text) == size
+
+
+def test_a_size_that_is_none():
+    with pytest.raises(ConfigError):
+        size_bytes("1.5G")

@@ -1,0 +1,46 @@
+"""The page ``/log`` of the controller."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from log_broker.controller import Controller
+from log_broker.pages import log_pages
+from weir.questions.guard import Admission, own_hosts
+from weir.rpc import log_pb2
+
+
+@pytest.fixture
+def ask(tmp_path):
+    controller = Controller(tmp_path, lease_s=1.0)
+    settings = log_pb2.TopicSettings(topic="wal", partitions=2, replication=0, durability="os")
+    assert "0 replicas" in controller._create(settings)
+    transport = httpx.ASGITransport(log_pages(controller, Admission(own_hosts("127.0.0.1"))))
+
+    async def request(method, path, more):
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:9007") as client:
+            return await client.request(method, path, **more)
+
+    return lambda method, path, **more: asyncio.run(request(method, path, more))
+
+
+def test_the_state_is_told_and_what_is_no_page_too(ask):
+    reply = ask("GET", "/log")
+    assert reply.status_code == 200
+    assert reply.json() == {"brokers": {}, "partitions": [], "trouble": "", "drained_ids": []}
+    assert ask("HEAD", "/log").content == b""
+    assert ask("GET", "/healthz").json() == {"ok": True}
+    unknown = ask("GET", "/status")
+    assert (unknown.status_code, unknown.json()) == (
+        404,
+        {"error": "no page /status; there are /log, /healthz"},
+    )
+
+
+def test_nothing_is_changed_and_other_names_are_refused(ask):
+    posted = ask("POST", "/log")
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
+    foreign = ask("GET", "/log", headers={"host": "evil.example"})
+    assert foreign.status_code == 403
+    assert "which is not one of the" in foreign.json()["error"]

@@ -1,0 +1,45 @@
+"""How large batches become, by how well those before them were compressed."""
+
+import numpy as np
+import pytest
+
+from weir.clock import SystemClock
+from weir.log.batches import packed_body
+from weir.log.queue import BatchQueue
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("raw_bytes", "sent_bytes", "limit"),
+    [
+        (MIB, MIB, MIB),
+        (MIB, MIB // 2, 2 * MIB),
+        # However small it has become: a reader holds all of it in memory.
+        (MIB, 5_000, 4 * MIB),
+        # Random bytes grow a little.
+        (MIB, MIB + 100, MIB),
+        (0, 0, MIB),
+    ],
+)
+def test_a_batch_holds_more_where_the_last_one_became_small(raw_bytes, sent_bytes, limit):
+    queue = BatchQueue(SystemClock(), 0.0, 32 * MIB, MIB)
+    queue.packed(MIB, 10)
+    queue.packed(raw_bytes, sent_bytes)
+    assert queue.batch_bytes == limit
+
+
+def test_what_is_asked_for_is_never_less():
+    queue = BatchQueue(SystemClock(), 0.0, 32 * MIB, 6 * MIB)
+    queue.packed(MIB, 10)
+    assert queue.batch_bytes == 6 * MIB
+
+
+def test_words_make_larger_batches_than_random_bytes():
+    queue = BatchQueue(SystemClock(), 0.0, 32 * MIB, MIB)
+    for data, limit in ((b"entry " * 100, 4 * MIB), (np.random.default_rng(1).bytes(600), MIB)):
+        records = [data] * 1 if limit == MIB else [data] * 1000
+        lengths = np.full(len(records), len(data), np.uint32)
+        body = packed_body(np.arange(len(records)), lengths, records, "lz4")
+        queue.packed(body.raw_bytes, len(body.content))
+        assert queue.batch_bytes == limit

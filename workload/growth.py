@@ -1,0 +1,77 @@
+"""Tables and pictures of ``python -m experiments workflows run growth``: Spark reads the figures, matplotlib draws."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workload.pictures import pictures_style, save_picture
+from workload.session import open_session
+
+PICTURE_NAME, TABLE_NAME = "growth.png", "growth.md"
+#: Column, heading of its panel.
+_PANELS = (
+    ("commands_per_second", "commands per second"),
+    ("start_latency_ms_mean", "start latency, mean (ms)"),
+    ("pause_ms_max", "longest pause (ms)"),
+    ("restore_ms", "first command after kill -9 (ms)"),
+)
+_COLOUR = "#0072B2"
+_TICKS_MAX, _HEADROOM = 6, 1.1
+
+
+def draw_growth(figures: Path, out: Path) -> list[Path]:
+    """Write a table and a picture of a series; returns their paths.
+
+    Args:
+        figures: CSV with a row for each size; several rows of one size count with their median.
+        out: directory of the results.
+
+    Raises:
+        ConfigError: Java or pyspark is missing.
+        SparkFailedError: Spark fails.
+    """
+    rows = _medians(figures)
+    table = out / TABLE_NAME
+    table.write_text(_table(rows))
+    picture = out / PICTURE_NAME
+    _draw(rows, picture)
+    return [table, picture]
+
+
+def _medians(figures: Path) -> list[dict[str, Any]]:
+    with open_session("weir growth", "local[1]", short_run=True) as spark:
+        from pyspark.sql import functions
+
+        frame = spark.read.csv(figures.absolute().as_uri(), header=True, inferSchema=True)
+        counted = [name for name, kind in frame.dtypes if kind != "string" and name != "size_bytes"]
+        medians = [functions.percentile(name, functions.lit(0.5)).alias(name) for name in counted]
+        grouped = frame.groupBy("size_bytes").agg(*medians).orderBy("size_bytes")
+        return [row.asDict() for row in grouped.collect()]
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = [name for name in rows[0] if name != "size_bytes"]
+    lines = ["| payloads | " + " | ".join(names) + " |", "| ---: |" + " ---: |" * len(names)]
+    for row in rows:
+        cells = [f"{row[name]:,.10g}" for name in names]
+        lines.append(f"| {row['size_bytes'] / 2**20:,.0f} MiB | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
+    with pictures_style():
+        from matplotlib import pyplot
+        from matplotlib.ticker import MaxNLocator
+
+        figure, grid = pyplot.subplots(2, 2, figsize=(12.0, 7.0), layout="constrained")
+        unit, unit_bytes = ("GiB", 2**30) if rows[-1]["size_bytes"] >= 2**30 else ("MiB", 2**20)
+        sizes = [row["size_bytes"] / unit_bytes for row in rows]
+        for axis, (name, heading) in zip(grid.flat, _PANELS, strict=True):
+            axis.plot(sizes, [row[name] for row in rows], marker="o", color=_COLOUR)
+            axis.set_title(heading, loc="left")
+            axis.set_xlabel(f"payloads in the store ({unit})")
+            axis.xaxis.set_major_locator(MaxNLocator(_TICKS_MAX))
+            axis.set_ylim(0, _HEADROOM * max(row[name] for row in rows) or 1)
+        save_picture(figure, path)
