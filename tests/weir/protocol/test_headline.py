@@ -48,6 +48,13 @@ def test_the_stage_after_the_blocked_edge_limits_and_not_one_before_it():
     assert said.text == "stage 3 `join` limits: 2 of 4 subtasks 97 % busy"
 
 
+def test_a_stage_that_is_held_back_is_not_named_though_it_is_busier():
+    said = headline(
+        job(("events", HELD_BACK), ("parse", subtasks((0.75, 0.25))), ("join", subtasks((0.6, 0.0))))
+    )
+    assert (said.stage, said.text) == (2, "stage 2 `join` limits: 1 of 1 subtask 60 % busy")
+
+
 def test_a_hot_key_group_is_named_with_its_share_of_the_rows_of_the_stage():
     loads = [
         SubtaskLoad(0, busy=0.97, rows_in_per_s=700.0, hot_group=17, hot_group_share=0.6),
