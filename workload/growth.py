@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workload.pictures import pictures_style, save_picture
 from workload.session import open_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 PICTURE_NAME, TABLE_NAME = "growth.png", "growth.md"
 #: Column, heading of its panel.
@@ -32,7 +35,13 @@ def draw_growth(figures: Path, out: Path) -> list[Path]:
         ConfigError: Java or pyspark is missing.
         SparkFailedError: Spark fails.
     """
-    rows = _medians(figures)
+    with open_session("weir growth", "local[1]", short_run=True) as spark:
+        rows = medians(spark, figures)
+    return draw_medians(rows, out)
+
+
+def draw_medians(rows: Sequence[Mapping[str, Any]], out: Path) -> list[Path]:
+    """Write a table and a picture of what :func:`medians` returned; returns their paths."""
     table = out / TABLE_NAME
     table.write_text(_table(rows))
     picture = out / PICTURE_NAME
@@ -40,15 +49,15 @@ def draw_growth(figures: Path, out: Path) -> list[Path]:
     return [table, picture]
 
 
-def _medians(figures: Path) -> list[dict[str, Any]]:
-    with open_session("weir growth", "local[1]", short_run=True) as spark:
-        from pyspark.sql import functions
+def medians(spark: SparkSession, figures: Path) -> list[dict[str, Any]]:
+    """Read figures; return a row for each ``size_bytes``, ascending, with the median of each column of numbers."""
+    from pyspark.sql import functions
 
-        frame = spark.read.csv(figures.absolute().as_uri(), header=True, inferSchema=True)
-        counted = [name for name, kind in frame.dtypes if kind != "string" and name != "size_bytes"]
-        medians = [functions.percentile(name, functions.lit(0.5)).alias(name) for name in counted]
-        grouped = frame.groupBy("size_bytes").agg(*medians).orderBy("size_bytes")
-        return [row.asDict() for row in grouped.collect()]
+    frame = spark.read.csv(figures.absolute().as_uri(), header=True, inferSchema=True)
+    counted = [name for name, kind in frame.dtypes if kind != "string" and name != "size_bytes"]
+    columns = [functions.percentile(name, functions.lit(0.5)).alias(name) for name in counted]
+    grouped = frame.groupBy("size_bytes").agg(*columns).orderBy("size_bytes")
+    return [row.asDict() for row in grouped.collect()]
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

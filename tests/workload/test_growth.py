@@ -4,12 +4,12 @@ import csv
 
 import pytest
 
-from workload.growth import PICTURE_NAME, TABLE_NAME, draw_growth
+from workload.growth import PICTURE_NAME, TABLE_NAME, draw_medians, medians
 
 pytestmark = pytest.mark.spark
 
 
-def test_sizes_are_rows_and_repetitions_their_median(tmp_path):
+def test_sizes_are_rows_and_repetitions_their_median(spark, tmp_path):
     names = [
         "size_bytes",
         "store",
@@ -22,7 +22,7 @@ def test_sizes_are_rows_and_repetitions_their_median(tmp_path):
     figures = tmp_path / "growth.csv"
     with figures.open("w", newline="") as file:
         csv.writer(file).writerows([names, *rows])
-    assert draw_growth(figures, tmp_path) == [tmp_path / TABLE_NAME, tmp_path / PICTURE_NAME]
+    assert draw_medians(medians(spark, figures), tmp_path) == [tmp_path / TABLE_NAME, tmp_path / PICTURE_NAME]
     lines = (tmp_path / TABLE_NAME).read_text().splitlines()
     assert (
         lines[0] == "| payloads | commands_per_second | start_latency_ms_mean | pause_ms_max | restore_ms |"
