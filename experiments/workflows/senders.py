@@ -25,12 +25,22 @@ class Sender(Protocol):
         """Wait for all answers."""
 
 
+#: How long a command is tried before it counts as not confirmed.
+DELIVERY_TIMEOUT_S = 30.0
+
+
 class LogSender:
     """To the replicated log: a producer for each partition."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: Sequence[int]) -> None:
         self._producers = {
-            partition: weir.log.Producer(bootstrap, topic=topic, partition=partition, compression="lz4")
+            partition: weir.log.Producer(
+                bootstrap,
+                topic=topic,
+                partition=partition,
+                compression="lz4",
+                delivery_timeout_s=DELIVERY_TIMEOUT_S,
+            )
             for partition in partitions
         }
         self._tickets: deque[tuple[int, weir.log.Ticket]] = deque()
