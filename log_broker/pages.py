@@ -14,6 +14,7 @@ from weir.errors import AddressInUseError
 from weir.questions.guard import Admission, GuardMiddleware, own_hosts
 from weir.questions.http_server import QuietServer, listen
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
+from weir.questions.silent_connections import BACKLOG, PatientProtocol
 from weir.types import join_address
 
 log = logging.getLogger("log_broker.pages")
@@ -77,7 +78,14 @@ class PageServer:
         )
         pages = log_pages(controller, admitted)
         self._server = QuietServer(
-            uvicorn.Config(pages, log_level="warning", lifespan="off", access_log=False)
+            uvicorn.Config(
+                pages,
+                http=PatientProtocol,
+                log_level="warning",
+                lifespan="off",
+                access_log=False,
+                backlog=BACKLOG,
+            )
         )
         self.port: int = self._socket.getsockname()[1]
         self._task: asyncio.Task[None] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import resource
 import signal
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -21,6 +20,7 @@ from log_broker.peers import CHANNEL_OPTIONS
 from log_broker.waiting import end, start
 from weir.clock import SystemClock
 from weir.errors import AddressInUseError
+from weir.process.descriptors import raise_limit
 from weir.rpc import log_pb2_grpc
 from weir.types import join_address
 
@@ -52,7 +52,8 @@ def run_broker(
     Raises:
         AddressInUseError: the port is taken.
     """
-    _allow_many_files()
+    # Each segment is a file.
+    raise_limit()
 
     async def serve() -> None:
         broker = Broker(broker_id, directory, SystemClock())
@@ -101,12 +102,6 @@ def run_controller(
 
     asyncio.run(serve())
     return 0
-
-
-def _allow_many_files() -> None:
-    """Take the limit of open files that this user may have: each segment is one, and the usual limit is 1,024."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _server() -> grpc.aio.Server:

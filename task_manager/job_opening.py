@@ -34,6 +34,7 @@ from weir.kernels.habits import load_habitual
 from weir.operators.registry import preload_operators, runtimes_of
 from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of
+from weir.plan.graph import PhysicalGraph
 from weir.plan.stages import physical_graph
 from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
@@ -92,11 +93,7 @@ def open_job(
     topology = topology_from_proto(
         physical_graph(graph), request.stages, request.locations, request.routing_tables
     )
-    preload_operators(topology.graph)
-    if load_habitual(runtimes_of(topology.graph)):
-        # Hundred thousands of objects, which stay: the collector would go through them again and again beside the rows.
-        gc.collect()
-        settle_memory()
+    _load_code(topology.graph)
     here = [subtask for subtask, place in topology.locations.items() if place == address]
     restore = (
         request.restore.checkpoint_uri,
@@ -138,6 +135,15 @@ def open_job(
     )  # fmt: skip
     runtime.checkpoints.ended_id = request.ended_checkpoint_id
     return runtime
+
+
+def _load_code(graph: PhysicalGraph) -> None:
+    """Load what runs the steps of a job, and kernels that such jobs have called before."""
+    preload_operators(graph)
+    if load_habitual(runtimes_of(graph)):
+        # Hundred thousands of objects, which stay: the collector would go through them again and again beside the rows.
+        gc.collect()
+        settle_memory()
 
 
 def _load(

@@ -55,6 +55,16 @@ class Address:
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """Memory and disk that a task manager has in use; all 0: it is not known."""
+
+    resident_bytes: int = 0
+    #: Of the disk that has the state.
+    disk_free_bytes: int = 0
+    disk_bytes: int = 0
+
+
 def is_host(text: str) -> bool:
     """Whether a text is the name or the address of a machine; IPv6 with or without brackets."""
     if ":" not in text:

@@ -181,5 +181,6 @@ class Leases:
         """Close the connection to a task manager whose lease has ended."""
         client = self._task_managers.clients.pop(member.name, None)
         self._task_managers.waits_for.pop(member.name, None)
+        self._task_managers.use.pop(member.name, None)
         if client is not None:
             self._background.spawn(client.close())

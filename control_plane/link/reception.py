@@ -13,7 +13,7 @@ from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
 from control_plane.job.takeover import Takeover
 from control_plane.link.leases import Leases
-from control_plane.link.task_managers import MachineUse, TaskManagers
+from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background, TellJob
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
@@ -26,7 +26,7 @@ from weir.protocol.watermarks.watermark_drift import AlignedSource, lowest_water
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
-from weir.types import SubtaskId
+from weir.types import MachineUse, SubtaskId
 
 _REPORTED = {
     control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from control_plane.ports import Connect, TaskManagerCalls
 from weir.errors import ConnectionLostError, WeirError
 from weir.protocol.job.job_machine import Assignment
 from weir.protocol.job.membership import Member, Membership
-from weir.types import SubtaskId
+from weir.types import MachineUse, SubtaskId
 
 
 def reason_of(error: BaseException) -> str:
@@ -27,16 +26,6 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
     finally:
         await client.close()
     return (status.job_id, status.generation, status.incarnation) if status.job_id else None
-
-
-@dataclass(frozen=True, slots=True)
-class MachineUse:
-    """Memory and disk that a task manager has in use; all 0: it is not known."""
-
-    resident_bytes: int = 0
-    #: Of the disk that has the state.
-    disk_free_bytes: int = 0
-    disk_bytes: int = 0
 
 
 class TaskManagers:

@@ -23,7 +23,7 @@ class Mark:
 
     #: Wall clock, ms since the epoch.
     time_ms: int
-    #: restart, rescale, checkpoint.
+    #: restart or rescale.
     kind: str
     text: str
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -76,10 +77,7 @@ class Live:
         current = control_plane.rescaler.log.to_list()[:1]
         return {
             "point": history.latest(),
-            "marks": [
-                {"time_ms": mark.time_ms, "kind": mark.kind, "text": mark.text}
-                for mark in list(history.marks)[-_MARKS:]
-            ],
+            "marks": [asdict(mark) for mark in list(history.marks)[-_MARKS:]],
             # A page has the earlier ones; to ask for all of them with each change would cost as much as the status.
             "checkpoints": [
                 control_plane.checkpointer.view(record).model_dump() for record in records[:_CHECKPOINTS]

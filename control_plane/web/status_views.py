@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from control_plane.composition import ControlPlane
-from control_plane.link.task_managers import MachineUse
 from control_plane.web.totals import known_distinct_keys, late_text, totals_view
 from control_plane.web.views import (
     HeadlineView,
@@ -32,7 +31,7 @@ from weir.protocol.job.load import StageLoad, SubtaskLoad
 from weir.protocol.routing import RoutingTable
 from weir.redaction import redacted, redacted_text
 from weir.rpc import control_pb2
-from weir.types import SubtaskId
+from weir.types import MachineUse, SubtaskId
 
 _WATERMARK_MIN_MS, _WATERMARK_MAX_MS = -(2**63), 2**63 - 1
 

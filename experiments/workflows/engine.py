@@ -82,18 +82,21 @@ class Engine(weir.KeyedProcess):
         self._subtask = context.subtask_index
         self._clock = context.clock
 
-    def _now_ms(self) -> int:
+    def clock_ms(self) -> int:
+        """Wall clock, ms since the epoch."""
         return self._clock.now_us() // 1000
 
-    def _tally(self, now_ms: int) -> Tally:
+    def tally_of(self, now_ms: int) -> Tally:
+        """Counts of the window of this moment, of this subtask."""
         return Tally(self._subtask, now_ms, self._settings.window_ms)
 
-    def _taken(self, now_ms: int, sent_ms: int, tally: Tally) -> None:
+    def took(self, now_ms: int, sent_ms: int, tally: Tally) -> None:
         """Note for how long commands waited and none was taken, before the one that was sent then."""
         tally.highest("pause_ms_max", now_ms - max(self._served_ms, sent_ms))
         self._served_ms = now_ms
 
-    def _due(self, now_ms: int, before_ms: int) -> int:
+    def due_after(self, now_ms: int, before_ms: int) -> int:
+        """When the timer of a task that starts now is due; each of a workflow at a time of its own."""
         return max(now_ms + self._settings.timer_delay_ms, before_ms + 1)
 
 
@@ -102,10 +105,10 @@ class ByRecord(Engine):
 
     @override
     def process(self, key: tuple[Any, ...], row: dict[str, Any], context: weir.KeyContext) -> Iterator[Any]:
-        now_ms = self._now_ms()
-        tally = self._tally(now_ms)
+        now_ms = self.clock_ms()
+        tally = self.tally_of(now_ms)
         tally.timed("messages_processed", "message_latency_ms", max(0, now_ms - row[SENT]))
-        self._taken(now_ms, row[SENT], tally)
+        self.took(now_ms, row[SENT], tally)
         kind, task, step = row["kind"], row["task"], self.step.value
         reason = refusal(kind, task, step, self.tasks.value)
         if reason != ACCEPTED:
@@ -139,7 +142,7 @@ class ByRecord(Engine):
             "payload": None,
         }
         tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
-        self.due_ms.value = self._due(now_ms, self.due_ms.value)
+        self.due_ms.value = self.due_after(now_ms, self.due_ms.value)
         return {"subtask": self._subtask, "due_ms": self.due_ms.value, KEY: workflow, "task": task}
 
     def _complete_task(self, row: dict[str, Any], now_ms: int, tally: Tally) -> None:
@@ -178,8 +181,8 @@ class _Batch:
 
     def __init__(self, engine: ByBatch, batch: pa.RecordBatch, context: weir.KeyContext) -> None:
         self._engine, self._batch = engine, batch
-        self._now_ms = engine._now_ms()  # noqa: SLF001
-        self.tally = engine._tally(self._now_ms)  # noqa: SLF001
+        self._now_ms = engine.clock_ms()
+        self.tally = engine.tally_of(self._now_ms)
         self._keys = context.keys(batch)
         distinct = self._keys.distinct
         #: By position of the workflow among the distinct ones.
@@ -224,7 +227,7 @@ class _Batch:
         tally.add("rejected", len(self.refused))
         tally.add("messages_processed", batch.num_rows)
         sent_ms = batch[SENT].to_numpy()
-        self._engine._taken(now_ms, int(sent_ms[0]), tally)  # noqa: SLF001
+        self._engine.took(now_ms, int(sent_ms[0]), tally)
         latencies_ms = np.maximum(0, now_ms - sent_ms)
         tally.add("message_latency_ms", int(latencies_ms.sum()))
         tally.highest("message_latency_ms_max", int(latencies_ms.max()))
@@ -238,7 +241,7 @@ class _Batch:
             launched_ms = completed_ms
         self._latest[at] = self._changed[at, task] = _Run(launched_ms, now_ms)
         self.tally.timed("task_starts", "task_start_latency_ms", now_ms - launched_ms)
-        self._due_ms[at] = due_ms = self._engine._due(now_ms, self._due_ms[at])  # noqa: SLF001
+        self._due_ms[at] = due_ms = self._engine.due_after(now_ms, self._due_ms[at])
         self.timer_rows.append(row)
         self.timers_ms.append(due_ms)
 

@@ -14,7 +14,7 @@ from tenacity import (
 )
 
 from task_manager.link.control_planes import ControlPlanes
-from task_manager.link.machine_use import MachineUse, nothing_known
+from task_manager.link.machine_use import nothing_known
 from task_manager.link.ports import LinkedJob, LinkedServer
 from weir import threads
 from weir.clock import Clock
@@ -24,6 +24,7 @@ from weir.rpc import control_pb2
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
 )
+from weir.types import MachineUse
 
 log = logging.getLogger(__name__)
 

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
 from weir.clock import Clock
+from weir.types import MachineUse
 
 #: Heartbeats in between tell what the last look found.
 _LOOK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class MachineUse:
-    """Memory and disk that this process has in use; all 0: it is not known."""
-
-    resident_bytes: int = 0
-    #: Of the disk that has the state.
-    disk_free_bytes: int = 0
-    disk_bytes: int = 0
 
 
 def nothing_known() -> MachineUse:

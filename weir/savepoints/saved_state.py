@@ -96,12 +96,15 @@ class SavedState:
 
     @property
     def states(self) -> list[tuple[str, str]]:
-        """Steps and their states that can be read, in order."""
-        return [pair for pair in asked_pairs(askable(self._graph)) if pair[0] in self._kept_steps]
+        """Steps and their states that can be read, in order; not those that the job had not then."""
+        return [
+            pair
+            for pair in asked_pairs(askable(self._graph))
+            if self._asked(*pair).job_name in self.manifest.state_ids
+        ]
 
-    @property
-    def _kept_steps(self) -> set[str]:
-        return {name.partition("/")[0] for name in self.manifest.state_ids}
+    def _asked(self, step: str, state: str) -> AskedState:
+        return asked_state(self._graph, Question(step, state), self._steps)
 
     def __getitem__(self, name: str) -> pl.DataFrame:
         """Read all of a state, by its step or, where the step has several, by ``step/state``; ordered by a single key.
@@ -124,7 +127,7 @@ class SavedState:
             StateError: a file is damaged.
         """
         step, state = self._pair(f"{step}/{state}")
-        asked = asked_state(self._graph, Question(step, state), self._steps)
+        asked = self._asked(step, state)
         reading = CheckpointReading(self._checkpoint, step, state, asked.format.ttl, self._clock)
         number = self.manifest.state_ids[asked.job_name]
         groups, after = range(asked.max_parallelism), b""

@@ -163,6 +163,24 @@ def test_a_job_that_could_not_start_from_it_is_refused(saved):
         weir.read_state(place, flow)["totals/n"]
 
 
+def test_a_state_that_the_job_had_not_then_is_not_there(saved):
+    class MoreKinds(Kinds):
+        later = weir.ValueState(int, 0)
+
+    place, rows = saved
+    flow = weir.Dataflow("orders", max_parallelism=16)
+    by_user = flow.source("rows", weir.Parquet("unused", schema=SCHEMA, event_time="at")).key_by("user")
+    by_user.aggregate("totals", least=weir.min("amount"), n=weir.count())
+    by_user.process("kinds", MoreKinds, schema={"user": str, "x": int})
+    with weir.read_state(place, flow) as state:
+        assert ("kinds", "later") not in state.states
+        assert as_dict(state["totals/n"], "user") == Counter(row["user"] for row in rows)
+        # It begins at its first value, for keys that there are, too.
+        assert set(as_dict(state["totals/least"], "user").values()) == {None}
+        with pytest.raises(KeyError, match="there is no state 'kinds/later'; did you mean"):
+            state["kinds/later"]
+
+
 def test_no_savepoint_and_no_flow(tmp_path):
     with pytest.raises(CheckpointError, match="no savepoint or checkpoint at"):
         weir.read_state(tmp_path / "nothing", flow_of())

@@ -213,15 +213,15 @@ class KafkaPartitions:
             raise self._failure(error.args[0]) from None
         return self._end_of(partition)
 
-    def ends(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Offsets after the last records, of those that brokers answer for; another thread may ask.
+    def ends(self) -> dict[Partition, int]:
+        """Offsets after the last records of those that are read; another thread may ask.
 
         Raises:
             KafkaException: no broker answers.
             RuntimeError: the client is closed.
         """
         found = {}
-        for partition in partitions:
+        for partition in list(self._waiting):
             _, found[partition] = self._consumer.get_watermark_offsets(
                 TopicPartition(*partition), timeout=_ENDS_TIMEOUT_S
             )

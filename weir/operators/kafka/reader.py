@@ -110,7 +110,7 @@ class _KafkaSource(OffsetSource):
 
     @override
     def ends(self) -> Mapping[str, int]:
-        return {_place(*each): end for each, end in self.partitions.ends(list(self._found or ())).items()}
+        return {_place(*each): end for each, end in self.partitions.ends().items()}
 
     @override
     def reached(self, split: Json, position: int) -> int:
