@@ -102,6 +102,9 @@ class TaskManagerView(BaseModel):
     resident_bytes: int = Field(0, description="memory of the process; 0: not known")
     disk_free_bytes: int = Field(0, description="of the disk with its state")
     disk_bytes: int = Field(0, description="size of that disk; 0: not known")
+    processor_us: int = Field(0, description="processors' time that the process has used")
+    processors: int = Field(0, description="that it may use; 0: not known")
+    memory_bytes: int = Field(0, description="that it may use; 0: not known")
 
 
 class HeadlineView(BaseModel):
