@@ -115,6 +115,26 @@ class HeadlineView(BaseModel):
     stage: int | None = Field(None, description="the stage that limits or comes late; null: none does")
 
 
+class AutoscaledView(BaseModel):
+    """A change that the autoscaler decided."""
+
+    time_ms: int
+    stage: int
+    before: int
+    after: int
+    text: str
+
+
+class AutoscalerView(BaseModel):
+    """What the autoscaler does."""
+
+    enabled: bool = Field(description="false: it is off")
+    dry_run: bool = Field(description="it only says what it would do")
+    text: str = Field(description="what it does, and why, or what it waits for; one line")
+    slots_missing: int = Field(0, description="subtasks that it would add if task managers had free slots")
+    decisions: list[AutoscaledView] = Field([], description="the last ones, oldest first")
+
+
 class TotalsView(BaseModel):
     """Of the whole job; durations on the task managers' wall clocks."""
 
@@ -186,6 +206,7 @@ class StatusView(BaseModel):
     task_managers: list[TaskManagerView]
     stages: list[StageView]
     totals: TotalsView
+    autoscaler: AutoscalerView
     rejected: list[RejectedView] = Field([], description="by step; empty: nothing was rejected")
 
 

@@ -54,7 +54,7 @@ def _look(process: psutil.Process, state_path: Path) -> MachineUse:
 
 
 def _processors() -> int:
-    """Those that the process may use: by affinity, and by the quota of a container."""
+    """Return how many the process may use: by affinity, and by the quota of a container."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 0
     quota, _, period = _of_container("cpu.max").partition(" ")
     if quota.isdigit() and period.isdigit() and int(period):

@@ -464,7 +464,7 @@ class SourceReader(ABC):
 
     @property
     def rows_overdue(self) -> int | None:
-        """Rows that should have been given out by now, by a rate of the source; None: it has no rate. As :attr:`lags`."""
+        """Rows that should have been given out by now, by a rate of the source; None: it has none. As :attr:`lags`."""
         return None
 
     def close(self) -> None:

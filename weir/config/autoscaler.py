@@ -60,7 +60,8 @@ class AutoscalerConfig(Section):
         "`score=2..8@0.6`, or `score=off`: never scaled.",
     )
     sources: bool = setting(
-        False, "Scale sources, too; each time the job is deployed anew from a checkpoint, for a second or three."
+        False,
+        "Scale sources, too; each time the job is deployed anew from a checkpoint, for a second or three.",
     )
     window_s: float = setting(
         10.0,

@@ -66,8 +66,8 @@ class ControlPlaneConfig(Section):
     )
     scale_up_portion: float = setting(
         0.75,
-        "With `autoscaler.enabled`: a stage whose input channel holds more than this part of `operator_bufferSize`, and "
-        "that works most of the time, gets more subtasks at once.",
+        "With `autoscaler.enabled`: a stage whose input channels hold more than this part of `operator_bufferSize`, "
+        "and that works most of the time, gets more subtasks at once.",
         "fraction",
         gt=0,
         le=1,

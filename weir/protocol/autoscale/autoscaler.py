@@ -1,7 +1,7 @@
 """Decides which stages get more or fewer subtasks, and when. Pure: the control plane measures and carries out.
 
-More as soon as an overload has lasted for a while, in one step for all stages; fewer late, when the highest load of some
-minutes would have allowed it. docs/design/0017 has the reasons.
+More as soon as an overload has lasted for a while, in one step for all stages; fewer late, when the highest load of
+some minutes would have allowed it. docs/design/0017 has the reasons.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from weir.protocol.autoscale.sizing import Sizing, StageSizes
 _PIECES_AHEAD = 15
 #: A stage whose load still moves is left as it is for at most so many times ``scale_down_after_s``.
 _MOVING_MAX = 12
-#: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many times
-#: as long as that took, but takes no longer times for one than so many times ``look_ahead_s``.
+#: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
+#: times as long as that took, but takes no longer times for one than so many times ``look_ahead_s``.
 _KEPT_PERIODS, _PERIOD_MAX = 1.25, 8
 #: A load that came back is taken for at most so many times the present one.
 _COMES_BACK_MAX = 2.5
@@ -62,7 +62,7 @@ class _StageMemory:
 
 @dataclass(slots=True)
 class Autoscaler:
-    """One per job; called with rising times."""
+    """Decisions for one job; called with rising times."""
 
     settings: AutoscaleSettings
     _memories: dict[int, _StageMemory] = field(default_factory=dict)
@@ -95,9 +95,7 @@ class Autoscaler:
 
     # --- growing and shrinking ------------------------------------------------------------------------------------
 
-    def _decide(
-        self, at_s: float, job: JobMeasure, works: list[float], sizes: list[StageSizes]
-    ) -> Decision:
+    def _decide(self, at_s: float, job: JobMeasure, works: list[float], sizes: list[StageSizes]) -> Decision:
         growing, remarks = [], []
         for stage, work, size in zip(job.stages, works, sizes, strict=True):
             change, remark = self._growth(at_s, stage, work, size)
@@ -106,7 +104,9 @@ class Autoscaler:
         changes, missing = _within_slots(growing, job.free_slots)
         if missing:
             slots = "slot is" if missing == 1 else "slots are"
-            remarks.append(f"{missing} {slots} missing: start task managers, or raise taskManager.operator_quota")
+            remarks.append(
+                f"{missing} {slots} missing: start task managers, or raise taskManager.operator_quota"
+            )
         if growing:
             # No stage shrinks at the same time: it may be the one that gets the rows next.
             return Decision(tuple(changes), remarks=tuple(remarks), slots_missing=missing)
@@ -147,7 +147,7 @@ class Autoscaler:
         return Change(stage.stage, stage.title, now, after, reason, is_ahead), sized.limit
 
     def _expected(self, at_s: float, memory: _StageMemory, work: float) -> float:
-        """The load for which a stage grows: one that rises goes on, and one that comes back does so as high as before."""
+        """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
         expected = memory.history.expected(work, ahead_s)
         period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)

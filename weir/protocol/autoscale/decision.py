@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One stage is to have another number of subtasks."""
+    """Another number of subtasks for one stage."""
 
     stage: int
     #: What reasons call it: "stage 3 `score`".
@@ -43,7 +43,7 @@ class Decision:
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
+        """Return all of it in one line."""
         parts = [change.text for change in self.changes] or ([self.waits] if self.waits else [])
         parts += self.remarks
         return "; ".join(parts) or "no stage needs more or fewer subtasks"

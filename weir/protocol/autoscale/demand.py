@@ -19,7 +19,7 @@ _BACKLOG_S = 2.0
 
 
 def factors(job: JobMeasure, catch_up_s: float, factor_max: float) -> list[float] | None:
-    """By stage, what it should process as a multiple of what it processes now; None: that cannot be told.
+    """Return by stage what it should process as a multiple of what it processes now; None: that cannot be told.
 
     Args:
         job: as measured.
@@ -33,9 +33,7 @@ def factors(job: JobMeasure, catch_up_s: float, factor_max: float) -> list[float
             if factor is None:
                 return None
         else:
-            rates = {
-                each.stage: each.rows_out_per_s for each in job.stages if each.stage in stage.producers
-            }
+            rates = {each.stage: each.rows_out_per_s for each in job.stages if each.stage in stage.producers}
             total = sum(rates.values())
             known = [found[index] for index in stage.producers if index in found]
             if total > 0:

@@ -47,7 +47,7 @@ class Hosts:
 
 
 class StageHosts:
-    """The hosts of one stage: the subtasks with the lowest indices stay where they are, further ones go where room is."""
+    """The hosts of one stage: subtasks with the lowest indices stay where they are, further ones go where room is."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class StageHosts:
         return ", ".join(sorted(self._placed))
 
     def utilisation(self, count: int, factor: float) -> float:
-        """Of the processors that others leave to the stage, the share that it uses on the fullest of its hosts.
+        """Return the share of the processors left by others that the stage uses, on the fullest of its hosts.
 
         Args:
             count: its subtasks from now on, at least as many as now.

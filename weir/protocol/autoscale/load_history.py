@@ -63,6 +63,6 @@ class LoadHistory:
         return min(work + slope * ahead_s, work * _EXPECTED_MAX)
 
     def _last_means(self) -> list[float]:
-        """Of the last complete pieces."""
+        """Return the means of the last complete pieces."""
         complete = list(self._pieces)[:-1]
         return [each.mean for each in complete[-_PIECES:]]

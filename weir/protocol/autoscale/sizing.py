@@ -1,8 +1,8 @@
 """How many subtasks one stage needs for a load, and what more subtasks could not help. Pure.
 
-The true processing rate of a subtask is its rows per second of *busy* time. A stage whose load takes ``work`` busy seconds
-a second, over all of its subtasks, needs at least so many of them, and more for three reasons: they are not to be busy
-all the time, key groups cannot be divided, and subtasks that share processors cannot compute at the same time.
+The true processing rate of a subtask is its rows per second of *busy* time. A stage whose load takes ``work`` busy
+seconds a second, over all of its subtasks, needs at least so many of them, and more for three reasons: they are not to
+be busy all the time, key groups cannot be divided, and subtasks that share processors cannot compute at the same time.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class StageSizes:
         return max(self._stage.parallelism, min(needed, MAX_PARALLELISM_MAX))
 
     def _utilisation(self, count: int, work: float) -> float:
-        """Of the busiest of so many subtasks, or of the fullest host; not of fewer than now."""
+        """Return that of the busiest of so many subtasks, or of the fullest host; not of fewer than now."""
         return max(work * self._share(count), self._of_hosts(count, work))
 
     def _of_hosts(self, count: int, work: float) -> float:

@@ -105,7 +105,7 @@ class Plant:
     def _host_scale(self, through):
         """How much of what they could do alone subtasks can, as processors of hosts are shared."""
         wanted, processors = {}, {}
-        for (host, count) in self.managers.values():
+        for host, count in self.managers.values():
             processors[host] = processors.get(host, 0) + count
         for step, rows in zip(self.steps, through, strict=True):
             for index, share in enumerate(self._shares(step)):
@@ -124,7 +124,9 @@ class Plant:
         for step in self.steps:
             factors.append(share)
             share *= step.selectivity
-        limits = [self._capacity(step, 1.0) / factor for step, factor in zip(self.steps, factors, strict=True)]
+        limits = [
+            self._capacity(step, 1.0) / factor for step, factor in zip(self.steps, factors, strict=True)
+        ]
         read = min(offered, *limits)
         scales = self._host_scale([read * factor for factor in factors])
         worst = min(scales.values(), default=1.0)
@@ -139,7 +141,12 @@ class Plant:
                 busy = min(rows * part / step.rate, 1.0)
                 blocked = 1 - busy if is_held and number < limiting else 0.0
                 noise = 1 + self.noise * self.random.gauss(0, 1)
-                sample[number, index] = (rows * part * noise, rows * part * step.selectivity * noise, busy * noise, blocked)
+                sample[number, index] = (
+                    rows * part * noise,
+                    rows * part * step.selectivity * noise,
+                    busy * noise,
+                    blocked,
+                )
         self.window.append((sample, self.waiting))
         self.second += self.tick_s
         size = int(self.settings.window_s) // self.tick_s
@@ -162,15 +169,29 @@ class Plant:
                 hot = min(step.hot / own, 1.0) if step.hot and index == 0 and own else 0.0
                 subtasks.append(
                     SubtaskMeasure(
-                        index, self.placement[step.name, index], rows, out, busy, blocked,
-                        processors=busy * step.computes, hot_group=0, hot_group_share=hot,
+                        index,
+                        self.placement[step.name, index],
+                        rows,
+                        out,
+                        busy,
+                        blocked,
+                        processors=busy * step.computes,
+                        hot_group=0,
+                        hot_group_share=hot,
                     )
                 )
             more = (self.window[-1][1] - self.window[0][1]) / max((span - 1) * self.tick_s, 1)
             stages.append(
                 StageMeasure(
-                    number, step.name, subtasks, [number - 1] if number else [], step.groups, step.partitions,
-                    self.window[-1][1] if not number and self.knows_lag else None, more, step.fixed,
+                    number,
+                    step.name,
+                    subtasks,
+                    [number - 1] if number else [],
+                    step.groups,
+                    step.partitions,
+                    self.window[-1][1] if not number and self.knows_lag else None,
+                    more,
+                    step.fixed,
                 )
             )
         return JobMeasure(stages, self._managers(stages))
@@ -182,12 +203,20 @@ class Plant:
             mine = [each for stage in stages for each in stage.subtasks if each.task_manager == name]
             memory = sum(
                 self.state_bytes.get(stage.name, 0) / stage.parallelism
-                for stage in stages for each in stage.subtasks if each.task_manager == name
+                for stage in stages
+                for each in stage.subtasks
+                if each.task_manager == name
             )
             found.append(
                 TaskManagerMeasure(
-                    name, host, max(free, 0) // len(self.managers), len(mine), processors,
-                    sum(each.computing for each in mine), int(memory), self.memory_bytes,
+                    name,
+                    host,
+                    max(free, 0) // len(self.managers),
+                    len(mine),
+                    processors,
+                    sum(each.computing for each in mine),
+                    int(memory),
+                    self.memory_bytes,
                 )
             )
         return found

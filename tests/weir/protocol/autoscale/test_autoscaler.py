@@ -2,10 +2,11 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
-from tests.weir.protocol.autoscale.plant import MIB, Plant, Step, steady
 
+from tests.weir.protocol.autoscale.plant import MIB, Plant, Step, steady
 from weir.protocol.autoscale.settings import AutoscaleSettings, StageBounds
 
 MINUTE, HOUR = 60, 3600
@@ -56,8 +57,6 @@ def test_a_missing_figure_decides_nothing_and_is_named():
     measure = plant.measure()
     stage = measure.stages[1]
     subtask = stage.subtasks[0]
-    from dataclasses import replace
-
     unknown = replace(
         measure, stages=[measure.stages[0], replace(stage, subtasks=[replace(subtask, is_known=False)])]
     )
@@ -103,7 +102,9 @@ def test_spikes_of_some_seconds_do_not_scale():
 
 def test_a_spike_five_hundred_times_as_high_is_answered_in_steps_that_are_bounded():
     step = Step("score", 100.0)
-    plant = Plant([source(), step], lambda s: 50.0 if s < 300 else 25_000.0, slots=1_000, tick_s=5).run(10 * MINUTE)
+    plant = Plant([source(), step], lambda s: 50.0 if s < 300 else 25_000.0, slots=1_000, tick_s=5).run(
+        10 * MINUTE
+    )
     sizes = [change.after for _, changes in plant.decisions for change in changes]
     assert all(after <= 4 * before for before, after in zip([1, *sizes], sizes, strict=False))
     growing = [changes for _, changes in plant.decisions if changes[0].is_growth]
@@ -136,8 +137,6 @@ def test_a_backlog_is_worked_off_in_a_minute_and_nothing_shrinks_meanwhile():
 def test_a_partition_that_stands_still_does_not_drive_the_job_to_its_maximum():
     step = Step("score", 100.0, parallelism=2)
     plant = Plant([source(), step], steady(100.0), dry_run=True).run(60)
-    from dataclasses import replace
-
     measure = plant.measure()
     stuck = replace(
         measure, stages=[replace(measure.stages[0], waiting=5e6, waiting_more_per_s=0.0), measure.stages[1]]
@@ -170,7 +169,7 @@ def test_key_groups_and_partitions_limit_and_say_so():
 
 def test_key_groups_that_do_not_divide_are_reckoned_with():
     step = Step("count", 100.0, groups=8)
-    plant = Plant([source(), step], steady(260.0), slots=64).run(5 * MINUTE)
+    Plant([source(), step], steady(260.0), slots=64).run(5 * MINUTE)
     # 4 have two groups each, 65 rows a second; 5 would be no better.
     assert step.parallelism == 4
 
@@ -194,7 +193,7 @@ def test_subtasks_that_share_a_processor_are_not_taken_for_ones_with_room():
 def test_another_host_with_time_left_takes_more():
     managers = {f"tm{i}": (f"host{i}", 1) for i in range(4)}
     step = Step("score", 100.0, parallelism=2, computes=1.0)
-    plant = Plant([source(), step], steady(195.0), managers=managers, slots=12).run(10 * MINUTE)
+    Plant([source(), step], steady(195.0), managers=managers, slots=12).run(10 * MINUTE)
     assert step.parallelism == 3
 
 
@@ -272,11 +271,12 @@ def test_a_stage_that_cannot_be_scaled_is_named_with_the_reason():
 def test_a_full_queue_of_a_stage_that_works_is_an_overload_at_once():
     step = Step("score", 100.0)
     plant = Plant([source(), step], steady(80.0), dry_run=True).run(12)
-    from dataclasses import replace
-
     measure = plant.measure()
     stage = measure.stages[1]
-    full = replace(measure, stages=[measure.stages[0], replace(stage, subtasks=[replace(stage.subtasks[0], queue_share=0.8)])])
+    full = replace(
+        measure,
+        stages=[measure.stages[0], replace(stage, subtasks=[replace(stage.subtasks[0], queue_share=0.8)])],
+    )
     assert plant.autoscaler.look(1e3, measure).changes == ()
     (change,) = plant.autoscaler.look(1e3 + 1, full).changes
     assert (change.before, change.after) == (1, 2)

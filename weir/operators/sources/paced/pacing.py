@@ -262,7 +262,7 @@ class BatchSource(SourceReader):
 
     @property
     def rows_overdue(self) -> int | None:
-        """See the base class."""
+        """Return what the schedule says is due and was not given; None: there is no rate."""
         # Asked by another thread, perhaps before it is open.
         progress: SourceProgress | None = getattr(self, "_progress", None)
         if progress is None or progress.schedule is None:
