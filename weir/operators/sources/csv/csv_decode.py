@@ -290,7 +290,7 @@ class CsvDecoder:
         elif why == BAD_FIELDS:
             reason = f"the record has {about} field{'s' * (about != 1)}, not {len(self.fields)}"
         else:
-            column = int(self._columns[about]) if about < len(self.fields) else -1
+            column = int(self._writing.columns[about]) if about < len(self.fields) else -1
             if column >= 0:
                 reason = self._reason(why, column)
             else:
