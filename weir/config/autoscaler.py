@@ -91,7 +91,7 @@ class AutoscalerConfig(Section):
     look_ahead_s: float = setting(
         900.0,
         "A stage whose load has been rising for a fifth of this time grows for the load that it will have after so "
-        "long, up to twice the present one; 0 would be never, so the least is 15.",
+        "long, up to twice the present one.",
         "s",
         ge=15,
         le=86_400,

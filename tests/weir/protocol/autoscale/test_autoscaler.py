@@ -21,7 +21,7 @@ def optimum(load, step):
     return max(1, math.ceil(load / step.rate / TARGET - 1e-9))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_at_most_three_steps_and_within_one_subtask_of_the_optimum(seed):
     draw = random.Random(seed)
     load = 10 ** draw.uniform(2, 4)
@@ -71,19 +71,19 @@ def sine(period, low, high, seconds):
     return middle - width * math.cos(2 * math.pi * seconds / period)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("high", [900.0, 1_500.0])
 def test_at_most_two_decisions_in_each_hour_of_a_sine(seed, high):
     step = Step("score", 100.0, parallelism=8)
     plant = Plant(
-        [source(), step], lambda s: sine(HOUR, 500.0, high, s), noise=0.05, seed=seed, tick_s=5
+        [source(), step], lambda s: sine(HOUR, 500.0, high, s), noise=0.05, seed=seed, tick_s=10
     ).run(4 * HOUR)
     by_hour = [sum(at // HOUR == hour for at, _ in plant.decisions) for hour in range(4)]
     assert max(by_hour) <= 2, plant.decisions
     assert plant.waiting < 2 * high
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_noise_alone_decides_nothing_once_the_size_is_right(seed):
     step = Step("score", 100.0, parallelism=8)
     draw = random.Random(seed)
