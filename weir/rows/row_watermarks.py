@@ -34,6 +34,8 @@ _BEHIND = 1 << 62
 _HIGHEST_TIME = 1 << 61
 #: Of rows that leave because of one watermark.
 _ORDERED_BYTES = 64 << 20
+#: Watermarks of rows' own channels, while rows wait in front of a step (``weir.operators.time_order``).
+AS_OF_COLUMN = "_as_of_ms"
 _FIELD = pa.field(WATERMARK_COLUMN, pa.int64(), nullable=False)
 
 
@@ -164,6 +166,37 @@ def combined(
     last_ms = int(own_ms[-1])
     here_ms = np.minimum(np.maximum(np.minimum(own_ms, others_ms), known_ms), cap_ms)
     return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms)), last_ms
+
+
+def of_channel(batch: pa.RecordBatch, known_ms: int) -> tuple[pa.RecordBatch, int]:
+    """Rows of one channel, with the watermark of that as of each in a column of its own (``AS_OF_COLUMN``).
+
+    Args:
+        batch: as it comes from the channel; with the column or without.
+        known_ms: the watermark of the channel before.
+
+    Returns:
+        The rows, and the watermark of the channel after them.
+    """
+    column = column_of(batch)
+    as_of_ms = np.full(batch.num_rows, known_ms) if column is None else as_of(batch, column, known_ms)[1]
+    last_ms = int(as_of_ms[-1]) if batch.num_rows else known_ms
+    return batch.append_column(AS_OF_COLUMN, pa.array(as_of_ms)), last_ms
+
+
+def released(batch: pa.RecordBatch, known_ms: int) -> pa.RecordBatch:
+    """Rows of :func:`of_channel` in the order of their watermarks, to which all inputs have come: as of these.
+
+    ``known_ms``: the combined watermark before.
+    """
+    index = batch.schema.get_field_index(AS_OF_COLUMN)
+    here_ms = np.maximum(batch.column(index).to_numpy(zero_copy_only=True), known_ms)
+    batch = batch.remove_column(index)
+    column = column_of(batch)
+    if column is None:
+        return batch
+    late = column > int64_column(batch, EVENT_TIME_COLUMN)
+    return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms))
 
 
 def alike(batch: pa.RecordBatch) -> list[pa.RecordBatch]:

@@ -152,7 +152,12 @@ def _change(
     now = set(laid_out.node(step).states.values())
     # What aggregates keep besides numbers goes with them.
     begun, gone = (
-        {name for name in names if fitted is None or name == f"{step}/{LATE_STATE}"}
+        {
+            name
+            for name in names
+            # Nothing waits there, or it is refused.
+            if name != f"{step}/{IN_ORDER_STATE}" and (fitted is None or name == f"{step}/{LATE_STATE}")
+        }
         for names in (now - had, had - now)
     )
     if had and begun:
