@@ -92,10 +92,12 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         wanted = self._operators[0][1].row_watermarks if self._operators else RowWatermarks.NONE
         self._has_row_watermarks, self._has_all = (
             wanted is not RowWatermarks.NONE,
-            wanted is RowWatermarks.ALL,
+            wanted >= RowWatermarks.ALL,
         )
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
+        #: Whether rows say where other splits or inputs are behind theirs.
+        self.tells_ahead = wanted is RowWatermarks.SPLITS
         self._check_cancelled = check_cancelled
         self.isolation = isolation
         last = self._operators[-1][0] if self._operators else None

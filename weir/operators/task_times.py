@@ -81,6 +81,7 @@ class TaskTimes(Generic[OutputT]):
         self.order = chain.order
         #: Takes rows that need not wait any more, with an input that they came by.
         self.process: Callable[[pa.RecordBatch, int], None] = chain.process_of
+        self._tells_ahead = chain.tells_ahead
         #: From one channel rows come in the order of time by themselves.
         self._comes_by_many = sum(map(len, channels.values())) > 1
         self._ordered_edge = 0
@@ -171,21 +172,21 @@ class TaskTimes(Generic[OutputT]):
         if self._may_wait(batch):
             # That of the channel: what others have come to shows when they have.
             own_ms = WATERMARK_MIN_MS if channel.producer == channel.consumer else inputs.known_ms(channel)
-            return row_watermarks.combined(batch, WATERMARK_MAX_MS, own_ms)
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, own_ms, tells_ahead=True)
         if channel.producer == channel.consumer:
             # A restart brought them back: other inputs are behind them.
-            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms)
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms, tells_ahead=self._tells_ahead)
         is_held_back = self.is_held and channel.edge_index == HELD_INPUT
         others_ms = inputs.others_ms(channel, self._channels[HELD_INPUT] if is_held_back else None)
         cap_ms = self.shown_ms if self.is_parked() else WATERMARK_MAX_MS
-        return row_watermarks.combined(batch, others_ms, known_ms, cap_ms)
+        return row_watermarks.combined(batch, others_ms, known_ms, cap_ms, tells_ahead=self._tells_ahead)
 
     def _may_wait(self, batch: pa.RecordBatch) -> bool:
-        """Whether rows have to come into the order of time: such as come by key, from several channels."""
+        """Whether rows have to come into the order of time: such as come by key, from several channels or splits."""
         order = self.order
-        if order is None or not (self._comes_by_many or order):
+        if order is None or batch.schema.get_field_index(KEY_HASH_COLUMN) < 0:
             return False
-        return batch.schema.get_field_index(KEY_HASH_COLUMN) >= 0
+        return self._comes_by_many or bool(order) or row_watermarks.has_rows_ahead(batch)
 
     def hold(self, batch: pa.RecordBatch) -> bool:
         """Keep rows of :meth:`rows_come` that may have to wait: :meth:`show` lets them go. False: it is to take them."""

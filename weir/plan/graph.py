@@ -286,6 +286,8 @@ class PhysicalGraph:
     @cached_property
     def row_watermarks(self) -> RowWatermarks:
         """Which batches say what the watermark is as of each row: what the step needs that needs most."""
+        if any(node.orders_time for node in self.logical.nodes):
+            return RowWatermarks.SPLITS
         return max((node.spec.row_watermarks for node in self.logical.nodes), default=RowWatermarks.NONE)
 
     def sides_read(self, step: str) -> frozenset[str]:

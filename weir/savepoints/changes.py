@@ -19,6 +19,7 @@ from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.checkpoints.savepoint import state_text
 from weir.protocol.watermarks.input_times import is_times_key
+from weir.specs.base import IN_ORDER_STATE
 from weir.specs.windows import LATE_STATE
 
 
