@@ -188,6 +188,17 @@ class TaskTimes(Generic[OutputT]):
             return False
         return self._comes_by_many or bool(order) or row_watermarks.has_rows_ahead(batch)
 
+    @staticmethod
+    def alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Batches of :meth:`rows_come`, with the same columns: all may have to wait, or none."""
+        wait = [batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) >= 0 for batch in batches]
+        if all(wait) or not any(wait):
+            return batches
+        return [
+            batch if waits else row_watermarks.of_channel(batch, WATERMARK_MIN_MS)[0]
+            for batch, waits in zip(batches, wait, strict=True)
+        ]
+
     def hold(self, batch: pa.RecordBatch) -> bool:
         """Keep rows of :meth:`rows_come` that may have to wait: :meth:`show` lets them go. False: it is to take them."""
         if self.order is None or batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) < 0:
