@@ -128,7 +128,9 @@ def _by_another_key(kind: Any) -> Any:
 
 def _by_three_keys(streams: list[Any], parallelism: int) -> Any:
     counted = streams[0].key_by("v").count("counted", parallelism=parallelism)
-    summed = counted.key_by("to").aggregate("summed", total=weir.sum("v"), parallelism=max(1, parallelism - 1))
+    summed = counted.key_by("to").aggregate(
+        "summed", total=weir.sum("v"), parallelism=max(1, parallelism - 1)
+    )
     return summed.key_by("k").process("out", Pauses, COUNTED, parallelism=parallelism)
 
 
@@ -150,8 +152,10 @@ def _of_one(kind: Any) -> Any:
 def _after_a_filter(streams: list[Any], parallelism: int) -> Any:
     """The step stands behind another one by its key."""
     counted = streams[0].key_by("k").count("counted", parallelism=parallelism)
-    return counted.filter("some", pl.col("v") % 5 != 0).key_by("k").process(
-        "out", Pauses, COUNTED, parallelism=parallelism
+    return (
+        counted.filter("some", pl.col("v") % 5 != 0)
+        .key_by("k")
+        .process("out", Pauses, COUNTED, parallelism=parallelism)
     )
 
 
@@ -195,7 +199,9 @@ STEPS = (
     Step("pauses of several splits in batches", _of_one(PausesInBatches), _model(PlainPauses), **_IN_TIME),
     Step("stretches of several splits", _of_one(Buckets), _model(PlainBuckets), several="rows"),
     Step("pauses by another key", _by_another_key(Pauses), _model(PlainPauses), **_IN_TIME),
-    Step("pauses by another key in batches", _by_another_key(PausesInBatches), _model(PlainPauses), **_IN_TIME),
+    Step(
+        "pauses by another key in batches", _by_another_key(PausesInBatches), _model(PlainPauses), **_IN_TIME
+    ),
     Step("stretches by another key", _by_another_key(Buckets), _model(PlainBuckets), one="rows"),
     Step("pauses by a third key", _by_three_keys, _model(PlainPauses), **_IN_TIME),
     Step("pauses of rows in turn", _in_turn, _model(PlainPauses), **_IN_TIME),

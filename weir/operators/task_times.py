@@ -200,7 +200,11 @@ class TaskTimes(Generic[OutputT]):
         ]
 
     def hold(self, batch: pa.RecordBatch) -> bool:
-        """Keep rows of :meth:`rows_come` that may have to wait: :meth:`show` lets them go. False: it is to take them."""
+        """Keep rows of :meth:`rows_come` that may have to wait, until :meth:`show` lets them go.
+
+        Returns:
+            Whether they do; else they are to be processed now.
+        """
         if self.order is None or batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) < 0:
             return False
         self.order.put(batch)

@@ -1,8 +1,8 @@
 """Rows of several channels, in the order of time: each waits until all inputs have come as far as its own had then.
 
-A row carries the watermark of its own channel as of it. It leaves when the watermark of all inputs has come there, and
-rows that leave together do so in the order of these watermarks: so what was due before a row is done before it, whatever
-came first. See docs/design/0016.
+A row carries the watermark of its own split as of it. It leaves when the watermark of all inputs has come there, and
+rows that leave together do so in the order of these watermarks: so what was due before a row is done before it,
+whatever came first. See docs/design/0016.
 
 Rows that wait are in memory, beyond ``_MEMORY_BYTES`` in files that are mapped, and in a state where a checkpoint or a
 move of key groups needs them (:mod:`weir.operators.time_order_blocks`). Credit for them goes back at once: rows that
@@ -198,7 +198,7 @@ class TimeOrder:
     def _lacks(self, names: Iterable[str]) -> StateMismatchError:
         return StateMismatchError(
             f"step {self._step!r}: rows that waited for their time have no column {min(names)!r}, which nothing read "
-            "when the checkpoint was made; let the job as it was go on, and start this one from a savepoint after its end"
+            "when the checkpoint was made; start the job as it was"
         )
 
     # --- called by the blocks ---

@@ -115,7 +115,9 @@ class OrderBlocks:
         left = []
         for batch in found:
             numbers = batch.column(NUMBER_COLUMN).to_numpy(zero_copy_only=True)
-            stays = (batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True) > until_ms) | (numbers >= number)
+            stays = (batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True) > until_ms) | (
+                numbers >= number
+            )
             batch, numbers = batch.filter(pa.array(stays)), numbers[stays]
             if batch.num_rows:
                 # In the order in which they came.
@@ -204,6 +206,8 @@ def _group_of(key: bytes) -> int:
 
 def _read_mark(value: bytes) -> tuple[int, int]:
     if len(value) != len(_MARK) + _MARK_NUMBERS.size:
-        raise StateMismatchError("what says which rows that waited have left cannot be read from the checkpoint")
+        raise StateMismatchError(
+            "what says which rows that waited have left cannot be read from the checkpoint"
+        )
     until_ms, number = _MARK_NUMBERS.unpack(value[len(_MARK) :])
     return until_ms, number

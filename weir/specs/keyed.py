@@ -182,7 +182,9 @@ class KeyedProcessSpec(ExpiringSpec):
     def row_watermarks(self) -> RowWatermarks:
         """See :class:`OperatorSpec`: timers fire, and values expire, between any two rows."""
         reaches_back = any(each.time == "event" for each in self.horizons)
-        minds_time = self.has_timers or self.in_time_order or reaches_back or _expires(self.factory, self.states)
+        minds_time = (
+            self.has_timers or self.in_time_order or reaches_back or _expires(self.factory, self.states)
+        )
         return RowWatermarks.ALL if minds_time else RowWatermarks.NONE
 
     @property
