@@ -178,7 +178,9 @@ class TaskTimes(Generic[OutputT]):
             return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms, tells_ahead=self._tells_ahead)
         is_held_back = self.is_held and channel.edge_index == HELD_INPUT
         others_ms = inputs.others_ms(channel, self._channels[HELD_INPUT] if is_held_back else None)
-        cap_ms = self.shown_ms if self.is_parked() else WATERMARK_MAX_MS
+        # So it does for rules, while rows wait that others have come to.
+        stands_still = self.is_parked() or bool(self.order)
+        cap_ms = self.shown_ms if stands_still else WATERMARK_MAX_MS
         return row_watermarks.combined(batch, others_ms, known_ms, cap_ms, tells_ahead=self._tells_ahead)
 
     def _may_wait(self, batch: pa.RecordBatch) -> bool:
