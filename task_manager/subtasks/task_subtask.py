@@ -111,7 +111,8 @@ class TaskSubtask(Subtask):
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
         self._ownership = ownership = Ownership(
-            machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators
+            *(machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators),
+            tells_ahead=self._chain.tells_ahead,
         )
         self._times.is_parked = lambda: ownership.holds_watermark
 

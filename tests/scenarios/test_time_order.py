@@ -1,9 +1,10 @@
-"""Timers fire before the rows that come after them, from whichever file and subtask, also over a kill -9."""
+"""Timers fire before the rows that come after them, from whichever file and subtask, also over a kill -9 and a rescale."""
 
 import polars as pl
 import pytest
 
 from experiments.cluster import FINAL_STATES
+from experiments.soak import rescale
 from tests.scenarios.losses import lose_task_manager
 from tests.scenarios.test_recovery import SETTINGS
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.scenario
 
 FILES, VISITS, USERS, RATE = 4, 80, 25, 3_000
 HOUR_MS = 3_600_000
-VISITS_STAGE = 2
+COUNTED_STAGE, VISITS_STAGE = 1, 2
 
 
 def write_logs(folder):
@@ -26,8 +27,8 @@ def write_logs(folder):
         pl.DataFrame(rows).write_ndjson(folder / f"{server}.jsonl")
 
 
-@pytest.mark.parametrize("readers", [4, 3])
-def test_clicks_an_hour_apart_are_visits_of_their_own(make_cluster, tmp_path, readers):
+@pytest.mark.parametrize(("readers", "rescaled"), [(4, VISITS_STAGE), (3, COUNTED_STAGE)])
+def test_clicks_an_hour_apart_are_visits_of_their_own(make_cluster, tmp_path, readers, rescaled):
     write_logs(tmp_path / "logs")
     cluster = make_cluster(settings=SETTINGS)
     parameters = {
@@ -43,6 +44,7 @@ def test_clicks_an_hour_apart_are_visits_of_their_own(make_cluster, tmp_path, re
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 3, "three checkpoints")
     cluster.start_task_manager("standby")
     lose_task_manager(cluster, VISITS_STAGE)
+    rescale(cluster, rescaled, 3)
     (tmp_path / "release").touch()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")

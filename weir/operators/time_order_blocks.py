@@ -110,7 +110,7 @@ class OrderBlocks:
         until_ms, number = WATERMARK_MIN_MS, 0
         for _, value in entries:
             if value[:1] == _MARK:
-                until_ms, number = _read_mark(value)
+                until_ms, number = read_mark(value)
         found = [batch for _, value in entries if value[:1] != _MARK for batch in read_block(value)]
         left = []
         for batch in found:
@@ -204,7 +204,12 @@ def _group_of(key: bytes) -> int:
     return int.from_bytes(key[:_GROUP_BYTES], "big")
 
 
-def _read_mark(value: bytes) -> tuple[int, int]:
+def read_mark(value: bytes) -> tuple[int, int]:
+    """The two numbers of an entry of the second kind.
+
+    Raises:
+        StateMismatchError: it is cut off.
+    """
     if len(value) != len(_MARK) + _MARK_NUMBERS.size:
         raise StateMismatchError(
             "what says which rows that waited have left cannot be read from the checkpoint"
