@@ -160,6 +160,18 @@ class KeyedProcessSpec(ExpiringSpec):
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
+    #: See :meth:`OperatorSpec.chosen_time_order`.
+    in_time_order: bool | None = field(default=None, metadata={"came_later": True})
+
+    @property
+    @override
+    def chosen_time_order(self) -> bool | None:
+        return self.in_time_order
+
+    @property
+    def needs_time_order(self) -> bool:
+        """Timers fire between rows; see :class:`OperatorSpec`."""
+        return self.has_timers
 
     @property
     def has_timers(self) -> bool:
@@ -170,7 +182,9 @@ class KeyedProcessSpec(ExpiringSpec):
     def row_watermarks(self) -> RowWatermarks:
         """See :class:`OperatorSpec`: timers fire, and values expire, between any two rows."""
         reaches_back = any(each.time == "event" for each in self.horizons)
-        minds_time = self.has_timers or reaches_back or _expires(self.factory, self.states)
+        minds_time = (
+            self.has_timers or self.in_time_order or reaches_back or _expires(self.factory, self.states)
+        )
         return RowWatermarks.ALL if minds_time else RowWatermarks.NONE
 
     @property

@@ -100,7 +100,7 @@ class TimerCalls:
         self._sides.open(context)
         self._max_parallelism = context.max_parallelism
         self._clock = context.clock
-        self._minds_rows = context.row_watermarks is RowWatermarks.ALL
+        self._minds_rows = context.row_watermarks >= RowWatermarks.ALL
 
     def run(self, firing: Firing) -> Iterator[pa.RecordBatch | SideRows]:
         """What the author's function makes of timers, as it leaves the step. Ends the block.

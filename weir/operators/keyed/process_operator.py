@@ -128,7 +128,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         calls, given = self._calls(), (context, self._context, cursor, self._checker)
         self._firer = open_timers(type(self._user), calls, self._spec, *given)
         self._runner = self._make_runner(calls, *given)
-        if context.row_watermarks is RowWatermarks.ALL:
+        if context.row_watermarks >= RowWatermarks.ALL:
             self._state_times = self._times.of_rows
             self._context.state_times = self._state_times
             self._minds_rows = self._firer is not None or self._state_times is not None
