@@ -48,6 +48,8 @@ class SweepSettings:
 class Sweep(weir.KeyedProcess):
     """Keeps the timers of each subtask of the engine in the order of their times, and takes those that are due."""
 
+    #: The key is the subtask: each key once at a time would be each row.
+    timer_time = "processing"
     #: By time, workflow and task.
     timers = weir.MapState((int, str, int), bytes)
     #: No timer is earlier: where the next scan begins, ms since 1970.
