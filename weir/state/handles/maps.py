@@ -128,16 +128,24 @@ class MapHandle(ElementHandle):
         check_length(self.name, keys, values)
         column = self._type.encode_many(values)
         with self._together(keys):
-            places = self._items_of(keys, map_keys)
-            wanted = dict(zip(places, column, strict=True))
-            there = self._kept_each(list(wanted))
-            for ((at, key), data), before in zip(wanted.items(), there, strict=True):
-                if data is None and before is None:
-                    continue
-                self._put(at, key, data)
-                change = (data is not None) - (before is not None)
-                if change:
-                    self._set_meta(at, self._metas[at][0] + change)
+            self._put_items(dict(zip(self._items_of(keys, map_keys), column, strict=True)))
+
+    def _put_items(self, wanted: dict[tuple[int, bytes], bytes | None]) -> None:
+        """Set items (None: take away) by position of the key in the block and store key; nothing else was changed."""
+        # Every row of a batch comes here: no call for each.
+        there, changes, metas = self._kept_each(list(wanted)), self._changes, self._metas
+        for ((at, key), data), before in zip(wanted.items(), there, strict=True):
+            if data is None and before is None:
+                continue
+            own = changes[at]
+            if own is None:
+                changes[at] = {key: data}
+            else:
+                own[key] = data
+            if (data is None) != (before is None):
+                metas[at] = (metas[at][0] + (1 if before is None else -1),)
+                self._changed_metas.add(at)
+        self._version += 1
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, MISSING)
