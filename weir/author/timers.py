@@ -94,7 +94,7 @@ class Timers:
     def _by_event(self, method: str) -> TimerSide:
         if self._event is None:
             raise GraphError(
-                f"{self._owner} calls timers.{method}, but declares timer_time = \"processing\": its timers go by the "
+                f'{self._owner} calls timers.{method}, but declares timer_time = "processing": its timers go by the '
                 f"clock; call {method}_processing, or leave timer_time out"
             )
         return self._event

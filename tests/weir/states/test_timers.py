@@ -269,7 +269,9 @@ def test_timers_that_all_go_by_the_clock_leave_batches_whole():
     # For its sake rows of the job have watermarks.
     others.key_by("user").process("sessions", Sessions, OUT).sink("other", weir.Collect())
     with testing.start(flow, {"events": [], "others": []}) as job:
-        job.push("events", [{"user": user, "at": at} for user, at in (("a", 9), ("a", 3), ("b", 3), ("a", 9))])
+        job.push(
+            "events", [{"user": user, "at": at} for user, at in (("a", 9), ("a", 3), ("b", 3), ("a", 9))]
+        )
         assert fired(job) == [("a", "rows", 4), ("a", "rows", 4), ("b", "rows", 4), ("a", "rows", 4)]
         job.advance_watermark("events", 100)
         job.checkpoint()

@@ -421,10 +421,9 @@ class Buckets:
                     yield key, bucket.entries[key]
 
     def _reaching_into(self, start: bytes | None, stop: bytes | None) -> Iterable[Bucket]:
-        if start is not None and stop is not None:
-            if len(start) >= 2 and stop <= start[:2] + b"\xff":
-                group = self.groups.get(start[:2])
-                return () if group is None else group.buckets.values()
+        if start is not None and stop is not None and len(start) >= 2 and stop <= start[:2] + b"\xff":
+            group = self.groups.get(start[:2])
+            return () if group is None else group.buckets.values()
         return [bucket for group in self.groups.values() for bucket in group.buckets.values()]
 
     def is_of_one_owner(self, start: bytes, stop: bytes) -> bool:
