@@ -37,7 +37,7 @@ def test_what_is_told_names_the_disk_its_room_and_the_mend():
 def test_a_small_disk_has_a_small_bound_and_without_a_bound_or_a_disk_nothing_is_held():
     watch = DiskWatch(100 * MIB)
     assert watch.take("a:1", 21 * MIB, 100 * MIB) is None
-    assert not watch.take("a:1", 11 * MIB, 100 * MIB) is None
+    assert watch.take("a:1", 11 * MIB, 100 * MIB) is not None
     assert watch.reason == ""
     watch.take("a:1", 9 * MIB, 100 * MIB)
     assert "less than 10 MiB" in watch.reason
