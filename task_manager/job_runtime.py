@@ -266,6 +266,11 @@ class JobRuntime:
         for running in list(self._running.values()):
             running.align(lowest_ms)
 
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on."""
+        for running in list(self._running.values()):
+            running.hold_back(reason)
+
     def forget(self, subtasks: Sequence[SubtaskId]) -> None:
         """Drop what is kept of subtasks that are not part of the job any more; one that still runs is stopped."""
         self._state.forget(subtasks)

@@ -98,6 +98,12 @@ class JobSlot:
         ):
             runtime.align(lowest_ms)
 
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on. Called with each heartbeat while it is so."""
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.hold_back(reason)
+
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
         """The control plane has the last report of these subtasks and needs nothing more of them."""
         # A deployment may hold the lock for long, and the heartbeat must not wait for it: the next one says it again.

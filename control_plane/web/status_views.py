@@ -102,7 +102,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             subtasks=placed[member.name],
             heartbeat_age_ms=max(0, now_ms - member.heard_ms),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
-            waits_for=members.waits_for.get(member.name, ""),
+            waits_for=members.waits(member.name),
             **asdict(members.use.get(member.name, MachineUse())),
         )
         for member in membership.members()

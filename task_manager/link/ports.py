@@ -52,6 +52,10 @@ class LinkedServer(Protocol):
         """Tell sources of a deployment of the lowest watermark of each group of sources."""
         ...
 
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on."""
+        ...
+
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
         """The control plane needs nothing more of these subtasks."""
         ...

@@ -301,7 +301,7 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back")
     class LowestWatermarksMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -314,12 +314,14 @@ class HeartbeatReply(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
     LOWEST_WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     control_plane_id: str
     lowest_watermarks_ms: _containers.ScalarMap[str, int]
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    held_back: str
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")
