@@ -19,7 +19,6 @@ from control_plane.link.clients import TaskManagerClient
 from control_plane.link.frequent_service import serve_frequent_calls
 from control_plane.link.service import serve_grpc
 from control_plane.ports import ManifestStore
-from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
 from control_plane.web.http import HttpServer, create_app
@@ -31,6 +30,7 @@ from weir.dataflow.loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.process.entry_point import SHOWN_LOGGER
 from weir.protocol.job.job_machine import JobState
+from weir.records.file_keeper import FileKeeper, Keeper
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")
@@ -200,9 +200,9 @@ async def _follow(control_plane: ControlPlane) -> None:
 
 def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], None]) -> Keeper | None:
     if section.etcd_endpoints:
-        from control_plane.record.etcd_keeper import EtcdKeeper
+        from weir.records.etcd_keeper import EtcdKeeper
 
-        return EtcdKeeper(section.etcd_endpoints, job_name, on_lost)
+        return EtcdKeeper(section.etcd_endpoints, f"/weir/{job_name}", on_lost)
     return FileKeeper(Path(section.state_path)) if section.state_path else None
 
 

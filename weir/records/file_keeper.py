@@ -1,4 +1,4 @@
-"""Where the control plane keeps its record: a local file. ``control_plane.record.etcd_keeper`` is the other place."""
+"""A record in a local file, and what any such place promises. ``weir.records.etcd_keeper`` is the other place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from weir.errors import AddressInUseError, CheckpointError
 
 
 class Keeper(Protocol):
-    """Holds one document for the control plane that leads. Methods block; none is called twice at once."""
+    """Holds one document for the process that leads: a control plane, or the controller of a log.
+
+    Methods block; none is called twice at once.
+    """
 
     @property
     def place(self) -> str:
@@ -21,11 +24,11 @@ class Keeper(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether another control plane can come to lead while this process runs."""
+        """Whether another process can come to lead while this process runs."""
         ...
 
     def lead(self) -> None:
-        """Become the leader; waits while another control plane leads, if this place can tell when that ends.
+        """Become the leader; waits while another process leads, if this place can tell when that ends.
 
         Raises:
             AddressInUseError: another one leads, and this place cannot wait.
@@ -46,7 +49,7 @@ class Keeper(Protocol):
 
         Raises:
             CheckpointError: it cannot be written.
-            SupersededError: another control plane leads.
+            SupersededError: another process leads.
         """
         ...
 
@@ -56,10 +59,21 @@ class Keeper(Protocol):
 
 
 class FileKeeper:
-    """A file that is replaced as a whole; a lock beside it keeps a second control plane of this machine away."""
+    """A file that is replaced as a whole; a lock beside it keeps a second process of this machine away."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, owner: str = "control plane", setting: str = "controlPlane.state_path"
+    ) -> None:
+        """Touch nothing yet.
+
+        Args:
+            path: of the file.
+            owner: what the processes are whose record it is, for messages.
+            setting: what names the file, for messages.
+        """
         self.path = path
+        self._owner = owner
+        self._setting = setting
         self._lock: IO[bytes] | None = None
 
     @property
@@ -84,8 +98,8 @@ class FileKeeper:
         except OSError as error:
             lock.close()
             raise AddressInUseError(
-                f"{self.path} is in use by another control plane; stop that one, or give this one a file of its own "
-                "(controlPlane.state_path)"
+                f"{self.path} is in use by another {self._owner}; stop that one, or give this one a file of its own "
+                f"({self._setting})"
             ) from error
         self._lock = lock
 
@@ -120,5 +134,5 @@ class FileKeeper:
 
     def _error(self, verb: str, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"cannot {verb} {self.path}: {error.strerror}; name another file (controlPlane.state_path)"
+            f"cannot {verb} {self.path}: {error.strerror}; name another file ({self._setting})"
         )
