@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from control_plane.autoscale.autoscaling import Autoscaling, policy_settings
+from control_plane.autoscale.hook import hook_of
 from control_plane.checkpoints.checkpointer import Checkpointer
 from control_plane.checkpoints.restore_log import RestoreLog
 from control_plane.job.coordinator import Coordinator
@@ -24,12 +26,14 @@ from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
 from control_plane.watch.watcher import Watcher
 from weir.clock import Clock, monotonic_ms
-from weir.config import ControlPlaneConfig, StateStrategy
+from weir.config import AutoscalerConfig, ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.job import job_machine as machine
 from weir.protocol.job.restart import RestartPolicy
 from weir.protocol.rescale.rescale_log import RescaleLog
+
+_NO_AUTOSCALER = AutoscalerConfig()
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,8 @@ class ControlPlane:
         *,
         end_task_managers: bool,
         strategy: StateStrategy,
+        autoscaler: AutoscalerConfig = _NO_AUTOSCALER,
+        channel_batches: int = 20,
     ) -> None:
         """A control plane whose job waits for task managers; made in the event loop.
 
@@ -71,6 +77,8 @@ class ControlPlane:
             outside: the ports.
             end_task_managers: tell task managers to end when the job has ended.
             strategy: what becomes of state in a rescale, on every task manager.
+            autoscaler: section ``autoscaler``.
+            channel_batches: batches that a channel takes, on every task manager.
         """
         self.config, self.clock, self.background = config, outside.clock, outside.background
         policy = restart_policy(config)
@@ -112,6 +120,7 @@ class ControlPlane:
         self.coordinator = self._coordinator()
         self.reception = self._reception(end_task_managers=end_task_managers)
         self.watcher = Watcher(self.job, self.clock, self.background, self.task_managers, rescales)
+        self.autoscaling = self._autoscaling(autoscaler, channel_batches)
 
     async def run_timers(self, interval_s_max: float) -> None:
         """End leases and begin checkpoints when they are due, until cancelled.
@@ -192,6 +201,19 @@ class ControlPlane:
             record=self.record,
             hindrance=lambda: self.drainer.busy(),
             avoided=lambda: self.drainer.avoided,
+        )
+
+    def _autoscaling(self, config: AutoscalerConfig, channel_batches: int) -> Autoscaling:
+        return Autoscaling(
+            config,
+            policy_settings(config, self.config),
+            self.job,
+            self.clock,
+            self.background,
+            self.task_managers,
+            self.rescaler,
+            channel_batches=channel_batches,
+            hook=hook_of(config),
         )
 
     def _recovery(self, policy: RestartPolicy) -> Recovery:

@@ -81,6 +81,8 @@ async def serve(config: Config, command: StartCommand) -> int:
         _outside(background, store, keeper),
         end_task_managers=command.exit_when_finished,
         strategy=config.task_manager.state_strategy,
+        autoscaler=config.autoscaler,
+        channel_batches=config.task_manager.operator_buffer_size,
     )
     async with _serving(control_plane, background, keeper, command):
         await until_over(control_plane, lost, command)
@@ -168,6 +170,7 @@ async def _serving(
         parent.tell({**addresses, "job_id": job_id})
     background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
     background.append(asyncio.create_task(control_plane.watcher.run()))
+    background.append(asyncio.create_task(control_plane.autoscaling.run()))
     if command.follows:
         background.append(asyncio.create_task(_follow(control_plane)))
     try:

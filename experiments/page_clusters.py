@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,21 @@ _SERVERS = 50
 class PageCluster(Cluster):
     """The job of ``benchmarks.face_job`` on two task managers, and what can go wrong with it."""
 
-    def __init__(self, directory: Path, *, task_managers: int = 2, popen: Start | None = None) -> None:
-        """Nothing is started yet; see :class:`Cluster`."""
-        settings = {"taskManager.operator_quota": 12, "controlPlane.restart_attempts": 3}
-        super().__init__(directory, task_managers=task_managers, settings=settings, popen=popen)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        task_managers: int = 2,
+        settings: Mapping[str, object] | None = None,
+        has_hot_key: bool = True,
+        popen: Start | None = None,
+    ) -> None:
+        """Start nothing yet; see :class:`Cluster`. Without a hot key all keys have as many rows."""
+        usual = {"taskManager.operator_quota": 12, "controlPlane.restart_attempts": 3}
+        super().__init__(
+            directory, task_managers=task_managers, settings={**usual, **(settings or {})}, popen=popen
+        )
+        self._hot_share = HOT_SHARE if has_hot_key else _SERVERS
         self._trouble = directory / "trouble"
         self._input: Callable[[], None] = partial(write_input, directory / "input.jsonl", 0)
 
@@ -54,7 +65,14 @@ class PageCluster(Cluster):
             late_ms: so far event times of the second source are behind.
             bad: records at the beginning that cannot be read; they look like markup.
         """
-        self._input = partial(write_input, self.directory / "input.jsonl", events, bad=bad, rate=rate)
+        self._input = partial(
+            write_input,
+            self.directory / "input.jsonl",
+            events,
+            bad=bad,
+            rate=rate,
+            hot_share=self._hot_share,
+        )
         parameters = {
             "input": self.directory / "input.jsonl",
             "output": self.directory / "out",
@@ -77,14 +95,16 @@ def await_headline(browser: Browser, words: str, timeout_s: float = 60.0) -> flo
     return time.monotonic() - began_s
 
 
-def write_input(path: Path, events: int, *, bad: int = 0, rate: float = 200.0) -> None:
-    """JSON lines whose times begin now and go on at this rate; every third event is of one server."""
+def write_input(
+    path: Path, events: int, *, bad: int = 0, rate: float = 200.0, hot_share: int = HOT_SHARE
+) -> None:
+    """JSON lines whose times begin now and go on at this rate; of so many events one is of one server."""
     begin_ms = time.time_ns() // 1_000_000
     lines = ['{"id": "<img src=x onerror=alert(1)>"}'] * bad
-    lines += [json.dumps(_event(number, begin_ms, rate)) for number in range(events)]
+    lines += [json.dumps(_event(number, begin_ms, rate, hot_share)) for number in range(events)]
     path.write_text("\n".join(lines) + "\n")
 
 
-def _event(number: int, begin_ms: int, rate: float) -> dict[str, Any]:
-    server = 0 if number % HOT_SHARE == 0 else number % _SERVERS
+def _event(number: int, begin_ms: int, rate: float, hot_share: int) -> dict[str, Any]:
+    server = 0 if number % hot_share == 0 else number % _SERVERS
     return {"id": number, "server_name": f"server-{server}", "time_ms": begin_ms + int(number * 1000 / rate)}

@@ -81,6 +81,10 @@ class SubtaskProgress:
     busy_s: float = 0.0
     idle_s: float = 0.0
     backpressured_s: float = 0.0
+    #: Processors' time that its thread has used; None: not known. Looked at before each report, as the next one.
+    processor_s: float | None = None
+    #: Of a source with a rate: rows that were due and have not been read; None: it has none.
+    rows_overdue: int | None = None
     #: Output channels on which rows wait; looked at before each report.
     channels: Sequence[ChannelQueue] = ()
     watermark_ms: int = WATERMARK_MIN_MS

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for_futures
+from functools import partial
 from types import TracebackType
 from typing import Any, Protocol
 
@@ -301,6 +302,17 @@ def that_work_on_rows() -> set[int]:
     """Returns the kernel's numbers of the threads that have called :func:`works_on_rows` and have not ended."""
     with _rows_lock:
         return {each.native_id for each in _rows if each.native_id is not None and each.is_alive()}
+
+
+def processor_clock() -> Callable[[], float] | None:
+    """Returns what tells, in any thread, the processors' time in s that the calling one has used; None: nothing does.
+
+    What is returned raises OSError once the thread has ended.
+    """
+    if _installed is not _MACHINE or not hasattr(time, "pthread_getcpuclockid"):
+        return None
+    # By the thread itself: of one that has ended this would be undefined.
+    return partial(time.clock_gettime, time.pthread_getcpuclockid(threading.get_ident()))
 
 
 def sleep_to_the_point() -> None:

@@ -57,12 +57,16 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?\.?", 
 
 @dataclass(frozen=True, slots=True)
 class MachineUse:
-    """Memory and disk that a task manager has in use; all 0: it is not known."""
+    """Memory, disk and processors of a task manager and what it has in use; all 0: it is not known."""
 
     resident_bytes: int = 0
     #: Of the disk that has the state.
     disk_free_bytes: int = 0
     disk_bytes: int = 0
+    #: Processors' time that the process has used, the processors and the memory that it may use.
+    processor_us: int = 0
+    processors: int = 0
+    memory_bytes: int = 0
 
 
 def is_host(text: str) -> bool:

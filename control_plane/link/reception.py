@@ -126,7 +126,12 @@ class Reception:
             self._task_managers.waits_for.pop(request.address, None)
         if known:
             self._task_managers.use[request.address] = MachineUse(
-                request.resident_bytes, request.disk_free_bytes, request.disk_bytes
+                request.resident_bytes,
+                request.disk_free_bytes,
+                request.disk_bytes,
+                request.processor_us,
+                request.processors,
+                request.memory_bytes,
             )
             self._look_at_disk(request)
         if known and self._is_of_deployment(request):

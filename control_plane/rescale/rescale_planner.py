@@ -18,6 +18,7 @@ from weir.protocol.rescale.rescale_plan import (
     RescaleRefusal,
     StageFacts,
     plan_rescale,
+    whole_refusal,
 )
 from weir.types import SubtaskId
 
@@ -79,6 +80,12 @@ class RescalePlanner:
             f"stage {stage_index} is still restoring {left} key groups from its checkpoint; ask again when that is "
             "complete (see /restores)",
         )
+
+    def why_fixed(self, stage: Stage) -> str:
+        """Return what ``Rescaler.why_fixed`` does."""
+        facts = self._facts(stage)
+        refusal = whole_refusal(facts)
+        return "" if refusal is None else refusal.message
 
     def next_index(self, stage: Stage) -> int:
         """One more than the highest subtask index that the stage ever had."""

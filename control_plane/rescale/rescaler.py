@@ -157,6 +157,15 @@ class Rescaler:
             return plan
         return self._source_moves.begin(plan, job.graph.stage(stage_index).name)
 
+    def why_fixed(self, stage: Stage) -> str:
+        """Why a stage can have no other number of subtasks, whatever is free; empty: it can."""
+        return self._planner.why_fixed(stage)
+
+    @property
+    def avoided(self) -> Collection[str]:
+        """Task managers that take no new subtask."""
+        return self._avoided()
+
     def next_index(self, stage: Stage) -> int:
         """One more than the highest subtask index that the stage ever had."""
         return self._planner.next_index(stage)

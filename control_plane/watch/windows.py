@@ -18,6 +18,8 @@ WINDOW_S = 3.0
 _LATENCY_WINDOW_S = 10.0
 #: A subtask whose counters tell of less of the time is inside a call that takes long, or sleeps.
 _KNOWN_MIN = 0.5
+#: Figures count as those of a window when so much of it was seen.
+_WINDOW_KNOWN_MIN = 0.7
 _WATERMARK_MIN_MS, _WATERMARK_MAX_MS = -(2**63), 2**63 - 1
 _FINAL = frozenset(
     {
@@ -39,14 +41,16 @@ class _Look:
 class LoadWindows:
     """The reports of the last seconds of one deployment; used in the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, window_s: float = WINDOW_S) -> None:
+        """No reports yet; loads are of the last ``window_s``."""
+        self._window_s = window_s
         self._looks: deque[_Look] = deque()
         self._generation = 0
 
     @property
     def is_measured(self) -> bool:
         """Whether there were looks enough, since the deployment began, to tell rates."""
-        return len(self._looks) > 1 and self._looks[-1].at_s - self._looks[0].at_s >= WINDOW_S / 2
+        return len(self._looks) > 1 and self._looks[-1].at_s - self._looks[0].at_s >= self._window_s / 2
 
     def take(self, at_s: float, generation: int, reports: Reports) -> None:
         """Note the reports of a deployment as they are at this monotonic second; called about once a second."""
@@ -54,8 +58,13 @@ class LoadWindows:
             self._generation = generation
             self._looks.clear()
         self._looks.append(_Look(at_s, dict(reports), _latency_counts(reports)))
-        while len(self._looks) > 2 and at_s - self._looks[1].at_s >= _LATENCY_WINDOW_S:
+        kept_s = max(_LATENCY_WINDOW_S, self._window_s)
+        while len(self._looks) > 2 and at_s - self._looks[1].at_s >= kept_s:
             self._looks.popleft()
+
+    def clear(self) -> None:
+        """Begin anew: what was before does not tell what will be."""
+        self._looks.clear()
 
     def latency_ms(self, share: float) -> float | None:
         """Return what this share (0.99) of the rows that ended of late took at most; None: none was looked at."""
@@ -84,7 +93,7 @@ class LoadWindows:
         index = subtask.subtask_index
         report = self._looks[-1].reports.get(subtask) if self._looks else None
         if report is None:
-            return SubtaskLoad(index, queued_age_ms=queued_age_ms)
+            return SubtaskLoad(index, queued_age_ms=queued_age_ms, is_known=False)
         first = self._first(subtask)
         seconds = self._looks[-1].at_s - first.at_s if first is not None else 0.0
         before = first.reports[subtask] if first is not None else report
@@ -103,13 +112,20 @@ class LoadWindows:
             _behind(report),
             (_behind(report) - _behind(before)) / seconds if seconds > 0 else 0.0,
             has_ended=report.state in _FINAL,
+            is_known=seconds >= self._window_s * _WINDOW_KNOWN_MIN,
+            processors=_processors(before, report, seconds),
+            queue_depth=report.queue_depth,
+            knows_waiting=bool(report.lags) or report.HasField("rows_overdue"),
+            partitions=len(report.lags),
+            overdue=report.rows_overdue,
+            overdue_more_per_s=(report.rows_overdue - before.rows_overdue) / seconds if seconds > 0 else 0.0,
         )
 
     def _first(self, subtask: SubtaskId) -> _Look | None:
         """The look with which the window of a subtask begins, if there is one before the last."""
         last = self._looks[-1]
         for look in self._looks:
-            if look is not last and last.at_s - look.at_s <= WINDOW_S and subtask in look.reports:
+            if look is not last and last.at_s - look.at_s <= self._window_s and subtask in look.reports:
                 return look
         return None
 
@@ -145,6 +161,15 @@ def _rate(
         return 0.0
     batches_s = (report.last_batch_us - (before.last_batch_us or report.first_batch_us)) / 1e6
     return rows / min(max(batches_s, seconds * 0.5), seconds * 1.5)
+
+
+def _processors(
+    before: control_pb2.SubtaskReport, report: control_pb2.SubtaskReport, seconds: float
+) -> float | None:
+    """Processors that the thread used; None: one of the reports does not tell."""
+    if seconds <= 0 or not (before.HasField("processor_us") and report.HasField("processor_us")):
+        return None
+    return max(report.processor_us - before.processor_us, 0) / 1e6 / seconds
 
 
 def _behind(report: control_pb2.SubtaskReport) -> int:

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from control_plane.composition import ControlPlane
 from control_plane.web.totals import known_distinct_keys, late_text, totals_view
 from control_plane.web.views import (
+    AutoscaledView,
+    AutoscalerView,
     HeadlineView,
     InputQueueView,
     InputWatermarkView,
@@ -83,6 +85,18 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         ],
         totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest, load),
         rejected=control_plane.rejects.views(),
+        autoscaler=_autoscaler(control_plane),
+    )
+
+
+def _autoscaler(control_plane: ControlPlane) -> AutoscalerView:
+    autoscaling = control_plane.autoscaling
+    return AutoscalerView(
+        enabled=autoscaling.is_enabled,
+        dry_run=autoscaling.is_dry_run,
+        text=redacted_text(autoscaling.line) if autoscaling.is_enabled else "off",
+        slots_missing=autoscaling.slots_missing,
+        decisions=[AutoscaledView(**asdict(each)) for each in autoscaling.decisions],
     )
 
 
@@ -301,6 +315,8 @@ def job_facts(control_plane: ControlPlane) -> JobFacts:
             if use.disk_bytes
         },
         rejected={item.step: item.rejected for item in control_plane.rejects.totals},
+        autoscaled=dict(control_plane.autoscaling.counts),
+        slots_missing=control_plane.autoscaling.slots_missing,
     )
 
 

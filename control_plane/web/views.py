@@ -102,6 +102,9 @@ class TaskManagerView(BaseModel):
     resident_bytes: int = Field(0, description="memory of the process; 0: not known")
     disk_free_bytes: int = Field(0, description="of the disk with its state")
     disk_bytes: int = Field(0, description="size of that disk; 0: not known")
+    processor_us: int = Field(0, description="processors' time that the process has used")
+    processors: int = Field(0, description="that it may use; 0: not known")
+    memory_bytes: int = Field(0, description="that it may use; 0: not known")
 
 
 class HeadlineView(BaseModel):
@@ -110,6 +113,26 @@ class HeadlineView(BaseModel):
     verdict: str = Field(description="keeps_up, limited, held_up, not_running, failed or ended")
     text: str
     stage: int | None = Field(None, description="the stage that limits or comes late; null: none does")
+
+
+class AutoscaledView(BaseModel):
+    """A change that the autoscaler decided."""
+
+    time_ms: int
+    stage: int
+    before: int
+    after: int
+    text: str
+
+
+class AutoscalerView(BaseModel):
+    """What the autoscaler does."""
+
+    enabled: bool = Field(description="false: it is off")
+    dry_run: bool = Field(description="it only says what it would do")
+    text: str = Field(description="what it does, and why, or what it waits for; one line")
+    slots_missing: int = Field(0, description="subtasks that it would add if task managers had free slots")
+    decisions: list[AutoscaledView] = Field([], description="the last ones, oldest first")
 
 
 class TotalsView(BaseModel):
@@ -183,6 +206,7 @@ class StatusView(BaseModel):
     task_managers: list[TaskManagerView]
     stages: list[StageView]
     totals: TotalsView
+    autoscaler: AutoscalerView
     rejected: list[RejectedView] = Field([], description="by step; empty: nothing was rejected")
 
 

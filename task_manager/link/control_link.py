@@ -223,6 +223,9 @@ class ControlLink:
             resident_bytes=use.resident_bytes,
             disk_free_bytes=use.disk_free_bytes,
             disk_bytes=use.disk_bytes,
+            processor_us=use.processor_us,
+            processors=use.processors,
+            memory_bytes=use.memory_bytes,
         )
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)

@@ -55,6 +55,8 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         hot_group=progress.hot_group,
         hot_group_share=progress.hot_group_share,
         latency_counts=progress.latency_counts,
+        processor_us=None if progress.processor_s is None else int(progress.processor_s * 1e6),
+        rows_overdue=progress.rows_overdue,
         channels=[
             control_pb2.ChannelQueue(
                 consumer=subtask_to_proto(queue.consumer),

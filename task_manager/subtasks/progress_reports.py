@@ -26,6 +26,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
         () if progress.state in FINAL_STATES else running.chain.output.queues()
     )
     kept.inputs = progress.inputs = running.subtask.input_watermarks()
+    progress.processor_s = running.subtask.processor_s()
     sample = running.subtask.sample
     progress.hot_group, progress.hot_group_share = sample.hot_group()
     progress.latency_counts = sample.latency_counts()
@@ -35,6 +36,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     if running.reader is not None:
         is_reading = progress.state is SubtaskState.RUNNING
         kept.lags = progress.lags = running.reader.lags if is_reading else {}
+        progress.rows_overdue = running.reader.rows_overdue if is_reading else None
     counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
     known = [count for count in counts if count is not None]
     kept.distinct_keys = progress.distinct_keys = sum(known) if known else None

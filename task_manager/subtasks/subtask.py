@@ -63,6 +63,8 @@ class Subtask(ABC):
         self._last_commit = threading.Lock()
         self._chain.pauses.on_pause = self._pause
         self._thread: threads.Running | None = None
+        #: Tells processors' time of the thread; None before it runs, and where that is not known.
+        self._processor_clock: Callable[[], float] | None = None
 
     def start(self) -> None:
         """Start the thread."""
@@ -88,6 +90,13 @@ class Subtask(ABC):
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def processor_s(self) -> float | None:
+        """Processors' time that the thread has used; None: not known, or it has ended; called by any thread."""
+        try:
+            return None if self._processor_clock is None else self._processor_clock()
+        except OSError:
+            return None
+
     def input_watermarks(self) -> list[InputWatermark]:
         """How far event time has come on each input channel that has not ended; called by any thread."""
         return []
@@ -112,6 +121,7 @@ class Subtask(ABC):
 
     def _run_to_end(self) -> None:
         threads.works_on_rows()
+        self._processor_clock = threads.processor_clock()
         self._chain.open()
         self._upkeep.begin()
         self._change(SubtaskState.DEPLOYED)

@@ -55,21 +55,46 @@ def test_the_keys_of_the_system_before_keep_their_names():
 
 
 def test_keys_that_never_did_anything_are_accepted_with_a_warning(tmp_path):
-    path = write(
-        tmp_path, {"controlPlane": {"scale_up_portion": 0.5, "consistent_control_grace_period": "x"}}
-    )
-    environment = {"WEIR_CONTROLPLANE_SCALE_UP_PORTION": "0.25"}
-    loaded = load_config(path, environment, {"controlPlane.scale_up_portion": "1"})
+    path = write(tmp_path, {"controlPlane": {"consistent_control_grace_period": "x"}})
+    environment = {"WEIR_CONTROLPLANE_CONSISTENT_CONTROL_GRACE_PERIOD": "0.25"}
+    loaded = load_config(path, environment, {"controlPlane.consistent_control_grace_period": "1"})
     assert loaded.config == Config()
     assert [line.partition(": ")[0] for line in loaded.warnings] == [
         str(path),
-        str(path),
-        "WEIR_CONTROLPLANE_SCALE_UP_PORTION",
+        "WEIR_CONTROLPLANE_CONSISTENT_CONTROL_GRACE_PERIOD",
         "command line",
     ]
-    assert loaded.warnings[1] == (
-        f"{path}: controlPlane.scale_up_portion has no effect, and never had one; remove it"
+    assert loaded.warnings[0] == (
+        f"{path}: controlPlane.consistent_control_grace_period has no effect, and never had one; remove it"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("target_utilisation", 0.95, "must be less than utilisation_max"),
+        ("subtasks_min", 65, "must be at most subtasks_max"),
+        ("stages", ["score=8..2"], "each must be like score=2..8"),
+        ("stages", ["score"], "but one is score"),
+        ("stages", ["score=1..2@0.99"], "each must be like"),
+        ("hook_url", "ftp://x", "autoscaler.hook_url"),
+        ("window_s", 0, "from 2 to 3600 (s)"),
+        ("most", 1, "unknown key"),
+    ],
+)
+def test_bad_settings_of_the_autoscaler_are_named(tmp_path, key, value, words):
+    path = write(tmp_path, {"autoscaler": {key: value}})
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, {}, {})
+    assert f"autoscaler.{key}" in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_bounds_of_single_stages(tmp_path):
+    path = write(tmp_path, {"autoscaler": {"stages": ["score=2..8@0.6", "a=b=off"]}})
+    score, other = load_config(path, {}, {}).config.autoscaler.stage_settings
+    assert (score.step, score.least, score.most, score.target_utilisation) == ("score", 2, 8, 0.6)
+    assert (other.step, other.is_scaled) == ("a=b", False)
 
 
 def test_an_absent_default_file_means_defaults_and_says_so(in_empty_directory):
@@ -357,6 +382,7 @@ def test_sections_are_found_at_every_depth():
         "taskManager",
         "taskManager.rocksdb",
         "taskManager.cassandra",
+        "autoscaler",
         "prometheus",
     }
 

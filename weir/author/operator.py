@@ -462,5 +462,10 @@ class SourceReader(ABC):
         """
         return {}
 
+    @property
+    def rows_overdue(self) -> int | None:
+        """Rows that should have been given out by now, by a rate of the source; None: it has none. As :attr:`lags`."""
+        return None
+
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

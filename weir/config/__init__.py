@@ -4,6 +4,7 @@ Read once, in ``__main__``; everything else gets the frozen section it needs as 
 ``python -m weir.config --markdown`` prints the reference that ``docs/configuration.md`` holds.
 """
 
+from weir.config.autoscaler import AutoscalerConfig, StageSetting
 from weir.config.control_plane import ControlPlaneConfig
 from weir.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_set_flags
 from weir.config.models import Config, PrometheusConfig
@@ -13,11 +14,13 @@ from weir.config.task_manager import TaskManagerConfig
 
 __all__ = [
     "DEFAULT_PATH",
+    "AutoscalerConfig",
     "Config",
     "ControlPlaneConfig",
     "LoadedConfig",
     "PrometheusConfig",
     "RocksDbConfig",
+    "StageSetting",
     "StateMove",
     "StateStrategy",
     "TaskManagerConfig",

@@ -64,6 +64,14 @@ class ControlPlaneConfig(Section):
         ge=1,
         le=MAX_PARALLELISM_MAX,
     )
+    scale_up_portion: float = setting(
+        0.75,
+        "With `autoscaler.enabled`: a stage whose input channels hold more than this part of `operator_bufferSize`, "
+        "and that works most of the time, gets more subtasks at once.",
+        "fraction",
+        gt=0,
+        le=1,
+    )
     watermark_interval: float = setting(
         0.2,
         "How often sources emit a watermark; one that keeps up and reads many rows does so eight times as often.",

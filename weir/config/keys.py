@@ -15,7 +15,7 @@ from weir.config.models import Config
 #: Former spellings that are still accepted, with a warning.
 ALIASES = {"taskManager.useMigration": "taskManager.useMigrate"}
 #: Keys of earlier files that nothing ever read: still accepted, with a warning, whatever their value.
-WITHOUT_EFFECT = frozenset({"controlPlane.consistent_control_grace_period", "controlPlane.scale_up_portion"})
+WITHOUT_EFFECT = frozenset({"controlPlane.consistent_control_grace_period"})
 
 
 @dataclass(frozen=True)

@@ -191,6 +191,18 @@ DISK_FREE = _define(
     "Free bytes of the disk that has the task manager's state.",
 )
 DISK_SIZE = _define("weir_disk_bytes", "gauge", ("task_manager",), "Size of that disk.")
+AUTOSCALER_DECISIONS = _define(
+    "weir_autoscaler_decisions_total",
+    "counter",
+    ("job", "direction"),
+    "Decisions of the autoscaler to scale a stage, `up` or `down`; with a dry run those that it only told.",
+)
+AUTOSCALER_MISSING = _define(
+    "weir_autoscaler_slots_missing",
+    "gauge",
+    JOB_LABELS,
+    "Subtasks that the autoscaler would have added if task managers had free slots.",
+)
 TASK_MANAGERS = _define("weir_task_managers", "gauge", (), "Task managers whose lease is in force.")
 SLOTS = _define("weir_slots", "gauge", (), "Subtasks that those task managers take together.")
 SLOTS_USED = _define("weir_slots_used", "gauge", (), "Subtasks that are placed on them.")

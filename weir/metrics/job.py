@@ -35,6 +35,9 @@ class JobFacts:
     disks: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     #: Step -> records that it rejected, or rows that were put aside.
     rejected: Mapping[str, int] = field(default_factory=dict)
+    #: ``up`` or ``down`` -> decisions of the autoscaler; empty: it is off.
+    autoscaled: Mapping[str, int] = field(default_factory=dict)
+    slots_missing: int = 0
 
 
 class JobMetrics(Collector):
@@ -46,9 +49,9 @@ class JobMetrics(Collector):
 
     def describe(self) -> list[Metric]:
         """Families without samples, so that registering reads nothing."""
-        states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES, d.JOB_REJECTED)
+        states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES, d.JOB_REJECTED, d.AUTOSCALER_DECISIONS)
         numbers = (d.JOB_GENERATION, d.JOB_RESTARTS, d.JOB_RESTORING, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
-        others = (d.JOB_CHECKPOINT_AGE, d.DISK_FREE, d.DISK_SIZE)
+        others = (d.JOB_CHECKPOINT_AGE, d.DISK_FREE, d.DISK_SIZE, d.AUTOSCALER_MISSING)
         return [definition.family() for definition in (*states, *numbers, *others)]
 
     def collect(self) -> Iterator[Metric]:
@@ -62,6 +65,7 @@ class JobMetrics(Collector):
             d.JOB_SUBTASKS: facts.subtasks,
             d.JOB_RESTORES: facts.restores,
             d.JOB_REJECTED: facts.rejected,
+            d.AUTOSCALER_DECISIONS: facts.autoscaled,
         }
         for definition, counts in labelled.items():
             by_state = definition.family()
@@ -72,6 +76,7 @@ class JobMetrics(Collector):
             d.JOB_GENERATION: facts.generation,
             d.JOB_RESTARTS: facts.restarts,
             d.JOB_RESTORING: facts.restoring_subtasks,
+            d.AUTOSCALER_MISSING: facts.slots_missing,
         }
         for definition, number in of_job.items():
             family = definition.family()

@@ -151,7 +151,7 @@ class RejectedRows(_message.Message):
     def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ..., rejected_here: _Optional[int] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts", "processor_us", "rows_overdue")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +184,8 @@ class SubtaskReport(_message.Message):
     HOT_GROUP_FIELD_NUMBER: _ClassVar[int]
     HOT_GROUP_SHARE_FIELD_NUMBER: _ClassVar[int]
     LATENCY_COUNTS_FIELD_NUMBER: _ClassVar[int]
+    PROCESSOR_US_FIELD_NUMBER: _ClassVar[int]
+    ROWS_OVERDUE_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -216,7 +218,9 @@ class SubtaskReport(_message.Message):
     hot_group: int
     hot_group_share: float
     latency_counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    processor_us: int
+    rows_overdue: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ..., processor_us: _Optional[int] = ..., rows_overdue: _Optional[int] = ...) -> None: ...
 
 class LateRows(_message.Message):
     __slots__ = ("step", "rows")
@@ -277,7 +281,7 @@ class OwnershipReport(_message.Message):
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes")
+    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes", "processor_us", "processors", "memory_bytes")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -288,6 +292,9 @@ class HeartbeatRequest(_message.Message):
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_FREE_BYTES_FIELD_NUMBER: _ClassVar[int]
     DISK_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PROCESSOR_US_FIELD_NUMBER: _ClassVar[int]
+    PROCESSORS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     address: str
     incarnation: str
     job_id: str
@@ -298,7 +305,10 @@ class HeartbeatRequest(_message.Message):
     resident_bytes: int
     disk_free_bytes: int
     disk_bytes: int
-    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ...) -> None: ...
+    processor_us: int
+    processors: int
+    memory_bytes: int
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., processor_us: _Optional[int] = ..., processors: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
     __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back")

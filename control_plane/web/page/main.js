@@ -78,6 +78,8 @@ function showHead(status) {
   set(byId("headline"), "data-verdict", status.headline.verdict);
   const restarts = status.restarts ? `${status.restarts} restart${status.restarts === 1 ? "" : "s"}${status.restart_cause ? `, the last one: ${status.restart_cause}` : ""}. ` : "";
   say(byId("cause"), restarts + `${number(status.totals.events_in)} rows read, ${number(status.totals.events_out)} rows delivered to sinks.`);
+  byId("autoscaler").hidden = !status.autoscaler?.enabled;
+  say(byId("autoscaler"), `autoscaler: ${status.autoscaler?.text ?? ""}`);
   say(byId("identity"), `job ${status.job_id}, generation ${status.generation}, started ${clock(status.started_ms)}`);
   for (const id of ["savepoint", "stop", "cancel", "more", "fewer"]) byId(id).disabled = FINAL.includes(status.state);
 }

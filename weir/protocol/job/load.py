@@ -32,6 +32,18 @@ class SubtaskLoad:
     behind: int = 0
     behind_more_per_s: float = 0.0
     has_ended: bool = False
+    #: There were reports over the whole window.
+    is_known: bool = True
+    #: Processors that its thread used; None: not known.
+    processors: float | None = None
+    #: Batches that wait in its input.
+    queue_depth: int = 0
+    #: Records of a source by partition are known, or rows that a rate says were due.
+    knows_waiting: bool = False
+    partitions: int = 0
+    #: Rows of a source with a rate that were due and have not been read, and how many more there are each second.
+    overdue: int = 0
+    overdue_more_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

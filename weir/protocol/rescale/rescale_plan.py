@@ -166,7 +166,8 @@ def _lowest(current: Iterable[int], count: int, next_index: int) -> tuple[int, .
     return tuple(sorted(kept))
 
 
-def _refusal(facts: StageFacts, wanted: tuple[int, ...]) -> RescaleRefusal | None:
+def whole_refusal(facts: StageFacts) -> RescaleRefusal | None:
+    """Returns why a stage cannot be rescaled at all, to whatever number of subtasks."""
     stage = f"stage {facts.index} ({facts.name})"
     if facts.forward_neighbours:
         neighbours = ", ".join(facts.forward_neighbours)
@@ -175,6 +176,13 @@ def _refusal(facts: StageFacts, wanted: tuple[int, ...]) -> RescaleRefusal | Non
     # Of a source, subtasks without a split end early.
     if facts.finished and (not facts.is_source or len(facts.finished) == len(facts.subtasks)):
         return RescaleRefusal(RefusalKind.ENDING, f"{stage} has reached the end of its stream")
+    return None
+
+
+def _refusal(facts: StageFacts, wanted: tuple[int, ...]) -> RescaleRefusal | None:
+    stage, refusal = f"stage {facts.index} ({facts.name})", whole_refusal(facts)
+    if refusal is not None:
+        return refusal
     if wanted == facts.subtasks:
         message = f"{stage} has these {len(wanted)} subtasks already; give another parallelism"
         return RescaleRefusal(RefusalKind.NOTHING_TO_DO, message)

@@ -260,6 +260,15 @@ class BatchSource(SourceReader):
         self._next_poll_us = 0 if count < due else schedule.next_turn_us(now_us)
         return self._take(rows, count, self._next_poll_us)
 
+    @property
+    def rows_overdue(self) -> int | None:
+        """Return what the schedule says is due and was not given; None: there is no rate."""
+        # Asked by another thread, perhaps before it is open.
+        progress: SourceProgress | None = getattr(self, "_progress", None)
+        if progress is None or progress.schedule is None:
+            return None
+        return progress.may_give(max(progress.schedule.due_count(self._clock.now_us()) - progress.given, 0))
+
     def _no_rows(self) -> Poll:
         return Poll(finished=True) if self._progress.is_spent else self._nothing_now()
 

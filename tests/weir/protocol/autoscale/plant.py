@@ -1,0 +1,254 @@
+"""A job that is simulated second by second: rates in, queues, busy time; the autoscaler decides over it.
+
+Seeded; no clock, no process. Stages process what their subtasks can, rows wait before the source if a stage cannot.
+"""
+
+import random
+from dataclasses import dataclass, field
+
+from weir.protocol.autoscale.autoscaler import Autoscaler
+from weir.protocol.autoscale.measures import (
+    JobMeasure,
+    StageMeasure,
+    SubtaskMeasure,
+    TaskManagerMeasure,
+)
+from weir.protocol.autoscale.settings import AutoscaleSettings
+
+MIB = 1 << 20
+
+
+@dataclass
+class Step:
+    """A stage of the plant; ``rate``: rows that a subtask processes in a second of busy time."""
+
+    name: str
+    rate: float
+    parallelism: int = 1
+    #: Rows out per row in.
+    selectivity: float = 1.0
+    groups: int = 0
+    #: Key group 0 has this share of the rows.
+    hot: float = 0.0
+    partitions: int = 0
+    #: Processors that a busy subtask uses.
+    computes: float = 0.0
+    fixed: str = ""
+
+
+@dataclass
+class Plant:
+    """A chain of steps, the first one the source; ``load(second)`` rows come in a second."""
+
+    steps: list
+    load: object
+    settings: AutoscaleSettings = field(default_factory=AutoscaleSettings)
+    slots: int = 64
+    #: By task manager: host and its processors; empty: one task manager whose processors are not known.
+    managers: dict = field(default_factory=dict)
+    memory_bytes: int = 0
+    #: Memory of each subtask if a stage has one, shared by more.
+    state_bytes: dict = field(default_factory=dict)
+    #: Relative noise of what is measured each second.
+    noise: float = 0.0
+    seed: int = 0
+    knows_lag: bool = True
+    dry_run: bool = False
+    #: Seconds that are simulated at a time.
+    tick_s: int = 1
+
+    def __post_init__(self):
+        self.autoscaler = Autoscaler(self.settings)
+        self.random = random.Random(self.seed)
+        self.second, self.waiting = 0, 0.0
+        self.window, self.log, self.decisions = [], [], []
+        self.placement = {}
+        if not self.managers:
+            self.managers = {"tm": ("host", 0)}
+        for step in self.steps:
+            for index in range(step.parallelism):
+                self._place(step, index)
+
+    # --- placement ---------------------------------------------------------------------------------------------
+
+    def _place(self, step, index):
+        def key(name):
+            mine = sum(1 for (s, _), tm in self.placement.items() if tm == name and s == step.name)
+            return mine, self._running(name), name
+
+        self.placement[step.name, index] = min(self.managers, key=key)
+
+    def _running(self, name):
+        return sum(1 for tm in self.placement.values() if tm == name)
+
+    def parallelism(self, name):
+        return next(step.parallelism for step in self.steps if step.name == name)
+
+    # --- a second ------------------------------------------------------------------------------------------------
+
+    def _shares(self, step):
+        """Share of the rows of each subtask."""
+        count = step.parallelism
+        if not step.groups:
+            return [1 / count] * count
+        weights = [step.hot or 1 / step.groups]
+        weights += [(1 - weights[0]) / max(step.groups - 1, 1)] * (step.groups - 1)
+        shares = [0.0] * count
+        for group, weight in enumerate(weights):
+            shares[group % count] += weight
+        return shares
+
+    def _capacity(self, step, scale):
+        """Rows a second that all subtasks can process, where each gets its share."""
+        return min(step.rate * scale / share for share in self._shares(step) if share > 0)
+
+    def _host_scale(self, through):
+        """How much of what they could do alone subtasks can, as processors of hosts are shared."""
+        wanted, processors = {}, {}
+        for host, count in self.managers.values():
+            processors[host] = processors.get(host, 0) + count
+        for step, rows in zip(self.steps, through, strict=True):
+            for index, share in enumerate(self._shares(step)):
+                host = self.managers[self.placement[step.name, index]][0]
+                wanted[host] = wanted.get(host, 0.0) + min(rows * share / step.rate, 1.0) * step.computes
+        return {
+            host: min(1.0, count / wanted[host]) if count and wanted.get(host) else 1.0
+            for host, count in processors.items()
+        }
+
+    def tick(self):
+        incoming = self.load(self.second)
+        self.waiting += incoming * self.tick_s
+        offered = self.waiting / self.tick_s
+        factors, share = [], 1.0
+        for step in self.steps:
+            factors.append(share)
+            share *= step.selectivity
+        limits = [
+            self._capacity(step, 1.0) / factor for step, factor in zip(self.steps, factors, strict=True)
+        ]
+        read = min(offered, *limits)
+        scales = self._host_scale([read * factor for factor in factors])
+        worst = min(scales.values(), default=1.0)
+        read = min(read, *(limit * worst for limit in limits)) if worst < 1 else read
+        self.waiting -= read * self.tick_s
+        limiting = min(range(len(limits)), key=lambda i: limits[i])
+        is_held = self.waiting > 0.01 * incoming
+        sample = {}
+        for number, (step, factor) in enumerate(zip(self.steps, factors, strict=True)):
+            rows = read * factor
+            for index, part in enumerate(self._shares(step)):
+                busy = min(rows * part / step.rate, 1.0)
+                blocked = 1 - busy if is_held and number < limiting else 0.0
+                noise = 1 + self.noise * self.random.gauss(0, 1)
+                sample[number, index] = (
+                    rows * part * noise,
+                    rows * part * step.selectivity * noise,
+                    busy * noise,
+                    blocked,
+                )
+        self.window.append((sample, self.waiting))
+        self.second += self.tick_s
+        size = int(self.settings.window_s) // self.tick_s
+        self.window = self.window[-size:]
+        if len(self.window) == size:
+            self._decide()
+
+    def measure(self):
+        stages = []
+        span = len(self.window)
+        for number, step in enumerate(self.steps):
+            subtasks = []
+            for index in range(step.parallelism):
+                rows, out, busy, blocked = (
+                    sum(values) / span
+                    for values in zip(*(sample[number, index] for sample, _ in self.window), strict=True)
+                )
+                busy = min(max(busy, 0.0), 1.0)
+                own = self._shares(step)[index]
+                hot = min(step.hot / own, 1.0) if step.hot and index == 0 and own else 0.0
+                subtasks.append(
+                    SubtaskMeasure(
+                        index,
+                        self.placement[step.name, index],
+                        rows,
+                        out,
+                        busy,
+                        blocked,
+                        processors=busy * step.computes,
+                        hot_group=0,
+                        hot_group_share=hot,
+                    )
+                )
+            more = (self.window[-1][1] - self.window[0][1]) / max((span - 1) * self.tick_s, 1)
+            stages.append(
+                StageMeasure(
+                    number,
+                    step.name,
+                    subtasks,
+                    [number - 1] if number else [],
+                    step.groups,
+                    step.partitions,
+                    self.window[-1][1] if not number and self.knows_lag else None,
+                    more,
+                    step.fixed,
+                )
+            )
+        return JobMeasure(stages, self._managers(stages))
+
+    def _managers(self, stages):
+        found = []
+        free = self.slots - len(self.placement)
+        for name, (host, processors) in self.managers.items():
+            mine = [each for stage in stages for each in stage.subtasks if each.task_manager == name]
+            memory = sum(
+                self.state_bytes.get(stage.name, 0) / stage.parallelism
+                for stage in stages
+                for each in stage.subtasks
+                if each.task_manager == name
+            )
+            found.append(
+                TaskManagerMeasure(
+                    name,
+                    host,
+                    max(free, 0) // len(self.managers),
+                    len(mine),
+                    processors,
+                    sum(each.computing for each in mine),
+                    int(memory),
+                    self.memory_bytes,
+                )
+            )
+        return found
+
+    def _decide(self):
+        decision = self.autoscaler.look(float(self.second), self.measure())
+        self.log.append((self.second, decision))
+        if self.dry_run or not decision.changes:
+            return
+        self.decisions.append((self.second, decision.changes))
+        for change in decision.changes:
+            self.scale(self.steps[change.stage].name, change.after)
+            self.autoscaler.carried_out(float(self.second), change)
+        self.autoscaler.changed(float(self.second))
+
+    def scale(self, name, count):
+        step = next(step for step in self.steps if step.name == name)
+        for index in range(step.parallelism, count):
+            self._place(step, index)
+        for index in range(count, step.parallelism):
+            del self.placement[name, index]
+        step.parallelism = count
+        self.window.clear()
+
+    def run(self, seconds):
+        for _ in range(int(seconds) // self.tick_s):
+            self.tick()
+        return self
+
+    def lines(self):
+        return {decision.line for _, decision in self.log}
+
+
+def steady(rate):
+    return lambda _: rate

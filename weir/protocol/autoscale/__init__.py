@@ -1,0 +1,1 @@
+"""How many subtasks each stage should have: from what was measured to a decision and its reasons. Pure."""

@@ -1,0 +1,257 @@
+"""Decides which stages get more or fewer subtasks, and when. Pure: the control plane measures and carries out.
+
+More as soon as an overload has lasted for a while, in one step for all stages; fewer late, when the highest load of
+some minutes would have allowed it. docs/design/0017 has the reasons.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from weir.protocol.autoscale.decision import Change, Decision
+from weir.protocol.autoscale.demand import backlog, factors
+from weir.protocol.autoscale.hosts import Hosts
+from weir.protocol.autoscale.load_history import LoadHistory
+from weir.protocol.autoscale.measures import JobMeasure, StageMeasure
+from weir.protocol.autoscale.memory import fewest_by_memory
+from weir.protocol.autoscale.settings import AutoscaleSettings
+from weir.protocol.autoscale.sizing import Sizing, StageSizes
+
+#: Loads of this part of ``look_ahead_s`` are taken together.
+_PIECES_AHEAD = 15
+#: A stage whose load still moves is left as it is for at most so many times ``scale_down_after_s``.
+_MOVING_MAX = 12
+#: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
+#: times as long as that took, but takes no longer times for one than so many times ``look_ahead_s``.
+_KEPT_PERIODS, _PERIOD_MAX = 1.25, 8
+#: A load that came back is taken for at most so many times the present one.
+_COMES_BACK_MAX = 2.5
+#: A stage that has grown for a load that is expected keeps its subtasks for so many times ``look_ahead_s``.
+_AHEAD_KEPT = 2
+#: A stage loses no fewer than this part of its subtasks, and one at least.
+_FREED_MIN = 0.1
+#: A stage with less of its time held back by others can use a full queue.
+_BLOCKED_MAX = 0.2
+
+
+@dataclass(slots=True)
+class _StageMemory:
+    """What is remembered of a stage."""
+
+    history: LoadHistory
+    #: When its overload, and the chance to shrink, began; None: there is none.
+    over_since_s: float | None = None
+    may_shrink_since_s: float | None = None
+    #: When it began to grow last.
+    grown_s: float | None = None
+    has_shrunk: bool = False
+    #: It got fewer than it needs, because a step is bounded.
+    is_cut: bool = False
+    #: The time after which its load came back; 0: it did not.
+    period_s: float = 0.0
+    kept_until_s: float = -math.inf
+
+    def period_at(self, at_s: float, longest_s: float) -> float:
+        """The time after which the load comes back, if the stage grows now; 0: it has not grown and shrunk before."""
+        if self.has_shrunk and self.grown_s is not None:
+            return min(at_s - self.grown_s, longest_s)
+        return self.period_s
+
+
+@dataclass(slots=True)
+class Autoscaler:
+    """Decisions for one job; called with rising times."""
+
+    settings: AutoscaleSettings
+    _memories: dict[int, _StageMemory] = field(default_factory=dict)
+    _changed_s: float = -math.inf
+
+    def changed(self, at_s: float) -> None:
+        """A rescale or a restart has ended, whoever wanted it: what was measured before does not hold."""
+        self._changed_s = at_s
+        for memory in self._memories.values():
+            memory.over_since_s = None
+
+    def look(self, at_s: float, job: JobMeasure) -> Decision:
+        """Decide; called about once a second with means of the last ``window_s``."""
+        settings = self.settings
+        missing = next(_missing(job), "")
+        if missing:
+            return Decision(waits=f"waits for figures of {missing}")
+        known = factors(job, settings.catch_up_s, settings.growth_max)
+        if known is None:
+            return Decision(waits="waits: no row was read, though rows wait")
+        hosts = Hosts(job)
+        sizes = [StageSizes(stage, hosts, settings) for stage in job.stages]
+        works = [stage.busy * factor for stage, factor in zip(job.stages, known, strict=True)]
+        for stage, work, size in zip(job.stages, works, sizes, strict=True):
+            self._note(at_s, stage, work, size.of(work))
+        left_s = self._changed_s + settings.cool_down_s + settings.window_s - at_s
+        if left_s > 0:
+            return Decision(waits=f"waits {left_s:.0f} s after the last change")
+        return self._decide(at_s, job, works, sizes)
+
+    # --- growing and shrinking ------------------------------------------------------------------------------------
+
+    def _decide(self, at_s: float, job: JobMeasure, works: list[float], sizes: list[StageSizes]) -> Decision:
+        growing, remarks = [], []
+        for stage, work, size in zip(job.stages, works, sizes, strict=True):
+            change, remark = self._growth(at_s, stage, work, size)
+            growing += [change] if change else []
+            remarks += [f"{stage.title}: {remark}"] if remark else []
+        changes, missing = _within_slots(growing, job.free_slots)
+        if missing:
+            slots = "slot is" if missing == 1 else "slots are"
+            remarks.append(
+                f"{missing} {slots} missing: start task managers, or raise taskManager.operator_quota"
+            )
+        if growing:
+            # No stage shrinks at the same time: it may be the one that gets the rows next.
+            return Decision(tuple(changes), remarks=tuple(remarks), slots_missing=missing)
+        held_by = backlog(job)
+        if held_by:
+            return Decision(waits=f"no stage shrinks: {held_by}", remarks=tuple(remarks))
+        shrinking = [
+            change
+            for stage, size in zip(job.stages, sizes, strict=True)
+            if (change := self._shrinkage(at_s, stage, size, job)) is not None
+        ]
+        return Decision(tuple(shrinking), remarks=tuple(remarks))
+
+    def _growth(
+        self, at_s: float, stage: StageMeasure, work: float, size: StageSizes
+    ) -> tuple[Change | None, str]:
+        """The change of a stage that is overloaded, or what stands in its way; (None, ""): it is not."""
+        settings, memory = self.settings, self._memories[stage.stage]
+        since_s, now = memory.over_since_s, stage.parallelism
+        if since_s is None or (at_s - since_s < settings.window_s and not self._is_full(stage)):
+            return None, ""
+        hindrance = self._hindrance(stage)
+        if hindrance:
+            return None, hindrance
+        present = size.of(work)
+        expected = self._expected(at_s, memory, work)
+        sized = size.of(expected)
+        wanted = max(sized.wanted, present.wanted)
+        if self._is_full(stage) and not present.limit:
+            wanted = max(wanted, now + 1)
+        after = min(wanted, math.ceil(now * settings.growth_max))
+        memory.is_cut = after < wanted
+        if after <= now:
+            return None, present.limit
+        reason = f"{_percent(present.utilisation)} of its time would be needed"
+        is_ahead = expected > work
+        reason += f", and {_percent(expected / work - 1)} more is to be expected" if is_ahead else ""
+        return Change(stage.stage, stage.title, now, after, reason, is_ahead), sized.limit
+
+    def _expected(self, at_s: float, memory: _StageMemory, work: float) -> float:
+        """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
+        ahead_s = self.settings.look_ahead_s
+        expected = memory.history.expected(work, ahead_s)
+        period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
+        before = memory.history.highest(at_s, period_s) if period_s else None
+        return max(expected, min(before, work * _COMES_BACK_MAX) if before else 0.0)
+
+    def _shrinkage(
+        self, at_s: float, stage: StageMeasure, size: StageSizes, job: JobMeasure
+    ) -> Change | None:
+        settings, memory = self.settings, self._memories[stage.stage]
+        span_s = max(settings.scale_down_after_s, _KEPT_PERIODS * memory.period_s)
+        highest = memory.history.highest(at_s, span_s)
+        is_kept = stage.parallelism < 2 or at_s < memory.kept_until_s
+        if highest is None or is_kept or self._hindrance(stage):
+            return None
+        wanted = min(size.of(highest).wanted, stage.parallelism)
+        after = fewest_by_memory(stage, wanted, job, settings.memory_share_max)
+        if stage.parallelism - after < max(stage.parallelism * _FREED_MIN, 1):
+            memory.may_shrink_since_s = None
+            return None
+        if memory.may_shrink_since_s is None:
+            memory.may_shrink_since_s = at_s
+        waited_s = at_s - memory.may_shrink_since_s
+        if memory.history.is_moving() and waited_s < _MOVING_MAX * settings.scale_down_after_s:
+            return None
+        share = _percent(highest / stage.parallelism)
+        reason = f"{share} of its time at most was needed in {_time(span_s)}"
+        if after > wanted:
+            reason += f"; with {wanted} the memory of a host would not be enough"
+        return Change(stage.stage, stage.title, stage.parallelism, after, reason)
+
+    def carried_out(self, at_s: float, change: Change) -> None:
+        """A change has begun; with a dry run this is not called."""
+        memory, ahead_s = self._memories.get(change.stage), self.settings.look_ahead_s
+        if memory is None:
+            return
+        memory.over_since_s = memory.may_shrink_since_s = None
+        if not change.is_growth:
+            # A load that came back would have kept the subtasks: it does so no more, or later.
+            memory.has_shrunk, memory.period_s = True, 0.0
+            return
+        if memory.has_shrunk or memory.grown_s is None:
+            memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
+            memory.grown_s, memory.has_shrunk = at_s, False
+        if change.is_ahead:
+            memory.kept_until_s = at_s + _AHEAD_KEPT * ahead_s
+
+    # --- what is remembered ----------------------------------------------------------------------------------------
+
+    def _note(self, at_s: float, stage: StageMeasure, work: float, sized: Sizing) -> None:
+        memory = self._memories.get(stage.stage)
+        if memory is None:
+            piece_s = self.settings.look_ahead_s / _PIECES_AHEAD
+            memory = self._memories[stage.stage] = _StageMemory(LoadHistory(piece_s))
+        memory.history.add(at_s, work)
+        settings = self.settings
+        highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
+        is_over = sized.utilisation > highest or self._is_full(stage)
+        if not is_over:
+            memory.over_since_s = None
+        elif memory.over_since_s is None:
+            memory.over_since_s = at_s
+
+    def _is_full(self, stage: StageMeasure) -> bool:
+        """Whether rows fill its input though nobody after it holds it back, and it works most of the time."""
+        works = stage.busy >= self.settings.target_of(stage.name) * stage.parallelism
+        return stage.queue_share > self.settings.scale_up_portion and stage.blocked < _BLOCKED_MAX and works
+
+    def _hindrance(self, stage: StageMeasure) -> str:
+        if stage.fixed:
+            return stage.fixed
+        if not self.settings.of_stage(stage.name).is_scaled:
+            return "the settings leave it as it is"
+        if stage.is_source and not self.settings.scales_sources:
+            return "sources are scaled by hand, or with autoscaler.sources"
+        return ""
+
+
+def _missing(job: JobMeasure) -> Iterator[str]:
+    if not job.stages:
+        yield "the job"
+    for stage in job.stages:
+        if not stage.subtasks:
+            yield stage.title
+        for each in stage.subtasks:
+            if not each.is_known:
+                yield f"{stage.title}, subtask {each.subtask_index}"
+
+
+def _within_slots(changes: list[Change], free: int) -> tuple[list[Change], int]:
+    """Cut changes to the free slots, those first that need most; returns how many slots are missing, too."""
+    found, missing = [], 0
+    for change in sorted(changes, key=lambda it: it.before / it.after):
+        more = min(change.after - change.before, free)
+        missing += change.after - change.before - more
+        free -= more
+        if more:
+            found.append(replace(change, after=change.before + more))
+    return found, missing
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}".replace("%", " %")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} minutes"
