@@ -22,6 +22,7 @@ from weir.clock import SystemClock
 from weir.errors import AddressInUseError
 from weir.process.descriptors import raise_limit
 from weir.rpc import log_pb2_grpc
+from weir.rpc.access import Gate, add_port, async_gates
 from weir.types import join_address
 
 log = logging.getLogger("log_broker")
@@ -106,13 +107,13 @@ def run_controller(
 
 def _server() -> grpc.aio.Server:
     # Without this, two brokers could share a port and each get half of the calls.
-    return grpc.aio.server(options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS])
+    return grpc.aio.server(interceptors=async_gates(Gate()), options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS])
 
 
 async def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
     address = join_address(host, port)
     try:
-        bound = server.add_insecure_port(address)
+        bound = add_port(server, address)
     except RuntimeError as error:
         raise AddressInUseError(
             f"cannot listen on {address}: the port is in use or the address is not this machine's; "

@@ -358,6 +358,7 @@ def test_sections_are_found_at_every_depth():
         "taskManager.rocksdb",
         "taskManager.cassandra",
         "prometheus",
+        "security",
     }
 
 

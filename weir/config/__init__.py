@@ -7,6 +7,7 @@ Read once, in ``__main__``; everything else gets the frozen section it needs as 
 from weir.config.control_plane import ControlPlaneConfig
 from weir.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_set_flags
 from weir.config.models import Config, PrometheusConfig
+from weir.config.security import SecurityConfig
 from weir.config.state_strategy import StateMove, StateStrategy
 from weir.config.stores import RocksDbConfig
 from weir.config.task_manager import TaskManagerConfig
@@ -18,6 +19,7 @@ __all__ = [
     "LoadedConfig",
     "PrometheusConfig",
     "RocksDbConfig",
+    "SecurityConfig",
     "StateMove",
     "StateStrategy",
     "TaskManagerConfig",

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -91,6 +91,26 @@ def _worth_showing(record: logging.LogRecord) -> bool:
 
 def _not_repeated(record: logging.LogRecord) -> bool:
     return record.name != REPEATED_LOGGER
+
+
+def begin_identity(role: str, loaded: LoadedConfig, hosts: Mapping[str, str]) -> None:
+    """Take on who this process is, before it connects or listens; called once, by entry points.
+
+    Args:
+        role: a value of ``weir.security.roles.Role``.
+        loaded: the settings.
+        hosts: what it listens on, by setting.
+
+    Raises:
+        ConfigError: certificates or the secret cannot be read, or it would listen beyond this machine without any.
+    """
+    from weir.security.identity import begin, check_reach
+    from weir.security.roles import Role
+
+    section = loaded.config.security
+    for setting, host in hosts.items():
+        check_reach(host, setting, section)
+    begin(Role(role), section)
 
 
 def settings(

@@ -13,7 +13,7 @@ from weir.rpc import common_pb2, control_pb2
 from weir.types import Address, ChannelId, SubtaskId, is_host
 
 #: Grows with every incompatible change of a .proto file; both sides must have the same.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 #: Limit of one control message: routing tables of large jobs fit many times over.
 CONTROL_MESSAGE_BYTES_MAX = 16 << 20
 #: What a message adds to the Arrow or state bytes inside it, generously.
