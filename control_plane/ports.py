@@ -74,7 +74,7 @@ class TaskManagerCalls(Protocol):
     question_place: QuestionPlace
 
     def may_order(self, secret: bytes) -> None:
-        """It has registered here, and told by which secret it takes orders."""
+        """Note that it has registered here, and told by which secret it takes orders."""
         ...
 
     async def status(self) -> control_pb2.StatusReply:

@@ -62,9 +62,10 @@ def run_broker(
         async def stop() -> None:
             await broker.close()
 
-        server = _server()
+        gate = Gate()
+        server = _server(gate)
         add_to(server, BrokerService(broker, controller))
-        bound = await _listen(server, host, port)
+        bound = await _listen(server, host, port, gate)
         attendance = Attendance(
             broker, controller, join_address(advertised or host, advertised_port or bound)
         )
@@ -94,10 +95,11 @@ def run_controller(
 
     async def serve() -> None:
         controller = Controller(directory, lease_s)
-        server = _server()
+        gate = Gate()
+        server = _server(gate)
         log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
         pages = PageServer(controller, host, http_port, advertised)
-        await _listen(server, host, port)
+        await _listen(server, host, port, gate)
         pages.start()
         await _until_signal(server, [controller.leave_absent, controller.move_leaders], pages.stop)
 
@@ -105,15 +107,17 @@ def run_controller(
     return 0
 
 
-def _server() -> grpc.aio.Server:
+def _server(gate: Gate) -> grpc.aio.Server:
     # Without this, two brokers could share a port and each get half of the calls.
-    return grpc.aio.server(interceptors=async_gates(Gate()), options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS])
+    return grpc.aio.server(
+        interceptors=async_gates(gate), options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS]
+    )
 
 
-async def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+async def _listen(server: grpc.aio.Server, host: str, port: int, gate: Gate) -> int:
     address = join_address(host, port)
     try:
-        bound = add_port(server, address)
+        bound = add_port(server, address, gate)
     except RuntimeError as error:
         raise AddressInUseError(
             f"cannot listen on {address}: the port is in use or the address is not this machine's; "

@@ -147,6 +147,12 @@ def _begin(loaded: LoadedConfig) -> None:
     hosts = {"taskManager.host": loaded.config.task_manager.host}
     if loaded.config.prometheus.enabled:
         hosts["prometheus.prometheus_host"] = loaded.config.prometheus.prometheus_host
+    section = loaded.config
+    if section.prometheus.enabled and section.security.directory:
+        raise ConfigError(
+            "prometheus.enabled = true: the page of metrics knows no tokens; where security.directory is set, ask for "
+            "/metrics at taskManager.http_port with the token in look.token"
+        )
     begin_identity("task-manager", loaded, hosts)
 
 

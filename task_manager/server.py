@@ -35,7 +35,7 @@ class TaskManagerServer:
     ) -> None:
         self._config = config
         self._slot = slot
-        gate = Gate(orders=slot.orders_secret)
+        gate = self._gate = Gate(orders=slot.orders_secret)
         self._server = grpc.server(
             ThreadPoolExecutor(_SERVER_THREADS_MAX, thread_name_prefix="grpc"),
             interceptors=threaded_gates(gate),
@@ -65,11 +65,11 @@ class TaskManagerServer:
 
     def _listen(self) -> str:
         section = self._config
-        self._exchange.listen(section.host, section.exchange_port)
+        self._exchange.listen(section.host, section.exchange_port, is_local=section.unix_sockets)
         self._questions.start()
         bound = join_address(section.host, section.tm_port)
         try:
-            port = add_port(self._server, bound)
+            port = add_port(self._server, bound, self._gate)
         except RuntimeError as error:
             raise AddressInUseError(
                 f"cannot listen on {bound}: the port is in use or the address is not this machine's; "

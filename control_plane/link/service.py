@@ -87,14 +87,15 @@ async def serve_grpc(control_plane: ControlPlane, config: ControlPlaneConfig) ->
     Raises:
         AddressInUseError: the port is taken.
     """
+    gate = Gate()
     server = grpc.aio.server(
-        interceptors=async_gates(Gate()),
-        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+        interceptors=async_gates(gate),
+        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)],
     )
     control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(control_plane), server)
     address = join_address(config.host, config.cp_grpc_port)
     try:
-        port = add_port(server, address)
+        port = add_port(server, address, gate)
     except RuntimeError as error:
         raise AddressInUseError(
             f"cannot listen on {address}: the port is in use or the address is not this "

@@ -8,6 +8,8 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weir.questions.access import LOGIN_PATH
+
 #: Pages load what this server has, and nothing else; no page of others frames them.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -19,6 +21,8 @@ _DOCUMENTATION_POLICY = (
     "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
+#: The page that asks for a token, which has a form.
+_LOGIN_POLICY = _POLICY.replace("form-action 'none'", "form-action 'self'")
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _OTHERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -38,13 +42,14 @@ class HeadersMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        policy = _LOGIN_POLICY if scope["path"].rstrip("/") == LOGIN_PATH else _POLICY
         if scope["path"].rstrip("/") == _DOCUMENTATION:
             await self._app(scope, receive, _documentation(send))
             return
 
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = _with_policy(message, _POLICY)
+                message = _with_policy(message, policy)
             await send(message)
 
         await self._app(scope, receive, send_with)

@@ -95,7 +95,10 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         """Whether this process has registered at the caller."""
         if self._gate is None or self._gate.identity.trusts_all:
             return True
-        return any(key == ORDERS_KEY and self._gate.gives_orders(value) for key, value in context.invocation_metadata())
+        return any(
+            key == ORDERS_KEY and self._gate.gives_orders(value)
+            for key, value in context.invocation_metadata()
+        )
 
     def Deploy(
         self, request: control_pb2.DeployRequest, context: grpc.ServicerContext

@@ -25,5 +25,6 @@ class SecurityConfig(Section):
         "networks in which everybody is trusted.",
     )
     audit_file: str = setting(
-        "", "File to which each action over HTTP is added, a JSON object a line. Empty: only the log has them."
+        "",
+        "File to which each action over HTTP is added, a JSON object a line. Empty: only the log has them.",
     )

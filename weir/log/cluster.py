@@ -51,9 +51,7 @@ class Cluster:
         with self._lock:
             channel = self._channels.get(address)
             if channel is None:
-                channel = self._channels[address] = channels.connect(
-                    address, Role.LOG_BROKER, _OPTIONS
-                )
+                channel = self._channels[address] = channels.connect(address, Role.LOG_BROKER, _OPTIONS)
             return channel
 
     def leader(self, topic: str, partition: int) -> str:

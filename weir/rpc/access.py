@@ -17,6 +17,7 @@ import grpc.aio
 
 from weir.errors import HandshakeError
 from weir.redaction import redacted_text
+from weir.rpc.handshakes import Handshakes
 from weir.security.identity import Identity, current
 from weir.security.proofs import PROOF_KEY
 from weir.security.roles import Role, callers, role_of_names, takes_orders
@@ -44,13 +45,16 @@ class Gate:
         """``identity``: of this process; ``orders``: what an order must bring; b"": none is demanded."""
         self.identity = identity or current()
         self._orders = orders
+        self.handshakes = Handshakes()
 
     def check_metadata(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
         """Raise Refusal if what came with a call does not do.
 
         Without certificates the role is in it.
         """
-        found: dict[str, str | bytes] = {key: value for key, value in metadata if key in (PROOF_KEY, ORDERS_KEY)}
+        found: dict[str, str | bytes] = {
+            key: value for key, value in metadata if key in (PROOF_KEY, ORDERS_KEY)
+        }
         if self.identity.checker is not None:
             try:
                 role = self.identity.checker.role_of(str(found.get(PROOF_KEY, "")))
@@ -78,6 +82,7 @@ class Gate:
 
     def check_certificate(self, method: str, context: Any) -> None:
         """Raise Refusal if the caller's certificate has no role that may make this call."""
+        self.handshakes.called(context.peer())
         names = context.auth_context().get(_NAMES, ())
         self.check_role(method, role_of_names(name.decode(errors="replace") for name in names))
 
@@ -87,8 +92,8 @@ def tell(method: str, peer: str, refusal: Refusal) -> None:
     log.warning("refused %s of %s: %s", method, peer, redacted_text(str(refusal)))
 
 
-class ThreadedGate(grpc.ServerInterceptor):
-    """For servers with threads."""
+class ThreadedGate(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no generic when it runs
+    """Interceptor of servers with threads."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -126,8 +131,8 @@ def _refusing(method: str, refusal: Refusal) -> Callable[[Any, grpc.ServicerCont
     return refuse
 
 
-class AsyncGate(grpc.aio.ServerInterceptor):
-    """For servers in an event loop."""
+class AsyncGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no generic when it runs
+    """Interceptor of servers in an event loop."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -202,7 +207,7 @@ def _rebuilt(handler: Any, behaviour: Any) -> Any:
     return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
-def threaded_gates(gate: Gate) -> list[grpc.ServerInterceptor]:
+def threaded_gates(gate: Gate) -> list[Any]:
     """What a server with threads is made with."""
     return [] if gate.identity.trusts_all else [ThreadedGate(gate)]
 
@@ -212,19 +217,20 @@ def async_gates(gate: Gate) -> list[Any]:
     return [] if gate.identity.trusts_all else [AsyncGate(gate)]
 
 
-def add_port(server: Any, address: str, identity: Identity | None = None) -> int:
+def add_port(server: Any, address: str, gate: Gate) -> int:
     """Listen, encrypted if this process has certificates; returns the port.
 
     Raises:
         RuntimeError: the port is taken; of gRPC.
     """
-    tls = (identity or current()).tls
+    tls = gate.identity.tls
+    gate.handshakes.address = address
     if tls is None:
         return int(server.add_insecure_port(address))
-    return int(server.add_secure_port(address, _server_credentials(tls)))
+    return int(server.add_secure_port(address, _server_credentials(tls, gate.handshakes)))
 
 
-def _server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
+def _server_credentials(tls: TlsFiles, handshakes: Handshakes) -> grpc.ServerCredentials:
     """Certificates that are looked at anew with each connection."""
     told = tls.material().version
 
@@ -236,10 +242,16 @@ def _server_credentials(tls: TlsFiles) -> grpc.ServerCredentials:
 
     def fetch() -> grpc.ServerCertificateConfiguration | None:
         nonlocal told
+        handshakes.began()
         version = tls.material().version
         if version == told:
             return None
         told = version
         return configuration()
 
-    return grpc.dynamic_ssl_server_credentials(configuration(), fetch, require_client_authentication=True)
+    # None leaves the configuration as it is; the stubs do not know that.
+    return grpc.dynamic_ssl_server_credentials(
+        configuration(),
+        fetch,  # type: ignore[arg-type]
+        require_client_authentication=True,
+    )

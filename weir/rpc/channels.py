@@ -27,9 +27,7 @@ Metadata = tuple[tuple[str, str | bytes], ...]
 _FORMER_MAX = 2
 
 
-def connect(
-    address: str, role: Role, options: Options, *, identity: Identity | None = None
-) -> grpc.Channel:
+def connect(address: str, role: Role, options: Options, *, identity: Identity | None = None) -> grpc.Channel:
     """A connection to a process of a role; nothing is sent yet.
 
     Raises:
@@ -55,7 +53,7 @@ def connect_async(
     identity: Identity | None = None,
     more: Callable[[], Metadata] = tuple,
 ) -> grpc.aio.Channel:
-    """As :func:`connect`, for asyncio; ``more``: metadata that goes with each call."""
+    """Return a connection for asyncio, as :func:`connect`; ``more``: metadata that goes with each call."""
     ours = identity or current()
     made = list(options)
 
@@ -117,31 +115,31 @@ class _Connection:
         return self._more() if prover is None else (*self._more(), (PROOF_KEY, prover.proof()))
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         return _Call(self, "unary_unary", method, arguments, options)
 
     def unary_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         return _Call(self, "unary_stream", method, arguments, options)
 
     def stream_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         return _Call(self, "stream_unary", method, arguments, options)
 
     def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         return _Call(self, "stream_stream", method, arguments, options)
 
     def subscribe(self, callback: Any, try_to_connect: bool | None = False) -> None:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         self._channel.subscribe(callback, try_to_connect)
 
     def unsubscribe(self, callback: Any) -> None:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         self._channel.unsubscribe(callback)
 
     def close(self) -> None:
-        """See ``grpc.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         for each in self._all():
             each.close()
 
@@ -165,7 +163,7 @@ class _AsyncConnection(_Connection):
     """The same for asyncio; used in one event loop."""
 
     async def close(self, grace: float | None = None) -> None:  # type: ignore[override]
-        """See ``grpc.aio.Channel``."""
+        """Does what ``grpc.Channel`` does."""
         for each in self._all():
             await each.close(grace)
 
@@ -182,7 +180,12 @@ class _Call:
     __slots__ = ("_channel", "_connection", "_how", "_of_channel")
 
     def __init__(
-        self, connection: _Connection, kind: str, method: str, arguments: tuple[Any, ...], options: dict[str, Any]
+        self,
+        connection: _Connection,
+        kind: str,
+        method: str,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
     ) -> None:
         self._connection = connection
         self._how = kind, method, arguments, options
@@ -204,11 +207,11 @@ class _Call:
         return self._current()(*request, metadata=(*metadata, *self._connection.metadata()), **options)
 
     def future(self, *request: Any, metadata: Metadata = (), **options: Any) -> Any:
-        """See ``grpc.UnaryUnaryMultiCallable``."""
+        """Does what ``grpc.UnaryUnaryMultiCallable`` does."""
         more = (*metadata, *self._connection.metadata())
         return self._current().future(*request, metadata=more, **options)
 
     def with_call(self, *request: Any, metadata: Metadata = (), **options: Any) -> Any:
-        """See ``grpc.UnaryUnaryMultiCallable``."""
+        """Does what ``grpc.UnaryUnaryMultiCallable`` does."""
         more = (*metadata, *self._connection.metadata())
         return self._current().with_call(*request, metadata=more, **options)

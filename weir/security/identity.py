@@ -7,11 +7,12 @@ their task manager. A program of a user, which has no entry point of Weir, is a 
 from __future__ import annotations
 
 import os
+import ssl
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from weir.clock import SystemClock
 from weir.config.security import SecurityConfig
 from weir.errors import ConfigError
 from weir.security.private_files import machine_secret, secret_path
@@ -46,12 +47,17 @@ def identity_of(role: Role, section: SecurityConfig) -> Identity:
     Raises:
         ConfigError: a file is absent, or others can read it.
     """
+    clock = SystemClock()
     if section.directory:
-        return Identity(role, tls=TlsFiles(Path(section.directory), role))
+        return Identity(role, tls=TlsFiles(Path(section.directory), role, clock))
     if section.insecure:
         return Identity(role)
     secret = machine_secret(secret_path(section.secret_file, os.environ))
-    return Identity(role, None, Prover(secret, role, time.time), ProofChecker(secret, time.time))
+
+    def now_s() -> float:
+        return clock.now_us() / 1e6
+
+    return Identity(role, None, Prover(secret, role, now_s), ProofChecker(secret, now_s))
 
 
 def begin(role: Role, section: SecurityConfig) -> Identity:
@@ -68,7 +74,7 @@ def begin(role: Role, section: SecurityConfig) -> Identity:
 
 
 def current() -> Identity:
-    """That of this process.
+    """Return the identity of this process.
 
     Raises:
         ConfigError: no entry point has set it, and what ``WEIR_SECURITY_...`` say is wrong.
@@ -81,6 +87,12 @@ def current() -> Identity:
             if found is None:
                 found = _current = identity_of(Role.CLIENT, section_of_environment())
     return found
+
+
+def server_context() -> ssl.SSLContext | None:
+    """Return what a server of this process encrypts with, whose callers are processes of Weir; None: nothing."""
+    tls = current().tls
+    return None if tls is None else tls.serving()
 
 
 def section_of_environment() -> SecurityConfig:

@@ -59,7 +59,9 @@ def read_private(path: Path, setting: str) -> bytes:
         with open(path, "rb") as file:
             state = os.fstat(file.fileno())
             if state.st_mode & _OTHERS:
-                raise ConfigError(f"{setting}: {path} can be read by others than its owner; run: chmod 600 {path}")
+                raise ConfigError(
+                    f"{setting}: {path} can be read by others than its owner; run: chmod 600 {path}"
+                )
             return file.read()
     except OSError as error:
         raise ConfigError(f"{setting}: {path} cannot be read: {error.strerror}") from error

@@ -65,7 +65,9 @@ class ProofChecker:
 
     def _checked(self, proof: str) -> tuple[Role, int]:
         if not proof:
-            raise HandshakeError("the call proves no secret: it comes from a process that is none of this user's Weir")
+            raise HandshakeError(
+                "the call proves no secret: it comes from a process that is none of this user's Weir"
+            )
         parts = proof.split(" ") if len(proof) <= _LENGTH_MAX and proof.isascii() else []
         is_proof = len(parts) == 3 and parts[0] in set(Role) and parts[1].isdecimal() and len(parts[1]) < 16
         if not is_proof or not hmac.compare_digest(proof, _proof(self._secret, parts[0], int(parts[1]))):

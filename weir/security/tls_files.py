@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import ssl
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from weir.clock import Clock
 from weir.errors import ConfigError
 from weir.security.private_files import read_private
 from weir.security.roles import Role
@@ -31,31 +31,34 @@ class TlsMaterial:
 
 
 class TlsFiles:
-    """Those of one role in a directory; any thread may ask."""
+    """Files of one role in a directory; any thread may ask."""
 
-    def __init__(self, directory: Path, role: Role) -> None:
-        """Read them.
+    def __init__(self, directory: Path, role: Role, clock: Clock) -> None:
+        """Read them; ``clock`` tells when they are looked at again.
 
         Raises:
             ConfigError: one is absent, or they do not belong together, or others can read the key.
         """
         self.role = role
+        self._clock = clock
         self.directory = directory
         self.authority_path = directory / AUTHORITY_FILE
         self.certificate_path = directory / f"{role}.pem"
         self.key_path = directory / f"{role}.key"
         self._lock = threading.Lock()
         self._stamps = self._now_stamps()
-        self._looked_s = time.monotonic()
+        self._looked_s = self._clock.monotonic_s()
         self._material = self._read(0)
-        self._contexts = [(self._context(server=False), 0), (self._context(server=True), 0)]
+        self._client_context = self._context(server=False), 0
+        #: Of servers: renewed in place, since they keep theirs.
+        self._server_contexts: list[ssl.SSLContext] = []
 
     def material(self) -> TlsMaterial:
         """What they hold now; what was there before where they do not belong together at the moment."""
-        if time.monotonic() - self._looked_s < _LOOK_S:
+        if self._clock.monotonic_s() - self._looked_s < _LOOK_S:
             return self._material
         with self._lock:
-            self._looked_s = time.monotonic()
+            self._looked_s = self._clock.monotonic_s()
             stamps = self._now_stamps()
             if stamps != self._stamps:
                 try:
@@ -65,19 +68,36 @@ class TlsFiles:
                     log.warning("certificates are not renewed yet: %s", error)
                 else:
                     self._stamps = stamps
+                    for context in self._server_contexts:
+                        context.load_verify_locations(self.authority_path)
+                        context.load_cert_chain(self.certificate_path, self.key_path)
                     log.info("certificates were renewed from %s", self.directory)
             return self._material
 
-    def context(self, *, server: bool) -> ssl.SSLContext:
-        """What connections of sockets use; of servers it demands a certificate of the same authority.
-
-        The same object as long as the files do not change, so that sessions go on.
-        """
+    def calling(self) -> ssl.SSLContext:
+        """Return what a connection of this process to another one uses, which needs a certificate, too."""
         version = self.material().version
-        context, of_version = self._contexts[server]
+        context, of_version = self._client_context
         if version != of_version:
-            context = self._context(server=server)
-            self._contexts[server] = context, version
+            self._client_context = context, _ = self._context(server=False), version
+        return context
+
+    def serving(self, *, asks_certificate: bool = True) -> ssl.SSLContext:
+        """Return what a server uses for as long as it lives: new connections have the certificate of their time.
+
+        ``asks_certificate``: False: the other end is a browser.
+        """
+        context = self._context(server=True)
+        if not asks_certificate:
+            context.verify_mode = ssl.CERT_NONE
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+        def look(*_: object) -> None:
+            self.material()
+
+        # With each handshake; it is the next one that has what was found.
+        context.sni_callback = look
+        self._server_contexts.append(context)
         return context
 
     def _context(self, *, server: bool) -> ssl.SSLContext:

@@ -6,7 +6,13 @@ import stat
 import pytest
 
 from weir.errors import ConfigError, HandshakeError
-from weir.security.private_files import machine_secret, private_directory, read_private, secret_path, write_private
+from weir.security.private_files import (
+    machine_secret,
+    private_directory,
+    read_private,
+    secret_path,
+    write_private,
+)
 from weir.security.proofs import ProofChecker, Prover
 from weir.security.roles import Role, callers, role_of_names, takes_orders
 
@@ -40,7 +46,8 @@ def test_another_secret_proves_nothing(secret):
 
 
 @pytest.mark.parametrize(
-    "proof", ["", "x", "task-manager 1 2", "task-manager x y", "a b c d", "ä b c", "task-manager 1 " + "0" * 500]
+    "proof",
+    ["", "x", "task-manager 1 2", "task-manager x y", "a b c d", "ä b c", "task-manager 1 " + "0" * 500],
 )
 def test_what_is_no_proof_is_refused(proof):
     with pytest.raises(HandshakeError):
