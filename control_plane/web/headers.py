@@ -9,6 +9,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.questions.access import LOGIN_PATH
+from weir.redaction import KNOWN
 
 #: Pages load what this server has, and nothing else; no page of others frames them.
 _POLICY = (
@@ -47,9 +48,14 @@ class HeadersMiddleware:
             await self._app(scope, receive, _documentation(send))
             return
 
+        # Answers to questions have what is in the state.
+        hides = not scope["path"].startswith("/state")
+
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = _with_policy(message, policy)
+            elif hides and message["type"] == "http.response.body":
+                message = {**message, "body": KNOWN.masked(message.get("body", b""))}
             await send(message)
 
         await self._app(scope, receive, send_with)

@@ -55,8 +55,8 @@ def init(directory: _DirectoryArgument, host: _HostOption = None, days: _DaysOpt
         written = made.initialise(directory, host or [], days, made.now())
         print("\n".join(map(str, written)))
         print(
-            f"Keep {directory / made.AUTHORITY_KEY_FILE} where no process of Weir runs; each machine gets ca.pem, the files "
-            "of its roles and, for HTTP, the tokens. docs/security.md says more."
+            f"Keep {directory / made.AUTHORITY_KEY_FILE} where no process of Weir runs; each machine gets ca.pem, the "
+            "files of its roles and, for HTTP, the tokens. docs/security.md says more."
         )
         return 0
 

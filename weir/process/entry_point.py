@@ -18,6 +18,7 @@ import typer
 from weir.errors import ConfigError, JobCodeError, WeirError
 from weir.process.log_lines import EntryFormatter, FloodFilter
 from weir.process.printable import one_entry
+from weir.redaction import redacted_text
 
 if TYPE_CHECKING:
     from weir.config import LoadedConfig
@@ -182,8 +183,8 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
     except WeirError as error:
         sys.stdout.flush()
         if isinstance(error, JobCodeError):
-            print(error.user_traceback, file=sys.stderr)
-        print(f"{name}: error: {one_entry(str(error))}", file=sys.stderr)
+            print(redacted_text(error.user_traceback), file=sys.stderr)
+        print(f"{name}: error: {one_entry(redacted_text(str(error)))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE
