@@ -69,6 +69,23 @@ def main(
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
+    security_directory: Annotated[
+        str,
+        typer.Option(
+            "--security-dir",
+            envvar="WEIR_SECURITY_DIRECTORY",
+            metavar="DIR",
+            help="Certificates that 'weir security init' has made.",
+        ),
+    ] = "",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            envvar="WEIR_SECURITY_INSECURE",
+            help="Check no caller, also beyond this machine.",
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
@@ -83,6 +100,7 @@ def main(
     def serve() -> int:
         from log_broker.process import RecordPlace, run_broker, run_controller
 
+        begin_identity(directory=security_directory, insecure=insecure, host=host)
         settle_memory()
         keep_freed_memory()
         if controller_only:
@@ -93,6 +111,20 @@ def main(
         return run_broker(broker_id, host, port, controller, directory, advertised_host, advertised_port)
 
     run(name, serve)
+
+
+def begin_identity(*, directory: str, insecure: bool, host: str) -> None:
+    """Take on who this process is.
+
+    Raises:
+        ConfigError: certificates or the secret cannot be read, or it would listen beyond this machine without any.
+    """
+    from weir.security.identity import begin, check_reach, section_of_environment
+    from weir.security.roles import Role
+
+    section = section_of_environment().model_copy(update={"directory": directory, "insecure": insecure})
+    check_reach(host, "--host", section)
+    begin(Role.LOG_BROKER, section)
 
 
 def start() -> None:

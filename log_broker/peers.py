@@ -6,9 +6,10 @@ from typing import Any
 
 import grpc.aio
 
-from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc import channels, log_pb2, log_pb2_grpc
 from weir.rpc.log_wire import LOG_MESSAGE_BYTES_MAX, REPLICATE, as_it_is
 from weir.rpc.wire import parse_address
+from weir.security.roles import Role
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", LOG_MESSAGE_BYTES_MAX),
@@ -58,7 +59,9 @@ class Peers:
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = self._channels[address] = channels.connect_async(
+                address, Role.LOG_BROKER, CHANNEL_OPTIONS
+            )
         return channel
 
     def broker(self, address: str) -> log_pb2_grpc.LogBrokerStub:

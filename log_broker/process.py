@@ -24,6 +24,7 @@ from weir.errors import AddressInUseError, ConfigError, SupersededError
 from weir.process.descriptors import raise_limit
 from weir.records.file_keeper import FileKeeper, Keeper
 from weir.rpc import log_pb2_grpc
+from weir.rpc.access import Gate, add_port, async_gates
 from weir.types import join_address
 
 log = logging.getLogger("log_broker")
@@ -66,9 +67,10 @@ def run_broker(
         async def stop() -> None:
             await broker.close()
 
-        server = _server()
+        gate = Gate()
+        server = _server(gate)
         add_to(server, BrokerService(broker, controllers))
-        bound = await _listen(server, host, port)
+        bound = await _listen(server, host, port, gate)
         attendance = Attendance(
             broker, controllers, join_address(advertised or host, advertised_port or bound)
         )
@@ -138,10 +140,11 @@ def run_controller(
         try:
             await asyncio.to_thread(keeper.lead)
             controller = Controller(keeper, lease_s)
-            server = _server()
+            gate = Gate()
+            server = _server(gate)
             log_pb2_grpc.add_LogControllerServicer_to_server(controller, server)
             pages = PageServer(controller, host, http_port, advertised)
-            await _listen(server, host, port)
+            await _listen(server, host, port, gate)
             pages.start()
 
             async def store() -> None:
@@ -164,15 +167,17 @@ def _fail(future: asyncio.Future[None], error: Exception) -> None:
         future.set_exception(error)
 
 
-def _server() -> grpc.aio.Server:
+def _server(gate: Gate) -> grpc.aio.Server:
     # Without this, two brokers could share a port and each get half of the calls.
-    return grpc.aio.server(options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS])
+    return grpc.aio.server(
+        interceptors=async_gates(gate), options=[("grpc.so_reuseport", 0), *CHANNEL_OPTIONS]
+    )
 
 
-async def _listen(server: grpc.aio.Server, host: str, port: int) -> int:
+async def _listen(server: grpc.aio.Server, host: str, port: int, gate: Gate) -> int:
     address = join_address(host, port)
     try:
-        bound = server.add_insecure_port(address)
+        bound = add_port(server, address, gate)
     except RuntimeError as error:
         raise AddressInUseError(
             f"cannot listen on {address}: the port is in use or the address is not this machine's; "

@@ -173,6 +173,7 @@ class JobRuntime:
                 # Before any has been told: a call that is refused may come again.
                 raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
             running[subtask] = found.subtask
+        self.checkpoints.begun(checkpoint_id)
         ended = []
         for subtask, source in running.items():
             begin = partial(source.checkpoint, checkpoint_id, holds=holds)

@@ -47,6 +47,8 @@ class JobSlot:
     ) -> None:
         """``on_change`` is called when there is something to report; the address is set by the server's start."""
         self.incarnation = secrets.token_hex(8)
+        #: Who has been told it, when this task manager registered, may deploy here.
+        self.orders_secret = secrets.token_bytes(32)
         self.address = ""
         self._config = config
         self._metrics = metrics

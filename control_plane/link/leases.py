@@ -68,6 +68,7 @@ class Leases:
         if is_wildcard(address.host):
             raise HandshakeError(f"nobody can connect to {address}: set taskManager.advertised_host")
         client = self._connect(request.address)
+        client.may_order(request.orders_secret)
         try:
             status = await client.status()
             if status.incarnation != request.incarnation:

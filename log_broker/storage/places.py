@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from log_broker.errors import LogDamagedError, LogWriteError
 from weir.protocol.log.entries import checksum
+from weir.security.private_files import private_directory
 
 _NAME_DIGITS = 20
 #: Of ``fallocate``: reserve blocks behind the end, and leave the end where it is; Python has only what moves it.
@@ -76,7 +77,7 @@ class DirectoryPlace:
         """
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            private_directory(path)
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; choose another --dir") from error
 

@@ -308,6 +308,7 @@ class ControlLink:
             operator_quota=self._config.operator_quota,
             job_id=runtime.identity.job_id if runtime else "",
             generation=runtime.identity.generation if runtime else 0,
+            orders_secret=server.orders_secret,
         )
         try:
             stub = self._control_planes.stub

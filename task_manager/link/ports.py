@@ -34,6 +34,8 @@ class LinkedServer(Protocol):
 
     address: str
     incarnation: str
+    #: With it the control plane shows that this task manager has registered there.
+    orders_secret: bytes
 
     @property
     def runtime(self) -> LinkedJob | None:

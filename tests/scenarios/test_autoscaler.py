@@ -62,4 +62,6 @@ def test_a_dry_run_and_a_hook_say_how_many_slots_are_missing(tmp_path, forks):
         cluster.wait_for(lambda status: told.exists() and told.read_text() != "", "a call of the hook")
         assert int(told.read_text()) >= 1
         cluster.start_task_manager()
-        cluster.wait_for(lambda status: parallelism(status) >= 5, "subtasks on the task manager that was started")
+        cluster.wait_for(
+            lambda status: parallelism(status) >= 5, "subtasks on the task manager that was started"
+        )

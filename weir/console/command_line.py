@@ -13,6 +13,7 @@ import typer
 
 import weir
 from weir.console.log_commands import log_app
+from weir.console.security_commands import security_app
 from weir.process.entry_point import run
 
 RUN_EPILOG = """
@@ -183,6 +184,7 @@ ReportOption = Annotated[
 
 
 app.add_typer(log_app, name="log")
+app.add_typer(security_app, name="security")
 
 
 @app.callback()

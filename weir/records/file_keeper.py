@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
 from weir.errors import AddressInUseError, CheckpointError
+from weir.security.private_files import private_directory
 
 
 class Keeper(Protocol):
@@ -89,7 +91,7 @@ class FileKeeper:
     def lead(self) -> None:
         """Take the lock; see :class:`Keeper`."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_directory(self.path.parent)
             lock = open(self.path.with_name(f".{self.path.name}.lock"), "ab")  # noqa: SIM115
         except OSError as error:
             raise self._error("use", error) from error
@@ -116,7 +118,8 @@ class FileKeeper:
         """Write another file, sync it and rename it; see :class:`Keeper`."""
         fresh = self.path.with_name(f".{self.path.name}.unfinished")
         try:
-            with open(fresh, "wb") as file:
+            # It has the job's parameters.
+            with open(fresh, "wb", opener=partial(os.open, mode=0o600)) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())

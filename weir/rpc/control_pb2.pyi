@@ -95,20 +95,22 @@ class DirectoryReply(_message.Message):
     def __init__(self, directory_json: _Optional[bytes] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
+    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation", "orders_secret")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_SECRET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     address: str
     incarnation: str
     operator_quota: int
     job_id: str
     generation: int
-    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    orders_secret: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., orders_secret: _Optional[bytes] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms", "control_plane_id", "keep_job", "frequent_calls_port", "frequent_calls_greeting", "grpc_port")
