@@ -1,0 +1,79 @@
+"""Aggregates of a data frame by key and window."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.groups import Group, window_bounds
+from weir.spark.tasks import ORDER_COLUMN
+from weir.spark.types import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_WINDOW = ("window_start", "window_end")
+_TIME, _ORDER = quoted(EVENT_TIME_COLUMN), quoted(ORDER_COLUMN)
+#: A window's bounds until its results are made: rows may have columns of the usual names.
+_BOUNDS = ("_window_start", "_window_end")
+
+
+def grouped(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
+    """Return one row for each group, with the columns of the schema, the event time and the place."""
+    if group.window is None:
+        return _by_key(frame, group, schema)
+    if group.window.kind == "session":
+        return _sessions(frame, group, schema)
+    bounds = window_bounds(group.window)
+    if isinstance(bounds, str):
+        frame = frame.selectExpr("*", f"explode({bounds}) AS _window")
+        frame = frame.selectExpr("*", *(f"_window.{name} AS _{name}" for name in _WINDOW)).drop("_window")
+    else:
+        frame = frame.selectExpr("*", *(f"{text} AS _{name}" for name, text in bounds))
+    return _finished(_aggregated(frame, group, [*group.keys, *_BOUNDS]), schema, "_window_end - 1")
+
+
+def _sessions(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
+    """A session ends where the next row of its key is more than the gap away."""
+    assert group.window is not None
+    gap = group.window.size_ms
+    keys = ", ".join(map(quoted, group.keys))
+    over = f"OVER (PARTITION BY {keys} ORDER BY {_TIME})"
+    frame = frame.selectExpr("*", f"lag({_TIME}) {over} AS _before")
+    begins = f"CASE WHEN {_TIME} - _before > {gap}L THEN 1 ELSE 0 END"
+    frame = frame.selectExpr("*", f"sum({begins}) {over} AS _session").drop("_before")
+    bounds = {"_window_start": f"min({_TIME})", "_window_end": f"max({_TIME}) + {gap}L"}
+    # A row at the very end of a session would be of it: so it is told a moment later than other windows.
+    return _finished(_aggregated(frame, group, [*group.keys, "_session"], bounds), schema, "_window_end")
+
+
+def _aggregated(
+    frame: DataFrame, group: Group, by: list[str], others: dict[str, str] | None = None
+) -> DataFrame:
+    from pyspark.sql.functions import expr
+
+    texts = {**(others or {}), **dict(group.aggregates)}
+    made = [expr(text).alias(name) for name, text in texts.items()]
+    return frame.groupBy(*map(quoted, by)).agg(*made)
+
+
+def _finished(frame: DataFrame, schema: pa.Schema, time: str) -> DataFrame:
+    """Results of windows, with this event time."""
+    names = [f"_{name} AS {name}" if name in _WINDOW else quoted(name) for name in schema.names]
+    return frame.selectExpr(*names, f"{time} AS {_TIME}", f"0L AS {_ORDER}")
+
+
+def _by_key(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
+    """The last row of each key, and what all of its rows come to."""
+    last = {EVENT_TIME_COLUMN: f"max({_TIME})", ORDER_COLUMN: f"max({_ORDER})"}
+    if group.last:
+        # Columns of one row, all of the same.
+        inner = ", ".join(f"'{number}', {quoted(name)}" for number, name in enumerate(group.last))
+        last["_last"] = f"max_by(named_struct({inner}), struct({_TIME}, {_ORDER}))"
+    made = _aggregated(frame, group, list(group.keys), last)
+    texts = {name: f"_last.`{number}`" for number, name in enumerate(group.last)}
+    return made.selectExpr(
+        *(f"{texts.get(name, quoted(name))} AS {quoted(name)}" for name in schema.names), _TIME, _ORDER
+    )

@@ -1,0 +1,138 @@
+"""Runs a whole job on Spark: ``weir run JOB --runner spark``, and tests of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weir.clock import SystemClock
+from weir.plan.graph import LogicalGraph
+from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.frames import Frames, Put
+from weir.spark.native import native_step
+from weir.spark.outputs import write
+from weir.spark.session import spark_failures
+from weir.spark.translation import JobOnSpark, Way, job_on_spark
+from weir.spark.writers import Writing
+from weir.specs import CollectSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Settings of the session without which expressions would mean something else.
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    # Rows of the past are not moved to another calendar.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+@dataclass(frozen=True)
+class SparkResult:
+    """What a run on Spark told.
+
+    Attributes:
+        collected: rows of steps that end in ``weir.Collect()``, with their event times.
+        put_aside: by step, reasons and how many rows were put aside for each.
+    """
+
+    collected: Mapping[str, pa.Table]
+    put_aside: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
+    """Run a job over inputs that end, sink by sink.
+
+    Args:
+        spark: a session; the job runs in one of its own beside it.
+        graph: the job as it was written.
+
+    Raises:
+        GraphError: a step does not run on Spark.
+        SparkFailedError: Spark gave up.
+    """
+    job = job_on_spark(graph)
+    job.check()
+    session = own_session(spark)
+    aside = _accumulator(session)
+    with spark_failures(), _frames(session, job, aside) as frames:
+        collected = {}
+        for step in job.steps:
+            node = step.node
+            if not node.is_sink:
+                continue
+            [rows] = frames.inputs(node)
+            names = [*node.schema.names, EVENT_TIME_COLUMN]
+            if isinstance(node.spec, CollectSpec):
+                collected[node.name] = rows.select(*(f"`{name}`" for name in names)).toArrow()
+            elif step.way is Way.TASKS:
+                frames.output(node.name).write.format("noop").mode("overwrite").save()
+            else:
+                given = (rows_schema(job, node.inputs[0].producer, node.inputs[0].output),)
+                made = native_step(node, given, job.mode)
+                assert isinstance(made, Writing), "it is a sink"
+                write(rows, made, node.schema)
+    return SparkResult(collected, aside.value)
+
+
+def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
+    """User columns of an output."""
+    return next(each.node for each in job.steps if each.node.name == step).schema_of(side)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside another one, with the settings that jobs need."""
+    session = spark.newSession()
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+@contextmanager
+def _frames(session: SparkSession, job: JobOnSpark, aside: Any) -> Iterator[Frames]:
+    frames = Frames(session, job, SystemClock(), Put(_Teller(aside)))
+    try:
+        yield frames
+    finally:
+        frames.close()
+
+
+class _Teller:
+    """Counts rows that were put aside, from tasks to the driver."""
+
+    def __init__(self, aside: Any) -> None:
+        self._aside = aside
+
+    def __call__(self, step: str, reason: str, rows: int) -> None:
+        self._aside.add({step: {reason: rows}})
+
+
+def _accumulator(session: SparkSession) -> Any:
+    from pyspark.accumulators import AccumulatorParam
+
+    class Counts(AccumulatorParam[Any]):
+        def zero(self, value: Any) -> Any:
+            return {}
+
+        def addInPlace(self, value1: Any, value2: Any) -> Any:
+            for step, reasons in value2.items():
+                known = value1.setdefault(step, {})
+                for reason, rows in reasons.items():
+                    known[reason] = known.get(reason, 0) + rows
+            return value1
+
+    return session.sparkContext.accumulator({}, Counts())
+
+
+def run_stream(spark: SparkSession, graph: LogicalGraph, checkpoints: str) -> None:
+    """Follow the sources of a job until it is stopped."""
+    raise NotImplementedError
