@@ -252,18 +252,17 @@ def spark():
     """One Spark session for all tests of a process: starting one takes several seconds."""
     from weir.spark.session import open_session
 
-    with open_session("weir tests", "local[2]", short_run=True) as session:
+    few = {"spark.sql.shuffle.partitions": "2"}
+    with open_session("weir tests", "local[2]", short_run=True, conf=few) as session:
         yield session
 
 
 @pytest.fixture
 def own_spark(spark):
-    """A session beside it, as jobs have it, with few partitions."""
+    """A session beside it, as jobs have it."""
     from weir.spark.running import own_session
 
-    session = own_session(spark)
-    session.conf.set("spark.sql.shuffle.partitions", "2")
-    return session
+    return own_session(spark)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import output_id
 from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.bounds import bound_ms
-from weir.spark.grouped import grouped
+from weir.spark.grouped import grouped, stream_grouped, watermarked
 from weir.spark.native import (
     TIME_MS_MAX,
     Columns,
@@ -66,6 +66,7 @@ class Frames:
         self._nodes = {step.node.name: step.node for step in job.steps}
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
+        self._streams = job.mode == "streaming"
         self._readers: dict[str, set[str]] = {}
         for node in self._nodes.values():
             for item in node.inputs:
@@ -129,9 +130,15 @@ class Frames:
                     first = first.unionAll(other)
                 return first
             case Group():
+                if self._streams:
+                    bound = bound_ms(self._nodes, node.inputs[0].producer)
+                    return stream_grouped(frames[0], made, node.schema, bound)
                 return grouped(frames[0], made, node.schema)
             case PairJoin():
-                return _paired(frames, made)
+                if self._streams:
+                    bounds = [bound_ms(self._nodes, item.producer) for item in node.inputs]
+                    frames = [watermarked(frame, bound) for frame, bound in zip(frames, bounds, strict=True)]
+                return _paired(frames, made, times=made.stream_times if self._streams else "")
         raise AssertionError(made)
 
     def _timed(self, frame: DataFrame, time: str, future_ms_max: int | None) -> DataFrame:
@@ -143,15 +150,19 @@ class Frames:
         return timed.where(f"{_TIME} IS NOT NULL AND {_TIME} BETWEEN {-TIME_MS_MAX}L AND {highest}L")
 
     def _read(self, node: Node, made: Reading) -> DataFrame:
-        reader = self._spark.read.format(made.format).options(**dict(made.options))
+        source = self._spark.readStream if self._streams else self._spark.read
+        reader = source.format(made.format).options(**dict(made.options))
         if made.schema:
             reader = reader.schema(made.schema)
-        frame = reader.load(made.path) if made.path else reader.load()
+        frame = (
+            reader.load(_folder(made.path) if self._streams else made.path) if made.path else reader.load()
+        )
         if made.value:
             options = "map('mode', 'PERMISSIVE')"
             text = made.value.replace("\\", "\\\\").replace("'", "\\'")
             frame = frame.selectExpr("*", f"from_json(CAST(value AS STRING), '{text}', {options}) AS _value")
-        order = "monotonically_increasing_id()" if self._job.needs_order else "0L"
+        numbered = self._job.needs_order and not self._streams
+        order = "monotonically_increasing_id()" if numbered else "0L"
         if made.format == "json":
             frame = frame.where("`_corrupt` IS NULL")
         frame = frame.selectExpr(
@@ -185,7 +196,7 @@ class Frames:
         moving = [number for number in range(len(frames)) if number not in tables]
         rows = self._gathered(node, [frames[n] for n in moving], [given[n] for n in moving])
         made = map_in_arrow(rows, _Task(steps, self._put), ddl(steps.wire))
-        if len(outputs) > 1 or len(self._readers.get(node.name, ())) > 1:
+        if not self._streams and (len(outputs) > 1 or len(self._readers.get(node.name, ())) > 1):
             from pyspark import StorageLevel
 
             made = made.persist(StorageLevel.MEMORY_AND_DISK)
@@ -262,11 +273,19 @@ def _text(name: str) -> str:
     return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _paired(frames: list[DataFrame], made: PairJoin) -> DataFrame:
+def _folder(path: str) -> str:
+    """The path as streams take it: of one file a pattern that only it has."""
+    head, slash, name = path.rpartition("/")
+    is_file = "." in name and "*" not in name
+    return f"{head}{slash}{name[:-1]}[{name[-1]}]" if is_file else path
+
+
+def _paired(frames: list[DataFrame], made: PairJoin, times: str) -> DataFrame:
     left, right = frames[0].alias("l"), frames[1].alias("r")
     from pyspark.sql.functions import expr
 
-    joined = left.join(right, expr(made.condition), made.how)
+    condition = f"{made.condition} AND {times}" if times else made.condition
+    joined = left.join(right, expr(condition), made.how)
     return joined.selectExpr(
         *(f"{text} AS {quoted(name)}" for name, text in made.columns),
         f"{made.time} AS {_TIME}",

@@ -77,3 +77,29 @@ def _by_key(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
     return made.selectExpr(
         *(f"{texts.get(name, quoted(name))} AS {quoted(name)}" for name in schema.names), _TIME, _ORDER
     )
+
+
+def watermarked(frame: DataFrame, bound_ms: int) -> DataFrame:
+    """Return a stream with column ``_time``, which its watermark follows at this distance."""
+    timed = frame.selectExpr("*", f"timestamp_millis({_TIME}) AS _time")
+    return timed.withWatermark("_time", f"{bound_ms} milliseconds")
+
+
+def stream_grouped(frame: DataFrame, group: Group, schema: pa.Schema, bound_ms: int) -> DataFrame:
+    """Return one row for each group of a stream, when its window is over; of keys without windows in each trigger."""
+    if group.window is None:
+        return _by_key(frame, group, schema)
+    window = group.window
+    size = f"{window.size_ms} milliseconds"
+    if window.kind == "session":
+        text, time = f"session_window(_time, '{size}')", "_window_end"
+    else:
+        text = f"window(_time, '{size}', '{window.step_ms} milliseconds', '{window.offset_ms} milliseconds')"
+        time = "_window_end - 1"
+    from pyspark.sql.functions import expr
+
+    made = [expr(told).alias(name) for name, told in group.aggregates]
+    by = [*(expr(quoted(key)) for key in group.keys), expr(text).alias("_window")]
+    found = watermarked(frame, bound_ms).groupBy(*by).agg(*made)
+    bounds = (f"unix_millis(_window.{end}) AS _window_{end}" for end in ("start", "end"))
+    return _finished(found.selectExpr("*", *bounds), schema, time)

@@ -34,6 +34,7 @@ class PairJoin:
         columns: name in the result, and its text.
         time: the event time of a row of the result.
         order: the place of it.
+        stream_times: the condition of the times of a pair, as streams take it: they forget rows by it.
     """
 
     how: str
@@ -41,6 +42,7 @@ class PairJoin:
     columns: tuple[tuple[str, str], ...]
     time: str
     order: str
+    stream_times: str = ""
 
 
 def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoin | None:
@@ -65,7 +67,19 @@ def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoi
     columns += [
         (output, f"r.{quoted(name)}") for name, output in spec.right_columns if name in given[1].names
     ]
-    return PairJoin(_SPARK_HOWS[spec.how], " AND ".join(condition), tuple(columns), *_places(spec, bounds))
+    times = "" if bounds is None else _stream_times(bounds)
+    return PairJoin(
+        _SPARK_HOWS[spec.how], " AND ".join(condition), tuple(columns), *_places(spec, bounds), times
+    )
+
+
+def _stream_times(bounds: JoinBounds) -> str:
+    own, other = ("l", "r") if bounds.side == 0 else ("r", "l")
+    found = []
+    for sign, added_ms in ((">=", bounds.lower_ms), ("<=", bounds.upper_ms)):
+        if added_ms is not None:
+            found.append(f"{other}._time {sign} {own}._time + INTERVAL '{added_ms / 1000:.3f}' SECOND")
+    return " AND ".join(found)
 
 
 def _goes(bounds: JoinBounds | None, given: Sequence[pa.Schema]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -30,6 +30,16 @@ def write(frame: DataFrame, made: Writing, schema: pa.Schema) -> None:
     if made.partition_by:
         writer = writer.partitionBy(*made.partition_by)
     writer.save(made.path or None)
+
+
+def stream_writer(frame: DataFrame, made: Writing, schema: pa.Schema) -> Any:
+    """Return what writes the user columns of a stream: each trigger once."""
+    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
+    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
+    writer = rows.writeStream.format(made.format).options(**dict(made.options))
+    if made.partition_by:
+        writer = writer.partitionBy(*made.partition_by)
+    return writer.option("path", made.path) if made.path else writer
 
 
 def _print(rows: DataFrame, rows_max: int | None, schema: pa.Schema) -> None:

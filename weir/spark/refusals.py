@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from weir.nexmark.specs import NexmarkSpec
 from weir.plan.graph import Node, PhysicalGraph
 from weir.plan.reading_times import sources_by_reading_time
 from weir.spark.modes import Mode
+from weir.spark.streams import stream_refusal
 from weir.specs import (
     ArrowIpcSpec,
     AssignEventTimeSpec,
@@ -43,19 +44,27 @@ REASONS: Mapping[str, str] = {
     "all_rows": "a weir.Operator sees all rows of its subtask in order, and Spark divides them in other ways; write a "
     "weir.KeyedProcess, or set parallelism=1",
     "source_stream": "a source of your own is read once, to its end; run it without --streaming",
-    "stream_order": "Spark's streams have no order of rows within a trigger; run it without --streaming",
-    "stream_state": "Spark keeps no state of this kind in a stream; run it without --streaming",
+    "stream_order": "it says something of each row in its order, and a trigger of Spark's streams has none; run it "
+    "without --streaming, or aggregate with emit='per_batch' or in windows",
+    "stream_state": "the runner has no state of this kind for Spark's streams; run it without --streaming",
     "stream_side": "late rows have no output of their own in Spark's streams; leave the side output unread",
-    "stream_chain": "a stream of Spark has this after another step with state only in rows that are final; run it "
-    "without --streaming",
+    "stream_chain": "a step with state after another one has no watermark in the runner's streams; run it without "
+    "--streaming",
 }
 
 
-def refusal(graph: PhysicalGraph, node: Node, mode: Mode) -> str | None:
-    """Why a step of a job does not run on Spark; None: it does."""
+def refusal(graph: PhysicalGraph, nodes: Sequence[Node], node: Node, mode: Mode) -> str | None:
+    """Say why a step of a job does not run on Spark; None: it does.
+
+    Args:
+        graph: the job, as it runs elsewhere.
+        nodes: its steps, in topological order.
+        node: one of them.
+        mode: how its sources are read.
+    """
     found = _of_source(node, mode) if isinstance(node.spec, SourceSpec) else _of_step(graph, node)
     if found is None and mode == "streaming":
-        found = _of_stream(node)
+        found = stream_refusal(nodes, node)
     return None if found is None else REASONS[found]
 
 
@@ -122,10 +131,3 @@ def _is_two_phase(factory: Callable[[], object]) -> bool:
     while hasattr(made, "func"):
         made = made.func
     return isinstance(made, type) and issubclass(made, TwoPhaseSink)
-
-
-def _of_stream(node: Node) -> str | None:
-    """What Spark's streams have no equal of, besides; sinks and steps that keep nothing go as in a batch."""
-    from weir.spark.streaming import stream_refusal
-
-    return stream_refusal(node)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
 from weir.clock import SystemClock
-from weir.plan.graph import LogicalGraph
+from weir.plan.graph import LogicalGraph, Node
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.frames import Frames, Put
 from weir.spark.native import native_step
-from weir.spark.outputs import write
+from weir.spark.outputs import stream_writer, write
 from weir.spark.session import spark_failures
-from weir.spark.translation import JobOnSpark, Way, job_on_spark
+from weir.spark.streams import updates_results
+from weir.spark.translation import JobOnSpark, StepOnSpark, Way, job_on_spark
 from weir.spark.writers import Writing
 from weir.specs import CollectSpec
+from weir.specs.kafka import KafkaSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: Settings of the session without which expressions would mean something else.
 _SETTINGS = {
@@ -133,6 +135,89 @@ def _accumulator(session: SparkSession) -> Any:
     return session.sparkContext.accumulator({}, Counts())
 
 
-def run_stream(spark: SparkSession, graph: LogicalGraph, checkpoints: str) -> None:
-    """Follow the sources of a job until it is stopped."""
-    raise NotImplementedError
+def run_stream(
+    spark: SparkSession, graph: LogicalGraph, checkpoints: str, collect: Collected | None = None
+) -> None:
+    """Follow the sources of a job, one query for each sink; returns when all have ended, or are stopped.
+
+    Where no source is followed, all that is there is read, and the queries end: windows that the watermark has not
+    passed then are not told.
+
+    Args:
+        spark: a session; the job runs in one of its own beside it.
+        graph: the job as it was written.
+        checkpoints: folder or URI where Spark keeps those of each sink.
+        collect: is called with the rows of each trigger of steps that end in ``weir.Collect()``, for tests.
+
+    Raises:
+        GraphError: a step does not run on Spark.
+        SparkFailedError: Spark gave up.
+    """
+    job = job_on_spark(graph, "streaming")
+    job.check()
+    session = own_session(spark)
+    ends = not any(_is_followed(step.node) for step in job.steps)
+    nodes = [step.node for step in job.steps]
+    with spark_failures(), _frames(session, job, _accumulator(session)) as frames:
+        queries = []
+        try:
+            for step in job.steps:
+                if step.node.is_sink:
+                    started = _Query(
+                        step, frames, f"{checkpoints}/{step.node.name}", updates_results(nodes, step.node)
+                    )
+                    queries.append(started.start(ends=ends, collect=collect))
+            for query in queries:
+                query.awaitTermination()
+        finally:
+            for query in queries:
+                query.stop()
+
+
+#: Step, and rows with their event times.
+Collected: TypeAlias = "Callable[[str, pa.Table], None]"
+
+
+def _is_followed(node: Node) -> bool:
+    spec = node.spec
+    return bool(getattr(spec, "follow", False)) or (isinstance(spec, KafkaSpec) and not spec.bounded)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The query of one sink."""
+
+    step: StepOnSpark
+    frames: Frames
+    checkpoints: str
+    updates: bool
+
+    def start(self, *, ends: bool, collect: Collected | None) -> Any:
+        """Start it; ``ends``: it reads what is there."""
+        node = self.step.node
+        if self.step.way is Way.TASKS:
+            writer = self.frames.output(node.name).writeStream.format("noop")
+            return self._started(writer, ends=ends)
+        [rows] = self.frames.inputs(node)
+        if isinstance(node.spec, CollectSpec):
+            names = [f"`{name}`" for name in (*node.schema.names, EVENT_TIME_COLUMN)]
+
+            def give(batch: DataFrame, number: int) -> None:
+                if collect is not None:
+                    collect(node.name, batch.select(*names).toArrow())
+
+            return self._started(rows.writeStream.foreachBatch(give), ends=ends)
+        made = native_step(node, (node.schema,), "streaming")
+        assert isinstance(made, Writing), "it is a sink"
+        if made.format in ("print", "kafka") or self.updates:
+            # Files take no updates: each trigger adds what has changed.
+            return self._started(
+                rows.writeStream.foreachBatch(lambda batch, number: write(batch, made, node.schema)),
+                ends=ends,
+            )
+        return self._started(stream_writer(rows, made, node.schema), ends=ends)
+
+    def _started(self, writer: Any, *, ends: bool) -> Any:
+        writer = writer.outputMode("update" if self.updates else "append")
+        writer = writer.option("checkpointLocation", self.checkpoints)
+        return (writer.trigger(availableNow=True) if ends else writer).start()

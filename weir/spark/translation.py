@@ -85,7 +85,7 @@ def job_on_spark(graph: LogicalGraph, mode: Mode = "batch", whole: Collection[st
     """
     nodes = without_unread_columns(graph.nodes, whole)
     physical = physical_graph(graph, whole)
-    steps = [_step(node, mode, refusal(physical, node, mode), _given(nodes, node)) for node in nodes]
+    steps = [_step(node, mode, refusal(physical, nodes, node, mode), _given(nodes, node)) for node in nodes]
     return JobOnSpark(graph.name, graph.max_parallelism, mode, tuple(steps))
 
 
