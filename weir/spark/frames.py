@@ -30,13 +30,13 @@ from weir.spark.native import (
 )
 from weir.spark.tasks import NUMBER_COLUMN, ORDER_COLUMN, TaskSteps, run_task, wire_of
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way
-from weir.spark.types import ddl, quoted, wire_schema
+from weir.spark.types import ddl, literal, quoted, wire_schema
 from weir.specs import UserOperatorSpec
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.window_parts import WindowPartSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Observation, SparkSession
 
 _TIME, _ORDER = quoted(EVENT_TIME_COLUMN), quoted(ORDER_COLUMN)
 #: Steps besides those by key that mind the order of rows: they get all of them in one task.
@@ -66,6 +66,8 @@ class Frames:
         self._nodes = {step.node.name: step.node for step in job.steps}
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
+        #: By source what Spark has seen of its bad records.
+        self.observed: dict[str, Observation] = {}
         self._streams = job.mode == "streaming"
         self._readers: dict[str, set[str]] = {}
         for node in self._nodes.values():
@@ -143,9 +145,7 @@ class Frames:
 
     def _timed(self, frame: DataFrame, time: str, future_ms_max: int | None) -> DataFrame:
         names = [quoted(name) for name in frame.columns if name not in (EVENT_TIME_COLUMN, ORDER_COLUMN)]
-        highest = TIME_MS_MAX
-        if future_ms_max is not None:
-            highest = min(highest, wall_ms(self._clock) + future_ms_max)
+        highest = self._highest_time(future_ms_max)
         timed = frame.selectExpr(*names, f"CAST({time} AS BIGINT) AS {_TIME}", _ORDER)
         return timed.where(f"{_TIME} IS NOT NULL AND {_TIME} BETWEEN {-TIME_MS_MAX}L AND {highest}L")
 
@@ -163,18 +163,38 @@ class Frames:
             frame = frame.selectExpr("*", f"from_json(CAST(value AS STRING), '{text}', {options}) AS _value")
         numbered = self._job.needs_order and not self._streams
         order = "monotonically_increasing_id()" if numbered else "0L"
-        if made.format == "json":
-            frame = frame.where("`_corrupt` IS NULL")
-        frame = frame.selectExpr(
-            *(f"{text} AS {quoted(name)}" for name, text in made.columns), f"{order} AS {_ORDER}"
+        corrupt = ["`_corrupt` AS _text"] if made.format == "json" else []
+        columns = [f"{text} AS {quoted(name)}" for name, text in made.columns]
+        frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", *corrupt)
+        names = [quoted(name) for name in node.schema.names]
+        time = f"{wall_ms(self._clock)}L" if made.time is None else f"CAST({made.time} AS BIGINT)"
+        highest = self._highest_time(made.future_ms_max)
+        text = "_text" if corrupt else "CAST(NULL AS STRING) AS _text"
+        frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, text)
+        good = ["_text IS NULL", f"{_TIME} IS NOT NULL AND {_TIME} BETWEEN {-TIME_MS_MAX}L AND {highest}L"]
+        good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
+        return self._without_bad(node, made, frame, " AND ".join(good)).drop("_text")
+
+    def _without_bad(self, node: Node, made: Reading, frame: DataFrame, good: str) -> DataFrame:
+        """The good records of a source; the others are counted, or fail the job."""
+        if made.fails:
+            told = literal(f"source {node.name!r}: a record does not fit its schema: ")
+            error = f"raise_error(concat({told}, coalesce(_text, 'a value is missing, or its event time is bad')))"
+            return frame.where(f"CASE WHEN {good} THEN TRUE ELSE {error} END")
+        if made.format == "json" and not self._streams:
+            from pyspark.sql import Observation
+            from pyspark.sql.functions import expr
+
+            seen = self.observed[node.name] = Observation(f"weir {node.name}")
+            counted = expr(f"count_if(NOT ({good}))").alias("rows")
+            first = expr("max(left(_text, 200))").alias("text")
+            frame = frame.observe(seen, counted, first)
+        return frame.where(good)
+
+    def _highest_time(self, future_ms_max: int | None) -> int:
+        return (
+            TIME_MS_MAX if future_ms_max is None else min(TIME_MS_MAX, wall_ms(self._clock) + future_ms_max)
         )
-        if made.required:
-            frame = frame.where(" AND ".join(f"{quoted(name)} IS NOT NULL" for name in made.required))
-        if made.time is None:
-            now = f"{wall_ms(self._clock)}L"
-            names = [quoted(name) for name in node.schema.names]
-            return frame.selectExpr(*names, f"{now} AS {_TIME}", _ORDER)
-        return self._timed(frame, made.time, made.future_ms_max)
 
     def _in_tasks(self, node: Node, given: tuple[pa.Schema, ...]) -> None:
         """Let Weir's operator run in the tasks, each with the rows of its keys in the order of event times."""
@@ -247,7 +267,7 @@ def _tagged(frames: list[DataFrame], given: list[pa.Schema], keys: list[list[str
     structs = [ddl(pa.schema([pa.field("x", pa.struct(list(wire)))])).split(" ", 1)[1] for wire in wires]
     tagged, count = [], max(map(len, keys))
     for number, (frame, schema) in enumerate(zip(frames, given, strict=True)):
-        inner = ", ".join(f"{_text(name)}, {quoted(name)}" for name in schema.names)
+        inner = ", ".join(f"{literal(name)}, {quoted(name)}" for name in schema.names)
         columns = [f"{number} AS {NUMBER_COLUMN}"]
         for place, struct in enumerate(structs):
             value = f"named_struct({inner})" if place == number else "NULL"
@@ -267,10 +287,6 @@ def _highest_ms(frame: DataFrame) -> int:
     """The highest event time of all rows: a task whose keys have none so late sees time come so far all the same."""
     [row] = frame.selectExpr(f"max({_TIME}) AS highest").collect()
     return WATERMARK_MIN_MS if row.highest is None else int(row.highest)
-
-
-def _text(name: str) -> str:
-    return "'" + name.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _folder(path: str) -> str:

@@ -83,7 +83,13 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 made = native_step(node, given, job.mode)
                 assert isinstance(made, Writing), "it is a sink"
                 write(rows, made, node.schema)
-    return SparkResult(collected, aside.value)
+        told = {step: dict(reasons) for step, reasons in aside.value.items()}
+        for source, seen in frames.observed.items():
+            bad = seen.get
+            if bad["rows"]:
+                reason = "a record does not fit the schema" + (f": {bad['text']}" if bad["text"] else "")
+                told.setdefault(source, {})[reason] = bad["rows"]
+    return SparkResult(collected, told)
 
 
 def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
