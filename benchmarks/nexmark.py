@@ -96,7 +96,7 @@ def open_reference(
     directory: Path, events: int, stack: ExitStack, report: Callable[[str, float], None]
 ) -> Reference:
     """Start Spark and write the auction; ``stack`` ends Spark."""
-    from workload.session import open_session
+    from weir.spark.session import open_session
 
     report("Spark SQL", 0.0)
     spark = stack.enter_context(open_session("nexmark", "local[2]", short_run=True))

@@ -380,3 +380,20 @@ def first_run(json: Json = None) -> None:
         return benchmark.run(report).as_json()
 
     execute(measure, json)
+
+
+@app.command()
+def runners(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Bids of one run.")] = 2_000_000,
+    repeat: Repeat = 3,
+    master: Annotated[str, typer.Option(help="Of Spark.")] = "local[2]",
+) -> None:
+    """Three jobs on Spark, as Weir runs them there, beside the same jobs written by hand in PySpark."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import runners as benchmark
+
+        return benchmark.run(benchmark.RunnersOptions(events, repeat, master), report).as_json()
+
+    execute(measure, json)

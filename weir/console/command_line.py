@@ -94,6 +94,13 @@ weir log start --brokers 3 --dir data/log
 """
 
 
+class Runner(StrEnum):
+    """What runs a job."""
+
+    WEIR = "weir"
+    SPARK = "spark"
+
+
 class Store(StrEnum):
     """Where keyed state lives."""
 
@@ -183,6 +190,21 @@ ReportOption = Annotated[
 ]
 
 
+RunnerOption = Annotated[
+    Runner,
+    typer.Option(
+        help="What runs the job: task managers of Weir, or Spark (docs/runners.md).", show_choices=True
+    ),
+]
+StreamingOption = Annotated[
+    bool,
+    typer.Option(
+        "--streaming",
+        help="With --runner spark: follow the sources, as a stream, instead of reading them once.",
+    ),
+]
+
+
 app.add_typer(log_app, name="log")
 app.add_typer(security_app, name="security")
 
@@ -210,6 +232,22 @@ def run_command(
     strict: StrictOption = False,
     report: ReportOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    runner: RunnerOption = Runner.WEIR,
+    master: Annotated[
+        str, typer.Option(help="With --runner spark: local[N], spark://HOST:PORT, yarn or k8s://...")
+    ] = "local[*]",
+    streaming: StreamingOption = False,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option("--spark-conf", metavar="KEY=VALUE", help="With --runner spark: a setting of Spark."),
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="With --streaming: where Spark keeps its checkpoints (default: .weir/JOB/spark).",
+        ),
+    ] = None,
 ) -> None:
     """Run a job on processes of this machine until it ends. The exit code says how it ended.
 
@@ -217,6 +255,15 @@ def run_command(
     output has only what the job prints. The same command after a kill goes on from the latest checkpoint; after an end
     it begins the job anew.
     """
+
+    def start_on_spark() -> int:
+        from weir.console.given_job import GivenJob
+        from weir.console.spark_runs import SparkOptions, run_on_spark
+
+        given = GivenJob(job, param or [], config, set_flags or [])
+        return run_on_spark(
+            SparkOptions(given, master, streaming, spark_conf or [], checkpoints, keep_dir, strict=strict)
+        )
 
     def start() -> int:
         from weir.console.job_files import find_job
@@ -249,7 +296,7 @@ def run_command(
             )
         )
 
-    run("weir run", start)
+    run("weir run", start_on_spark if runner is Runner.SPARK else start)
 
 
 @app.command("plan", epilog=PLAN_EPILOG)
@@ -272,10 +319,18 @@ def plan_command(
         ),
     ] = None,
     allow_dropped_state: DroppedStateOption = False,
+    runner: RunnerOption = Runner.WEIR,
+    streaming: StreamingOption = False,
 ) -> None:
     """Check a job and draw its stages, without running it; or tell what it makes of the state of a checkpoint."""
 
     def plan() -> int:
+        if runner is Runner.SPARK:
+            from weir.console.given_job import GivenJob
+            from weir.console.spark_plans import print_spark_plan
+
+            given = GivenJob(job, param or [], config, set_flags or [])
+            return print_spark_plan(given, streaming=streaming, as_json=as_json)
         from weir.console.planning import print_plan
 
         return print_plan(

@@ -1,0 +1,12 @@
+"""Jobs of the suite that are not compared on a runner, each with its reason; docs/runners.md has them as a matrix."""
+
+#: What a batch of Spark, which has its rows in the order of event times, cannot say as others.
+LATE = "its step gives rows times that are out of order: which of them are late hangs on the order of reading"
+#: By job.
+BATCH = {
+    "assigned": LATE,
+    "assigned_process": LATE,
+    "bad_times": LATE,
+}
+#: A job that a stream of Spark runs and says otherwise.
+STREAMING: dict[str, str] = {}
