@@ -59,7 +59,7 @@ class _Part:
 
 
 class TimeOrder:
-    """Of one subtask; its methods raise ``StateError`` where the store cannot be read or written."""
+    """Rows of one subtask that wait; its methods raise ``StateError`` where the store cannot be read or written."""
 
     def __init__(self, context: OperatorContext) -> None:
         self._step = context.operator_name
@@ -207,7 +207,7 @@ class TimeOrder:
         return [part.rest for part in self._parts]
 
     def _keep(self, rows: list[pa.RecordBatch]) -> None:
-        """These stay of :meth:`_waiting`: key groups have left."""
+        """Keep only these of :meth:`_waiting`: key groups have left."""
         self._parts, self._memory_bytes = [], 0
         for batch in rows:
             self._add(batch)
@@ -218,7 +218,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """In the order of time, of one time as they came."""
+    """Rows in the order of time, of one time as they came."""
     as_of_ms = batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True)
     numbers = batch.column(NUMBER_COLUMN).to_numpy(zero_copy_only=True)
     falls = as_of_ms[1:] < as_of_ms[:-1]

@@ -37,7 +37,7 @@ _MARK_NUMBERS = struct.Struct(">qq")
 
 
 class _Block(NamedTuple):
-    """Of an entry with rows."""
+    """An entry with rows."""
 
     size_bytes: int
     lowest_ms: int
@@ -45,7 +45,7 @@ class _Block(NamedTuple):
 
 
 class OrderBlocks:
-    """Of one subtask, the :class:`weir.state.tables.held.Holder` of its rows that wait for their time."""
+    """The :class:`weir.state.tables.held.Holder` of its rows that wait for their time."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class OrderBlocks:
         return np.arange(first, self._next_number)
 
     def released(self, until_ms: int) -> None:
-        """All rows have left that are as of at most this."""
+        """Note that all rows have left that are as of at most this."""
         self.released_ms = max(self.released_ms, until_ms)
         self._released_number, self._is_marked = self._next_number, False
 
@@ -145,7 +145,7 @@ class OrderBlocks:
     # --- called by the table ---
 
     def settle(self) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Implements :class:`weir.state.tables.held.Holder`."""
         self._let_go()
         puts: list[tuple[bytes, bytes]] = []
         gone, self._gone = self._gone, []
@@ -190,13 +190,13 @@ class OrderBlocks:
         return self._table.key_prefix(group) + (self._next_entry - 1).to_bytes(_NUMBER_BYTES, "big")
 
     def written(self, groups: Collection[int]) -> dict[bytes, int]:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Implements :class:`weir.state.tables.held.Holder`."""
         found = {key: block.size_bytes for key, block in self._blocks.items() if _group_of(key) in groups}
         size_bytes = len(_MARK) + _MARK_NUMBERS.size
         return found | {key: size_bytes for group, key in self._marks.items() if group in groups}
 
     def leave(self, groups: frozenset[int]) -> None:
-        """See :class:`weir.state.tables.held.Holder`."""
+        """Implements :class:`weir.state.tables.held.Holder`."""
         self._left |= groups
 
 

@@ -1,4 +1,4 @@
-"""Before which steps rows of several channels are brought into the order of time."""
+"""Steps before which rows of several channels are brought into the order of time."""
 
 from __future__ import annotations
 
