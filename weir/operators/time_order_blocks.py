@@ -45,7 +45,7 @@ class _Block(NamedTuple):
 
 
 class OrderBlocks:
-    """The :class:`weir.state.tables.held.Holder` of its rows that wait for their time."""
+    """The :class:`weir.state.tables.held.Holder` of the rows of a subtask that wait for their time."""
 
     def __init__(
         self,
