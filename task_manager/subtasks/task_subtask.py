@@ -365,13 +365,15 @@ class TaskSubtask(Subtask):
         if self._times.consumers.is_idle:
             self._times.consumers.end_idleness()
             self.progress.is_idle = False
-        batch = batches[0] if len(batches) == 1 else pa.concat_batches(self._times.alike(batches))
-        batches.clear()
+        if self._times.order is not None:
+            batches = self._times.alike(batches)
+        batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        del batches
         index = delivery.channel.edge_index
         rows = batch
         if ownership is not None and may_park:
             rows = ownership.admit(InputRows(index, batch), self._times.shown_ms)
-        is_waiting = rows is not None and self._times.hold(rows)
+        is_waiting = self._times.order is not None and rows is not None and self._times.hold(rows)
         if rows is not None and not is_waiting:
             self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)

@@ -1,4 +1,4 @@
-"""Timers fire before later rows, from whichever file and subtask, also over a kill -9 and a rescale."""
+"""Timers fire before rows that come after them, from whichever file and subtask, also over a kill -9 and a rescale."""
 
 import polars as pl
 import pytest

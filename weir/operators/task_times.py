@@ -113,7 +113,8 @@ class TaskTimes(Generic[OutputT]):
             # Inputs are as far as after the rows that are left, which will say themselves how far.
             known = [(channel, min(at, paused.known_ms)) for channel, at in known]
             shown_ms, combined_ms = min(shown_ms, paused.known_ms), min(combined_ms, paused.known_ms)
-        return times_to_json(shown_ms, known, combined_ms)
+        waiting = 0 if self.order is None else self.order.rows
+        return times_to_json(shown_ms, known, combined_ms, waiting)
 
     def go_on(self, restored: InputTimes, waiting: Sequence[WaitingRows]) -> None:
         """Begin where a checkpoint was, before any row comes, with rows that waited for steps then."""
@@ -148,7 +149,7 @@ class TaskTimes(Generic[OutputT]):
         inputs, is_restored = self.inputs, channel.producer == channel.consumer
         if not is_restored:
             inputs.mark_active(channel)
-        if self._may_wait(batch):
+        if self.order is not None and self._may_wait(batch):
             known_ms = WATERMARK_MIN_MS if is_restored else inputs.known_ms(channel)
             batch, channel_ms = row_watermarks.of_channel(batch, known_ms)
             self._ordered_edge = channel.edge_index
@@ -169,7 +170,7 @@ class TaskTimes(Generic[OutputT]):
         if row_watermarks.column_of(batch) is None:
             return batch, WATERMARK_MIN_MS
         inputs, known_ms = self.inputs, self.inputs.combined_ms
-        if self._may_wait(batch):
+        if self.order is not None and self._may_wait(batch):
             # That of the channel: what others have come to shows when they have.
             own_ms = WATERMARK_MIN_MS if channel.producer == channel.consumer else inputs.known_ms(channel)
             return row_watermarks.combined(batch, WATERMARK_MAX_MS, own_ms, tells_ahead=True)
@@ -179,7 +180,7 @@ class TaskTimes(Generic[OutputT]):
         is_held_back = self.is_held and channel.edge_index == HELD_INPUT
         others_ms = inputs.others_ms(channel, self._channels[HELD_INPUT] if is_held_back else None)
         # So it does for rules, while rows wait that others have come to.
-        stands_still = self.is_parked() or bool(self.order)
+        stands_still = self.is_parked() or (self.order is not None and bool(self.order))
         cap_ms = self.shown_ms if stands_still else WATERMARK_MAX_MS
         return row_watermarks.combined(batch, others_ms, known_ms, cap_ms, tells_ahead=self._tells_ahead)
 

@@ -1,4 +1,4 @@
-"""Rows that wait for their time: in order, over restarts, with key groups that come and go, in memory or not."""
+"""Rows that wait for their time: in its order, over restarts, with key groups that come and go, in memory and not."""
 
 import random
 
