@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from weir.plan.graph import PhysicalGraph, Stage
 from weir.protocol.job.latency_share import share_below
-from weir.protocol.job.load import StageLoad, SubtaskLoad
+from weir.protocol.job.load import HotPart, StageLoad, SubtaskLoad
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
@@ -103,6 +103,8 @@ class LoadWindows:
             _behind(report),
             (_behind(report) - _behind(before)) / seconds if seconds > 0 else 0.0,
             has_ended=report.state in _FINAL,
+            hot_groups=tuple(HotPart(hot.group, hot.share) for hot in report.hot_groups),
+            hot_keys=tuple(HotPart(hot.group, hot.share, hot.key) for hot in report.hot_keys),
         )
 
     def _first(self, subtask: SubtaskId) -> _Look | None:

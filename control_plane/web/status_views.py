@@ -10,6 +10,8 @@ from control_plane.composition import ControlPlane
 from control_plane.web.totals import known_distinct_keys, late_text, totals_view
 from control_plane.web.views import (
     HeadlineView,
+    HotGroupView,
+    HotKeyView,
     InputQueueView,
     InputWatermarkView,
     PlanView,
@@ -155,6 +157,14 @@ def _stage_view(
         subtasks=subtasks,
         recent_hot_group=group if share else None,
         recent_hot_group_share=round(share, 4),
+        recent_hot_groups=[
+            HotGroupView(group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_groups)
+        ],
+        recent_hot_keys=[
+            HotKeyView(key=part.key, group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_keys)
+        ],
     )
 
 

@@ -28,6 +28,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     kept.inputs = progress.inputs = running.subtask.input_watermarks()
     sample = running.subtask.sample
     progress.hot_group, progress.hot_group_share = sample.hot_group()
+    progress.hot_groups, progress.hot_keys = sample.hot_parts()
     progress.latency_counts = sample.latency_counts()
     sample.want()
     progress.late = late_rows_of(running.chain)

@@ -255,7 +255,7 @@ class SourceSubtask(Subtask):
         return not self._outside and self._times.may_read
 
     def _wait_for_others(self) -> None:
-        """Read nothing until it may: sources that are behind have caught up, a disk has room; or a savepoint holds it."""
+        """Read nothing until others have caught up and disks have room, or a savepoint holds this one."""
         self.progress.is_held_back = True
         # It has rows, so that it is not idle; if it was, it says so again when it comes to that.
         self.progress.is_idle = False
