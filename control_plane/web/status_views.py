@@ -12,6 +12,8 @@ from control_plane.web.views import (
     AutoscaledView,
     AutoscalerView,
     HeadlineView,
+    HotGroupView,
+    HotKeyView,
     InputQueueView,
     InputWatermarkView,
     PlanView,
@@ -169,6 +171,14 @@ def _stage_view(
         subtasks=subtasks,
         recent_hot_group=group if share else None,
         recent_hot_group_share=round(share, 4),
+        recent_hot_groups=[
+            HotGroupView(group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_groups)
+        ],
+        recent_hot_keys=[
+            HotKeyView(key=part.key, group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_keys)
+        ],
     )
 
 

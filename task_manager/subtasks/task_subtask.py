@@ -378,7 +378,7 @@ class TaskSubtask(Subtask):
             self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)
             if self.sample.is_wanted:
-                self.sample.take(rows, self._clock.now_us())
+                self.sample.take(rows, self._clock.now_us(), index)
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
         # The rules that let rows go on come by another input.
