@@ -19,6 +19,8 @@ from weir.protocol.log.producers import Verdict
 REPLICAS = 3
 #: Some of them have no replica at a time.
 BROKERS = 5
+#: Of reports, the part in which a disk is said to be full.
+_CANNOT_WRITE = 0.02
 _REPORT_MS = 60.0
 _RETRY_MS = 30.0
 _CHUNK_MAX = 4
@@ -210,6 +212,8 @@ class SimBroker(Node):
                 machine.caught_up(),
                 machine.commit_offset,
                 machine.settled_config,
+                # A wish, which must not matter for what is safe.
+                self.world.random.random() < _CANNOT_WRITE,
             )
             stream.send(self, report)
             self.later(_REPORT_MS, lambda: self._report(stream))
