@@ -94,7 +94,10 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
         if replica is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this broker has not heard of the partition yet")
             return
-        await follow(replica, request.open, context)
+        try:
+            await follow(replica, request.open, context)
+        except LogWriteError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     async def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataReply:
         """Say who leads the partitions of a topic."""

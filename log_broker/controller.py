@@ -132,10 +132,12 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                 name, before = (record.topic, record.partition), record.leader
                 if known.get(name, (0, 0.0))[0] != record.epoch:
                     known[name] = record.epoch, now_s
+                latest = reports.get((record.topic, record.partition), {})
                 is_to_go = bool(record.target) and record.leader not in record.target
+                is_to_go = is_to_go or control.leader_cannot_write(latest)
                 if not is_to_go and now_s - known[name][1] < _STAYS_S:
                     continue
-                if control.move_leader(reports.get((record.topic, record.partition), {})):
+                if control.move_leader(latest):
                     log.info(
                         "partition %s/%d: another broker than %d is to lead",
                         record.topic,
