@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks.face_scaling import decisions_per_period, lag_and_slots
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.wide_job import JOB, WARM_UP_S, WideOptions, write_inputs
 from benchmarks.wide_job_flow import SUBTASKS
@@ -31,6 +32,11 @@ BARS = (
     Bar("page_cores", "at most", 0.02),
     Bar("first_paint_ms", "at most", 1000),
 )
+SCALING_BARS = (
+    Bar("lag_back_s", "at most", 60.0),
+    Bar("slots_freed_s", "at most", 300.0),
+    Bar("decisions_per_period", "at most", 2),
+)
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,11 @@ class FaceOptions:
     #: Seconds for which the page is open, and closed, in turn.
     open_s: float = 15.0
     turns: int = 4
+    #: Periods of the sine under which the autoscaler is to be calm.
+    periods: int = 2
+    #: What is measured.
+    page: bool = True
+    scaling: bool = True
 
 
 def run(options: FaceOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -57,11 +68,18 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
         with tempfile.TemporaryDirectory(prefix="weir-face-") as name:
             step = f"run {number} of {options.repeat}"
             directory = Path(name)
-            with Browser(directory / "browser") as browser:
-                report(f"{step}: a step becomes slow", 0.0)
-                figures = _named(directory / "named", browser, options)
-                report(f"{step}: the page beside a wide job", 0.5)
-                figures |= _cost(directory / "cost", browser, options)
+            figures: dict[str, Any] = {}
+            if options.page:
+                with Browser(directory / "browser") as browser:
+                    report(f"{step}: a step becomes slow", 0.0)
+                    figures |= _named(directory / "named", browser, options)
+                    report(f"{step}: the page beside a wide job", 0.2)
+                    figures |= _cost(directory / "cost", browser, options)
+            if options.scaling:
+                report(f"{step}: the autoscaler brings a lag back, and frees slots", 0.4)
+                figures |= lag_and_slots(directory / "lag")
+                report(f"{step}: the autoscaler under a sine", 0.6)
+                figures |= decisions_per_period(directory / "sine", options.periods)
             runs.append(figures)
     config = {
         "job": JOB,
@@ -70,8 +88,10 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
         "open_s": options.open_s,
         "turns": options.turns,
         "us_per_row": [_QUICK_US, _SLOW_US],
+        "periods": options.periods,
     }
-    return BenchmarkResult("face", config, runs, BARS)
+    bars = (BARS if options.page else ()) + (SCALING_BARS if options.scaling else ())
+    return BenchmarkResult("face", config, runs, bars)
 
 
 def _named(directory: Path, browser: Browser, options: FaceOptions) -> dict[str, Any]:

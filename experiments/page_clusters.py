@@ -16,6 +16,8 @@ JOB = "benchmarks.face_job"
 #: In the input: one key has this part of the rows.
 HOT_SHARE = 3
 _SERVERS = 50
+#: Without a hot key there are so many that all subtasks get as many rows.
+_SERVERS_EVEN = 5_000
 
 
 class PageCluster(Cluster):
@@ -35,7 +37,9 @@ class PageCluster(Cluster):
         super().__init__(
             directory, task_managers=task_managers, settings={**usual, **(settings or {})}, popen=popen
         )
-        self._hot_share = HOT_SHARE if has_hot_key else _SERVERS
+        self._servers, self._hot_share = (
+            (_SERVERS, HOT_SHARE) if has_hot_key else (_SERVERS_EVEN, _SERVERS_EVEN)
+        )
         self._trouble = directory / "trouble"
         self._input: Callable[[], None] = partial(write_input, directory / "input.jsonl", 0)
 
@@ -72,6 +76,7 @@ class PageCluster(Cluster):
             bad=bad,
             rate=rate,
             hot_share=self._hot_share,
+            servers=self._servers,
         )
         parameters = {
             "input": self.directory / "input.jsonl",
@@ -96,15 +101,21 @@ def await_headline(browser: Browser, words: str, timeout_s: float = 60.0) -> flo
 
 
 def write_input(
-    path: Path, events: int, *, bad: int = 0, rate: float = 200.0, hot_share: int = HOT_SHARE
+    path: Path,
+    events: int,
+    *,
+    bad: int = 0,
+    rate: float = 200.0,
+    hot_share: int = HOT_SHARE,
+    servers: int = _SERVERS,
 ) -> None:
     """JSON lines whose times begin now and go on at this rate; of so many events one is of one server."""
     begin_ms = time.time_ns() // 1_000_000
     lines = ['{"id": "<img src=x onerror=alert(1)>"}'] * bad
-    lines += [json.dumps(_event(number, begin_ms, rate, hot_share)) for number in range(events)]
+    lines += [json.dumps(_event(number, begin_ms, rate, hot_share, servers)) for number in range(events)]
     path.write_text("\n".join(lines) + "\n")
 
 
-def _event(number: int, begin_ms: int, rate: float, hot_share: int) -> dict[str, Any]:
-    server = 0 if number % hot_share == 0 else number % _SERVERS
+def _event(number: int, begin_ms: int, rate: float, hot_share: int, servers: int) -> dict[str, Any]:
+    server = 0 if number % hot_share == 0 else number % servers
     return {"id": number, "server_name": f"server-{server}", "time_ms": begin_ms + int(number * 1000 / rate)}

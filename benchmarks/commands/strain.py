@@ -165,12 +165,27 @@ def face(
         float, typer.Option(min=1, help="Seconds for which the page is open, and closed.")
     ] = 15,
     turns: Annotated[int, typer.Option(min=1, help="How often it is open and closed.")] = 4,
+    periods: Annotated[
+        int, typer.Option(min=1, help="Periods of the sine, each an hour in six minutes.")
+    ] = 2,
+    only: Annotated[str, typer.Option(help="page or scaling; empty: both.")] = "",
 ) -> None:
-    """The page in a real browser: how soon it names a slow step, its first paint, what it costs beside a job."""
+    """The page in a real browser, and the autoscaler.
+
+    How soon the page names a slow step, its first paint, and what it costs beside a job. How soon the autoscaler brings
+    a lag back and frees slots, and how often it decides under a sine.
+    """
+    if only not in ("", "page", "scaling"):
+        raise typer.BadParameter("--only takes page or scaling")
 
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import face as benchmark
 
-        return benchmark.run(benchmark.FaceOptions(repeat, slowed, open_s, turns), report).as_json()
+        return benchmark.run(
+            benchmark.FaceOptions(
+                repeat, slowed, open_s, turns, periods, page=only != "scaling", scaling=only != "page"
+            ),
+            report,
+        ).as_json()
 
     execute(measure, json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
@@ -21,6 +22,9 @@ from weir.rpc.wire import parse_address
 from weir.types import MachineUse, SubtaskId
 
 _LOOKS_MAX = 4_000
+_LOOK_LATE_S = 0.5
+#: A source that is held back for more than this share of its time is measured over so many windows.
+_HELD, _LONG = 0.8, 6
 
 
 class Measuring:
@@ -46,17 +50,22 @@ class Measuring:
         """
         self._job, self._task_managers, self._rescaler = job, task_managers, rescaler
         self._window_s, self._channel_batches = window_s, channel_batches
-        self._windows = LoadWindows(window_s)
+        # Looks are a moment more than a second apart: the one with which a window begins must be in it.
+        self._windows = LoadWindows(window_s + _LOOK_LATE_S)
+        #: Of sources that are held back: they read a batch, and then wait until it has been taken, perhaps for long.
+        self._long_windows = LoadWindows(_LONG * window_s)
         self._uses: deque[tuple[float, Mapping[str, MachineUse]]] = deque(maxlen=_LOOKS_MAX)
 
     def clear(self) -> None:
         """Begin anew, after a change."""
         self._windows.clear()
+        self._long_windows.clear()
         self._uses.clear()
 
     def take(self, at_s: float) -> None:
         """Note what has been reported by this monotonic second."""
-        self._windows.take(at_s, self._job.identity.generation, self._job.reports)
+        for windows in (self._windows, self._long_windows):
+            windows.take(at_s, self._job.identity.generation, self._job.reports)
         self._uses.append((at_s, dict(self._task_managers.use)))
         while len(self._uses) > 2 and at_s - self._uses[1][0] >= self._window_s:
             self._uses.popleft()
@@ -65,6 +74,10 @@ class Measuring:
         """Means of the window that ended with the last look; ``now_ms`` is the wall clock."""
         graph = self._job.graph
         loads = {each.stage: each for each in self._windows.stages(graph, now_ms)}
+        if any(not each.producers and each.blocked > _HELD for each in loads.values()):
+            for each in self._long_windows.stages(graph, now_ms):
+                if not each.producers:
+                    loads[each.stage] = _held_source(loads[each.stage], each)
         return JobMeasure(
             [self._stage(graph, stage, loads[stage.index]) for stage in graph.stages], self._managers()
         )
@@ -135,3 +148,18 @@ class Measuring:
             return None
         (first_s, first_us), (last_s, last_us) = known[0], known[-1]
         return max(last_us - first_us, 0) / 1e6 / (last_s - first_s)
+
+
+def _held_source(load: StageLoad, longer: StageLoad) -> StageLoad:
+    """Return the load of a source with the rates of a longer time; other figures are of the window."""
+    subtasks = [
+        replace(
+            each,
+            rows_in_per_s=long.rows_in_per_s,
+            rows_out_per_s=long.rows_out_per_s,
+            behind_more_per_s=long.behind_more_per_s,
+            overdue_more_per_s=long.overdue_more_per_s,
+        )
+        for each, long in zip(load.subtasks, longer.subtasks, strict=True)
+    ]
+    return replace(load, subtasks=subtasks)

@@ -227,7 +227,7 @@ class StatusView(BaseModel):
     task_managers: list[TaskManagerView]
     stages: list[StageView]
     totals: TotalsView
-    autoscaler: AutoscalerView
+    autoscaler: AutoscalerView = Field(AutoscalerView(enabled=False, dry_run=False, text="off"))
     rejected: list[RejectedView] = Field([], description="by step; empty: nothing was rejected")
 
 

@@ -13,7 +13,7 @@ from control_plane.job.start import start_or_take_over
 from control_plane.record.job_record import JobRecord
 from tests.control_plane.virtual import Background, until
 from weir.checkpoints.layout import manifest_path
-from weir.config import ControlPlaneConfig, StateStrategy
+from weir.config import AutoscalerConfig, ControlPlaneConfig, StateStrategy
 from weir.dataflow.loading import LoadedJob
 from weir.errors import CheckpointError, ConnectionLostError, SupersededError
 from weir.protocol.checkpoints.manifest import SubtaskPart, part_to_json
@@ -319,8 +319,7 @@ class TaskManager:
                     control_pb2.SubtaskReport(
                         subtask=subtask_to_proto(subtask),
                         state=_STATES[state],
-                        records_in=self.records_in,
-                        **self.causes.get(subtask, {}),
+                        **{"records_in": self.records_in, **self.causes.get(subtask, {})},
                     )
                     for subtask, state in self.states.items()
                 ],
@@ -363,7 +362,18 @@ def job_of(sources=1, counts=2):
 class Cluster:
     """One control plane and its task managers; made in the loop."""
 
-    def __init__(self, clock, *, job=None, record=None, store=None, is_shared=False, look_s=0.05, **settings):
+    def __init__(
+        self,
+        clock,
+        *,
+        job=None,
+        record=None,
+        store=None,
+        is_shared=False,
+        look_s=0.05,
+        autoscaler=None,
+        **settings,
+    ):
         #: What was written and removed, in order.
         self.done = []
         self.register = Register(self.done)
@@ -405,6 +415,7 @@ class Cluster:
             ),
             end_task_managers=True,
             strategy=StateStrategy(),
+            autoscaler=autoscaler or AutoscalerConfig(),
         )
         self.parts.takeover.start(config.lease_timeout_ms)
         self.background.spawn(self.parts.run_timers(look_s))

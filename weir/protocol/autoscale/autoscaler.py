@@ -19,8 +19,10 @@ from weir.protocol.autoscale.memory import fewest_by_memory
 from weir.protocol.autoscale.settings import AutoscaleSettings
 from weir.protocol.autoscale.sizing import Sizing, StageSizes
 
-#: Loads of this part of ``look_ahead_s`` are taken together.
-_PIECES_AHEAD = 15
+#: A load that has been rising for this part of ``look_ahead_s`` is expected to go on.
+_RISING_SHARE = 0.2
+#: Loads of this part of ``scale_down_after_s``, or of the time in which they have to rise, are taken together.
+_PIECE_SHARE = 1 / 3
 #: A stage whose load still moves is left as it is for at most so many times ``scale_down_after_s``.
 _MOVING_MAX = 12
 #: A stage that had to grow again after it had shrunk has a load that comes back: it keeps its subtasks for so many
@@ -90,7 +92,7 @@ class Autoscaler:
             self._note(at_s, stage, work, size.of(work))
         left_s = self._changed_s + settings.cool_down_s + settings.window_s - at_s
         if left_s > 0:
-            return Decision(waits=f"waits {left_s:.0f} s after the last change")
+            return Decision(waits=f"waits {math.ceil(left_s)} s after the last change")
         return self._decide(at_s, job, works, sizes)
 
     # --- growing and shrinking ------------------------------------------------------------------------------------
@@ -149,7 +151,7 @@ class Autoscaler:
     def _expected(self, at_s: float, memory: _StageMemory, work: float) -> float:
         """The load for which a stage grows: what rises goes on, and what comes back does so as high as before."""
         ahead_s = self.settings.look_ahead_s
-        expected = memory.history.expected(work, ahead_s)
+        expected = memory.history.expected(work, _RISING_SHARE * ahead_s, ahead_s)
         period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
         before = memory.history.highest(at_s, period_s) if period_s else None
         return max(expected, min(before, work * _COMES_BACK_MAX) if before else 0.0)
@@ -171,7 +173,10 @@ class Autoscaler:
         if memory.may_shrink_since_s is None:
             memory.may_shrink_since_s = at_s
         waited_s = at_s - memory.may_shrink_since_s
-        if memory.history.is_moving() and waited_s < _MOVING_MAX * settings.scale_down_after_s:
+        if (
+            memory.history.is_moving(settings.scale_down_after_s)
+            and waited_s < _MOVING_MAX * settings.scale_down_after_s
+        ):
             return None
         share = _percent(highest / stage.parallelism)
         reason = f"{share} of its time at most was needed in {_time(span_s)}"
@@ -200,8 +205,9 @@ class Autoscaler:
     def _note(self, at_s: float, stage: StageMeasure, work: float, sized: Sizing) -> None:
         memory = self._memories.get(stage.stage)
         if memory is None:
-            piece_s = self.settings.look_ahead_s / _PIECES_AHEAD
-            memory = self._memories[stage.stage] = _StageMemory(LoadHistory(piece_s))
+            shorter_s = min(self.settings.scale_down_after_s, _RISING_SHARE * self.settings.look_ahead_s)
+            memory = _StageMemory(LoadHistory(_PIECE_SHARE * shorter_s))
+            self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
         settings = self.settings
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-#: Pieces of time that are kept: an hour of look-ahead times four.
+#: Pieces of time that are kept: four hours of a minute.
 _PIECES_MAX = 240
-#: A load rises or falls that does so over so many pieces, by this part of it at least.
-_PIECES, _CHANGE_MIN = 3, 0.015
+#: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least.
+_CHANGE_MIN = 0.015
 #: The load that is expected is at most so many times the present one.
 _EXPECTED_MAX = 2.0
 
@@ -48,21 +48,24 @@ class LoadHistory:
             return None
         return max(each.highest for each in self._pieces if each.begin_s + self._piece_s > at_s - span_s)
 
-    def is_moving(self) -> bool:
-        """Whether it has been rising or falling for some pieces, so that soon another load will be there."""
-        means = self._last_means()
-        return len(means) == _PIECES and abs(means[-1] - means[0]) > _CHANGE_MIN * means[0]
+    def is_moving(self, span_s: float) -> bool:
+        """Whether it has been rising or falling over so many seconds, so that soon another load will be there."""
+        means = self._thirds(span_s)
+        return bool(means) and abs(means[-1] - means[0]) > _CHANGE_MIN * means[0]
 
-    def expected(self, work: float, ahead_s: float) -> float:
-        """What the load will be in so many seconds, if it has been rising for a while; else what it is."""
-        means = self._last_means()
-        is_rising = means == sorted(means) and len(means) == _PIECES and self.is_moving()
+    def expected(self, work: float, span_s: float, ahead_s: float) -> float:
+        """The load in so many seconds, if it has been rising over ``span_s``; else what it is."""
+        means = self._thirds(span_s)
+        is_rising = means == sorted(means) and self.is_moving(span_s)
         if not is_rising:
             return work
-        slope = (means[-1] - means[0]) / (self._piece_s * (_PIECES - 1))
+        slope = (means[-1] - means[0]) / (span_s * 2 / 3)
         return min(work + slope * ahead_s, work * _EXPECTED_MAX)
 
-    def _last_means(self) -> list[float]:
-        """Return the means of the last complete pieces."""
-        complete = list(self._pieces)[:-1]
-        return [each.mean for each in complete[-_PIECES:]]
+    def _thirds(self, span_s: float) -> list[float]:
+        """Return the means of three equal parts of the last so many seconds; empty: it was not watched for so long."""
+        size = max(round(span_s / 3 / self._piece_s), 1)
+        means = [each.mean for each in self._pieces][:-1][-3 * size :]
+        if len(means) < 3 * size:
+            return []
+        return [sum(means[index : index + size]) / size for index in range(0, 3 * size, size)]
