@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import weir.log
@@ -23,7 +23,13 @@ class LogCluster:
     """A controller and some brokers, numbered from 1. As a context manager it kills all of them at its end."""
 
     def __init__(
-        self, directory: Path, brokers: int = 3, lease_ms: int = 1000, *, is_proxied: bool = False
+        self,
+        directory: Path,
+        brokers: int = 3,
+        lease_ms: int = 1000,
+        *,
+        is_proxied: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -31,9 +37,11 @@ class LogCluster:
             directory: of all data.
             brokers: how many.
             lease_ms: a broker that is silent for so long is lost.
+            environment: variables on top of this process's.
             is_proxied: others reach each broker, and it reaches the controller, by a proxy that can be cut.
         """
         self.directory = directory
+        self._environment = {**os.environ, **(environment or {})}
         self.controller_port = free_port()
         self.http_port = free_port()
         self.ports = {number: free_port() for number in range(1, brokers + 1)}
@@ -96,6 +104,7 @@ class LogCluster:
             self._processes[number] = subprocess.Popen(
                 [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number)), *arguments],
                 stdin=subprocess.DEVNULL,
+                env=self._environment,
                 stdout=output,
                 stderr=output,
             )
