@@ -6,7 +6,6 @@ import json
 import random
 from typing import Any
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 _EDGES = (0, 1, 2, 127, 128, 255, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**53, 2**63 - 1, 2**64 - 1)
@@ -103,7 +102,7 @@ def fill(rng: random.Random, message: Message, depth: int = 0) -> Message:
     return message
 
 
-def _set(rng: random.Random, message: Message, field: FieldDescriptor, depth: int) -> None:
+def _set(rng: random.Random, message: Message, field: Any, depth: int) -> None:
     entry = field.message_type
     if entry is not None and entry.GetOptions().map_entry:
         return
@@ -123,7 +122,7 @@ def _set(rng: random.Random, message: Message, field: FieldDescriptor, depth: in
         setattr(message, field.name, _value(rng, field))
 
 
-def _value(rng: random.Random, field: FieldDescriptor) -> Any:
+def _value(rng: random.Random, field: Any) -> Any:
     kind = field.cpp_type
     if kind == field.CPPTYPE_STRING:
         if field.type == field.TYPE_BYTES:

@@ -119,12 +119,8 @@ class FuzzedCluster:
             made[f"frames of {name}"] = self._frames(port, greeting)
         made["pages of the control plane"] = self._http(f"127.0.0.1:{self._cluster.http_port}")
         made["pages of a task manager"] = self._http(self._pages)
-        for address in (self._plane, self._manager):
-            made[
-                f"bytes at {'gRPC of the control plane' if address == self._plane else 'gRPC of a task manager'}"
-            ] = lambda rng, address=address: _sent(
-                address, damaged(rng, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0")
-            )
+        made["bytes at gRPC of the control plane"] = self._bytes(self._plane)
+        made["bytes at gRPC of a task manager"] = self._bytes(self._manager)
         return made
 
     def trouble(self) -> str:
@@ -196,6 +192,10 @@ class FuzzedCluster:
             return _sent(f"127.0.0.1:{port}", begun + (damaged(rng, frame) if rng.random() < 0.3 else frame))
 
         return work
+
+    @staticmethod
+    def _bytes(address: str) -> Try:
+        return lambda rng: _sent(address, damaged(rng, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0"))
 
     @staticmethod
     def _http(address: str) -> Try:
