@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import encryption
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.wide_job import JOB, WARM_UP_S, WideOptions, write_inputs
 from benchmarks.wide_job_flow import SUBTASKS
@@ -30,6 +31,7 @@ BARS = (
     Bar("bottleneck_named_s", "at most", 5.0),
     Bar("page_cores", "at most", 0.02),
     Bar("first_paint_ms", "at most", 1000),
+    *encryption.BARS,
 )
 
 
@@ -43,6 +45,10 @@ class FaceOptions:
     #: Seconds for which the page is open, and closed, in turn.
     open_s: float = 15.0
     turns: int = 4
+    #: Pairs of runs with and without certificates.
+    tls_turns: int = 3
+    #: Nothing else is measured; needs no browser.
+    only_tls: bool = False
 
 
 def run(options: FaceOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -52,6 +58,10 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
         BrowserError: there is no browser, or the page did not show what it must.
         ClusterError: a job did not run.
     """
+    if options.only_tls:
+        tls = encryption.EncryptionOptions(options.tls_turns)
+        runs = [encryption.measure(tls, report) for _ in range(options.repeat)]
+        return BenchmarkResult("face_tls", {"turns": options.tls_turns}, runs, encryption.BARS)
     runs = []
     for number in range(1, options.repeat + 1):
         with tempfile.TemporaryDirectory(prefix="weir-face-") as name:
@@ -62,6 +72,7 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
                 figures = _named(directory / "named", browser, options)
                 report(f"{step}: the page beside a wide job", 0.5)
                 figures |= _cost(directory / "cost", browser, options)
+            figures |= encryption.measure(encryption.EncryptionOptions(options.tls_turns), report)
             runs.append(figures)
     config = {
         "job": JOB,

@@ -165,12 +165,18 @@ def face(
         float, typer.Option(min=1, help="Seconds for which the page is open, and closed.")
     ] = 15,
     turns: Annotated[int, typer.Option(min=1, help="How often it is open and closed.")] = 4,
+    tls_turns: Annotated[int, typer.Option(min=1, help="Pairs of runs with and without certificates.")] = 3,
+    only_tls: Annotated[
+        bool, typer.Option("--only-tls", help="What certificates cost, and nothing else.")
+    ] = False,
 ) -> None:
-    """The page in a real browser: how soon it names a slow step, its first paint, what it costs beside a job."""
+    """The page in a real browser: how soon it names a slow step, what it costs; and what certificates cost."""
 
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import face as benchmark
 
-        return benchmark.run(benchmark.FaceOptions(repeat, slowed, open_s, turns), report).as_json()
+        return benchmark.run(
+            benchmark.FaceOptions(repeat, slowed, open_s, turns, tls_turns, only_tls), report
+        ).as_json()
 
     execute(measure, json)
