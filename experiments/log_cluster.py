@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import weir.log
@@ -32,6 +32,7 @@ class LogCluster:
         *,
         is_proxied: bool = False,
         etcd: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -40,10 +41,12 @@ class LogCluster:
             brokers: how many.
             lease_ms: a broker that is silent for so long is lost.
             etcd: of the record, and a second controller, ``STANDBY``, may be started; "": it is in a file.
+            environment: variables on top of this process's.
             is_proxied: others reach each broker, and it reaches the controller, by a proxy that can be cut.
         """
         self.directory = directory
         self._etcd = etcd
+        self._environment = {**os.environ, **(environment or {})}
         self.controller_port, self._standby_port = free_port(), free_port()
         self.http_port = free_port()
         self.ports = {number: free_port() for number in range(1, brokers + 1)}
@@ -108,6 +111,7 @@ class LogCluster:
             self._processes[number] = subprocess.Popen(
                 [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number)), *arguments],
                 stdin=subprocess.DEVNULL,
+                env=self._environment,
                 stdout=output,
                 stderr=output,
             )

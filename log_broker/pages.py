@@ -83,6 +83,8 @@ class PageServer:
                 pages,
                 http=PatientProtocol,
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,

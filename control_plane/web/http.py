@@ -314,6 +314,8 @@ class HttpServer:
                 # Questions for one key are answered before the application, if it has any.
                 http=partial(JoiningProtocol, begin=getattr(app.state, "begin", None)),  # type: ignore[arg-type]
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,

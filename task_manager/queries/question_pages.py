@@ -66,6 +66,8 @@ class PageServer(uvicorn.Server):
                 app,
                 http=protocol,  # type: ignore[arg-type]
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,

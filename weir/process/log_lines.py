@@ -18,7 +18,7 @@ _KIND_LENGTH = 60
 
 
 class EntryFormatter(logging.Formatter):
-    """Formats an entry so that texts from data neither forge another one nor control a terminal, without secrets."""
+    """Formats an entry: texts from data neither forge another one nor control a terminal; no credentials stay."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Called by handlers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hmac
+import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
@@ -18,6 +19,7 @@ import grpc.aio
 from weir.errors import HandshakeError
 from weir.redaction import redacted_text
 from weir.rpc.handshakes import Handshakes
+from weir.rpc.malformed import FORESEEN, NoMessage, answer_of, forgiving
 from weir.security.identity import Identity, current
 from weir.security.proofs import PROOF_KEY
 from weir.security.roles import Role, callers, role_of_names, takes_orders
@@ -44,7 +46,7 @@ class Gate:
     def __init__(self, identity: Identity | None = None, orders: bytes = b"") -> None:
         """``identity``: of this process; ``orders``: what an order must bring; b"": none is demanded."""
         self.identity = identity or current()
-        self._orders = orders
+        self._orders = b"" if self.identity.trusts_all else orders
         self.handshakes = Handshakes()
 
     def check_metadata(self, method: str, metadata: Iterable[tuple[str, str | bytes]]) -> None:
@@ -108,17 +110,23 @@ class ThreadedGate(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no gene
             gate.check_metadata(method, details.invocation_metadata)
         except Refusal as refusal:
             return _rebuilt(handler, _refusing(method, refusal))
-        if gate.identity.tls is None:
+        behaviour, has_certificates = _behaviour(handler), gate.identity.tls is not None
+        if handler.request_streaming and not has_certificates:
             return handler
-        behaviour = _behaviour(handler)
 
         def checked(request: Any, context: grpc.ServicerContext) -> Any:
+            if has_certificates:
+                try:
+                    gate.check_certificate(method, context)
+                except Refusal as refusal:
+                    tell(method, context.peer(), refusal)
+                    context.abort(refusal.code, str(refusal))
+            if isinstance(request, NoMessage):
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.text)
             try:
-                gate.check_certificate(method, context)
-            except Refusal as refusal:
-                tell(method, context.peer(), refusal)
-                context.abort(refusal.code, str(refusal))
-            return behaviour(request, context)
+                return behaviour(request, context)
+            except FORESEEN as error:
+                context.abort(*answer_of(error))
 
         return _rebuilt(handler, checked)
 
@@ -153,16 +161,19 @@ class AsyncGate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # no gen
                 await context.abort(reason.code, str(reason))
 
             return _rebuilt(handler, refuse)
-        if gate.identity.tls is None:
+        behaviour = _behaviour(handler)
+        if gate.identity.tls is None and inspect.isasyncgenfunction(behaviour):
+            # Each message would have to be handed on.
             return handler
-        return _rebuilt(handler, _checked(gate, method, _behaviour(handler)))
+        return _rebuilt(handler, _checked(gate, method, behaviour))
 
 
 def _checked(gate: Gate, method: str, behaviour: Any) -> Any:
     """Looks at the caller's certificate before the handler of a call, which may be a generator."""
-    import inspect
 
     async def check(context: Any) -> None:
+        if gate.identity.tls is None:
+            return
         try:
             gate.check_certificate(method, context)
         except Refusal as refusal:
@@ -181,7 +192,12 @@ def _checked(gate: Gate, method: str, behaviour: Any) -> Any:
 
     async def answered(request: Any, context: Any) -> Any:
         await check(context)
-        return await behaviour(request, context)
+        if isinstance(request, NoMessage):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, request.text)
+        try:
+            return await behaviour(request, context)
+        except FORESEEN as error:
+            await context.abort(*answer_of(error))
 
     return answered
 
@@ -204,17 +220,27 @@ def _rebuilt(handler: Any, behaviour: Any) -> Any:
             if handler.response_streaming
             else grpc.unary_unary_rpc_method_handler
         )
-    return make(behaviour, handler.request_deserializer, handler.response_serializer)
+    read = handler.request_deserializer
+    return make(
+        behaviour, read if handler.request_streaming else forgiving(read), handler.response_serializer
+    )
+
+
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info, record.levelno, record.levelname = None, logging.WARNING, "WARNING"
+    return True
 
 
 def threaded_gates(gate: Gate) -> list[Any]:
     """What a server with threads is made with."""
-    return [] if gate.identity.trusts_all else [ThreadedGate(gate)]
+    # Messages of streams that are none are refused by gRPC, with a traceback for each.
+    logging.getLogger("grpc._common").addFilter(_without_traceback)
+    return [ThreadedGate(gate)]
 
 
 def async_gates(gate: Gate) -> list[Any]:
     """What a server in an event loop is made with."""
-    return [] if gate.identity.trusts_all else [AsyncGate(gate)]
+    return [AsyncGate(gate)]
 
 
 def add_port(server: Any, address: str, gate: Gate) -> int:

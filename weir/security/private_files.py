@@ -68,12 +68,19 @@ def read_private(path: Path, setting: str) -> bytes:
 
 
 def secret_path(configured: str, environment: Mapping[str, str]) -> Path:
-    """Where the secret of this user's processes is."""
+    """Where the secret of this user's processes is.
+
+    Raises:
+        ConfigError: nothing says where.
+    """
     if configured:
         return Path(configured)
-    home = environment.get("XDG_STATE_HOME", "")
-    # Not below a directory that another user may have chosen for this one.
-    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "weir" / "secret"
+    state = environment.get("XDG_STATE_HOME", "")
+    try:
+        place = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
+    except RuntimeError as error:
+        raise ConfigError("security.secret_file: this user has no home directory; name a file") from error
+    return place / "weir" / "secret"
 
 
 def machine_secret(path: Path) -> bytes:
