@@ -14,10 +14,14 @@ from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import runs
 from tests.runners.exclusions import BATCH, STREAMING
+from weir.errors import WeirError
+from weir.spark.refusals import REASONS
 from weir.spark.session import open_session
 
 PAGE = Path(__file__).parents[2] / "docs" / "runners.md"
-BEGIN, END = "<!-- matrix: made by python -m tests.runners.matrix --write -->", "<!-- end of matrix -->"
+_MADE = "made by python -m tests.runners.matrix --write -->"
+MATRIX = (f"<!-- matrix: {_MADE}", "<!-- end of matrix -->")
+REFUSALS = (f"<!-- refusals: {_MADE}", "<!-- end of refusals -->")
 
 
 def compared(spark, directory, name, mode):
@@ -53,6 +57,18 @@ def table(found):
     return "\n".join([*lines, "", "Reasons:", "", *notes])
 
 
+def refusals():
+    """All reasons for which a step may be refused, and where."""
+    return "\n".join(f"- {reason[0].upper()}{reason[1:]}." for reason in REASONS.values())
+
+
+def replaced(text, marks, content):
+    """A page with other content between two marks."""
+    begin, end = marks
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
+
+
 def main():
     """Compare; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.runners.matrix", description=__doc__)
@@ -75,7 +91,10 @@ def main():
         for name in JOBS:
             verdicts = []
             for mode, directory in directories.items():
-                reason, different = compared(spark, directory, name, mode)
+                try:
+                    reason, different = compared(spark, directory, name, mode)
+                except WeirError as error:
+                    reason, different = None, str(error)
                 verdicts.append(reason)
                 if different:
                     wrong[mode] += 1
@@ -88,10 +107,7 @@ def main():
             f"{mode}: {len(found) - skipped - wrong[mode]} of {len(found)} jobs equal, {skipped} not compared"
         )
     if options.write and not wrong:
-        text = PAGE.read_text()
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
+        PAGE.write_text(replaced(replaced(PAGE.read_text(), MATRIX, table(found)), REFUSALS, refusals()))
     return int(bool(wrong))
 
 
