@@ -10,4 +10,6 @@ BATCH = {
 }
 #: A job that a stream of Spark runs and says otherwise.
 FAR = "its times lie beyond those that a TIMESTAMP of Spark has"
-STREAMING = dict.fromkeys(("odd_sliding", "odd_session", "odd_join"), FAR)
+STREAMING = dict.fromkeys(("odd_sliding", "odd_session", "odd_join"), FAR) | dict.fromkeys(
+    ("assigned", "bad_times"), LATE
+)
