@@ -9,4 +9,7 @@ BATCH = {
     "bad_times": LATE,
 }
 #: A job that a stream of Spark runs and says otherwise.
-STREAMING: dict[str, str] = {}
+FAR = "its times lie beyond those that a TIMESTAMP of Spark has"
+STREAMING = dict.fromkeys(("odd_sliding", "odd_session", "odd_join"), FAR) | dict.fromkeys(
+    ("assigned", "bad_times"), LATE
+)

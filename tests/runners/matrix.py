@@ -1,10 +1,10 @@
-"""``python -m tests.runners.matrix``: all jobs on all runners, and the table of docs/runners.md.
+"""``python -m tests.runners.matrix``: all jobs on Spark beside ``weir.run``, and the tables of docs/runners.md.
 
---write puts the table into the page; without it the command says only what is different. Real processes are compared by
-tests/scenarios/test_equal_jobs.py, with rows that are out of order.
+Real processes are compared by tests/scenarios/test_equal_jobs.py, with rows that are out of order.
 """
 
 import argparse
+import itertools
 import sys
 import tempfile
 from collections import Counter
@@ -14,21 +14,31 @@ from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import runs
 from tests.runners.exclusions import BATCH, STREAMING
+from weir.errors import WeirError
+from weir.spark.refusals import REASONS
 from weir.spark.session import open_session
 
 PAGE = Path(__file__).parents[2] / "docs" / "runners.md"
-BEGIN, END = "<!-- matrix: made by python -m tests.runners.matrix --write -->", "<!-- end of matrix -->"
+MODES = ("batch", "streaming")
+_MADE = "made by python -m tests.runners.matrix --write -->"
+MATRIX = (f"<!-- matrix: {_MADE}", "<!-- end of matrix -->")
+REFUSALS = (f"<!-- refusals: {_MADE}", "<!-- end of refusals -->")
+
+
+def verdict(directory, name, mode):
+    """Why a job is not compared on a runner; None: it is."""
+    return (BATCH if mode == "batch" else STREAMING).get(name) or runs.refusal_of(name, directory, mode)
 
 
 def compared(spark, directory, name, mode):
-    """What a runner says otherwise; the reason why it is not compared comes first."""
-    reason = (BATCH if mode == "batch" else STREAMING).get(name) or runs.refusal_of(name, directory, mode)
-    if reason is not None:
-        return reason, {}
-    if mode == "batch":
-        return None, differences(runs.on_weir(directory, name), runs.on_spark(spark, directory, name))
-    expected = runs.before_last(runs.on_weir(directory, name, sides=False))
-    return None, differences(expected, runs.on_stream(spark, directory, name))
+    """What a runner says otherwise."""
+    try:
+        if mode == "batch":
+            return differences(runs.on_weir(directory, name), runs.on_spark(spark, directory, name))
+        expected = runs.before_last(runs.on_weir(directory, name, sides=False))
+        return differences(expected, runs.on_stream(spark, directory, name))
+    except WeirError as error:
+        return str(error)
 
 
 def table(found):
@@ -53,46 +63,61 @@ def table(found):
     return "\n".join([*lines, "", "Reasons:", "", *notes])
 
 
+def refusals():
+    """All reasons for which a step may be refused, and where."""
+    return "\n".join(f"- {reason[0].upper()}{reason[1:]}." for reason in REASONS.values())
+
+
+def replaced(text, marks, content):
+    """A page with other content between two marks."""
+    begin, end = marks
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{content}\n\n{end}{rest.partition(end)[2]}"
+
+
+def tables_in(text, directory):
+    """The page with both tables as they are now."""
+    found = {name: tuple(verdict(directory, name, mode) for mode in MODES) for name in JOBS}
+    return replaced(replaced(text, MATRIX, table(found)), REFUSALS, refusals())
+
+
+def compare_all(place, names, rows):
+    """Compare jobs on Spark; returns how many are different."""
+    directories, counts = {mode: Path(place, mode) for mode in MODES}, Counter()
+    for mode, directory in directories.items():
+        directory.mkdir()
+        runs.write_sorted(directory, rows)
+        if mode == "streaming":
+            runs.prepare_streams(directory)
+    with open_session(
+        "runners", "local[2]", short_run=True, conf={"spark.sql.shuffle.partitions": "2"}
+    ) as spark:
+        for name, mode in itertools.product(names, MODES):
+            said = "not compared"
+            if verdict(directories[mode], name, mode) is None:
+                different = compared(spark, directories[mode], name, mode)
+                said = f"different: {different}" if different else "equal"
+            counts[mode, said.partition(":")[0]] += 1
+            print(f"{name} ({mode}): {said}", flush=True)
+    for (mode, said), count in sorted(counts.items()):
+        print(f"{mode}: {count} {said}")
+    return sum(count for (_, said), count in counts.items() if said == "different")
+
+
 def main():
-    """Compare; returns the exit code."""
+    """Compare, or write the tables; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.runners.matrix", description=__doc__)
-    parser.add_argument("--rows", type=int, default=100, help="rows of each of the larger sources")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/runners.md")
+    parser.add_argument("names", nargs="*", metavar="JOB", help="jobs of the suite (default: all)")
+    parser.add_argument("--rows", type=int, default=60, help="rows of each of the larger sources")
+    parser.add_argument(
+        "--write", action="store_true", help="write the tables of docs/runners.md, and run nothing"
+    )
     options = parser.parse_args()
-    found, wrong = {}, Counter()
-    with (
-        tempfile.TemporaryDirectory() as place,
-        open_session(
-            "runners", "local[2]", short_run=True, conf={"spark.sql.shuffle.partitions": "2"}
-        ) as spark,
-    ):
-        directories = {mode: Path(place, mode) for mode in ("batch", "streaming")}
-        for mode, directory in directories.items():
-            directory.mkdir()
-            runs.write_sorted(directory, options.rows)
-            if mode == "streaming":
-                runs.prepare_streams(directory)
-        for name in JOBS:
-            verdicts = []
-            for mode, directory in directories.items():
-                reason, different = compared(spark, directory, name, mode)
-                verdicts.append(reason)
-                if different:
-                    wrong[mode] += 1
-                    print(f"{name} on Spark ({mode}) is different: {different}", flush=True)
-            found[name] = tuple(verdicts)
-            print(name, *("equal" if reason is None else "not compared" for reason in verdicts), flush=True)
-    for place, mode in enumerate(directories):
-        skipped = sum(verdicts[place] is not None for verdicts in found.values())
-        print(
-            f"{mode}: {len(found) - skipped - wrong[mode]} of {len(found)} jobs equal, {skipped} not compared"
-        )
-    if options.write and not wrong:
-        text = PAGE.read_text()
-        before, _, rest = text.partition(BEGIN)
-        _, _, after = rest.partition(END)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}")
-    return int(bool(wrong))
+    with tempfile.TemporaryDirectory() as place:
+        if options.write:
+            PAGE.write_text(tables_in(PAGE.read_text(), Path(place)))
+            return 0
+        return int(bool(compare_all(place, options.names or list(JOBS), options.rows)))
 
 
 if __name__ == "__main__":

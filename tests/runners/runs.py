@@ -38,7 +38,7 @@ def _time(line):
 
 def prepare_streams(directory):
     """Move the rows of the larger sources past 1970, where Spark's watermarks begin, and add a last row."""
-    row = {"k": LAST_KEY, "at": LAST_MS, "v": 0, "to": LAST_MS, "t": None}
+    row = {"k": LAST_KEY, "at": LAST_MS, "v": 1, "to": LAST_MS, "t": None}
     for name in ("left", "right", "third"):
         path = directory / f"{name}.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]

@@ -4,7 +4,7 @@ import pytest
 
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
-from tests.runners import runs
+from tests.runners import matrix, runs
 from tests.runners.exclusions import BATCH, STREAMING
 
 ROWS = 60
@@ -39,6 +39,11 @@ def test_no_job_is_refused_in_a_batch(batch):
 def test_exclusions_are_jobs_and_few():
     assert {*BATCH, *STREAMING} <= JOBS.keys()
     assert len(BATCH) <= 0.15 * len(JOBS)
+
+
+def test_the_page_has_the_tables_of_the_command(tmp_path):
+    text = matrix.PAGE.read_text()
+    assert matrix.tables_in(text, tmp_path) == text, "run: python -m tests.runners.matrix --write"
 
 
 @pytest.mark.spark

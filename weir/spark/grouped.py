@@ -27,11 +27,9 @@ def grouped(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
     if group.window.kind == "session":
         return _sessions(frame, group, schema)
     bounds = window_bounds(group.window)
-    if isinstance(bounds, str):
-        frame = frame.selectExpr("*", f"explode({bounds}) AS _window")
-        frame = frame.selectExpr("*", *(f"_window.{name} AS _{name}" for name in _WINDOW)).drop("_window")
-    else:
-        frame = frame.selectExpr("*", *(f"{text} AS _{name}" for name, text in bounds))
+    if bounds.listed:
+        frame = frame.selectExpr("*", f"explode({bounds.listed}) AS _at")
+    frame = frame.selectExpr("*", f"{bounds.start} AS _window_start", f"{bounds.end} AS _window_end")
     return _finished(_aggregated(frame, group, [*group.keys, *_BOUNDS]), schema, "_window_end - 1")
 
 

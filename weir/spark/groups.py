@@ -18,7 +18,6 @@ from weir.specs.window_kinds import Window
 from weir.specs.window_updates import WindowUpdates
 
 _TIME = quoted(EVENT_TIME_COLUMN)
-_START, _END = quoted("window_start"), quoted("window_end")
 
 
 @dataclass(frozen=True)
@@ -51,8 +50,9 @@ def window_group(spec: WindowAggregateSpec, given: pa.Schema, mode: Mode) -> Gro
     if spec.updates.early is not None or spec.updates.results != WindowUpdates().results:
         return None
     if mode == "streaming" and (
-        spec.updates.lateness_ms or (spec.window.kind == "session" and spec.window.offset_ms)
+        spec.updates.lateness_ms or any(each.function == "count_distinct" for each in spec.results)
     ):
+        # Spark tells a window once, and has no counts of different values there.
         return None
     texts = _texts(spec.results, given)
     if texts is None or not _are_keys(spec.key_columns, given):
@@ -114,25 +114,33 @@ def _text(aggregate: AnyAggregate, given: pa.Schema) -> str | None:
     return None
 
 
-def window_bounds(window: Window) -> tuple[tuple[str, str], ...] | str:
-    """Start and end of the windows of a row, as columns; or, where a row is in several, a list of both to explode.
+@dataclass(frozen=True)
+class Bounds:
+    """The windows of a row, but sessions, whose bounds depend on other rows.
 
-    Not of sessions, whose bounds depend on other rows.
+    Attributes:
+        listed: a list of whole numbers, one for each window, as column ``_at``; empty: a row is in one window.
+        start: of a window, over ``_at`` and the row.
+        end: of a window, over ``_at`` and the row.
     """
+
+    listed: str
+    start: str
+    end: str
+
+
+def window_bounds(window: Window) -> Bounds:
+    """Return the windows of a row in Spark SQL, without functions of elements, which Spark does not compile."""
     size, step, offset = window.size_ms, window.step_ms, window.offset_ms
+    begun = f"pmod({_TIME} - {offset}L, {size}L)"
     if window.kind == "tumbling":
-        start = f"({_TIME} - pmod({_TIME} - {offset}L, {size}L))"
-        return (("window_start", start), ("window_end", f"({start} + {size}L)"))
+        return Bounds("", f"({_TIME} - {begun})", f"({_TIME} - {begun} + {size}L)")
     if window.kind == "sliding":
-        last = f"({_TIME} - pmod({_TIME} - {offset}L, {step}L))"
-        # The first window that is still open at the row's time.
-        count = f"CAST(({size}L - 1 - pmod({_TIME} - {offset}L, {step}L)) div {step}L AS INT)"
-        starts = f"transform(sequence(0, {count}), i -> {last} - i * {step}L)"
-        return f"transform({starts}, s -> named_struct('window_start', s, 'window_end', s + {size}L))"
-    start = f"({_TIME} - pmod({_TIME} - {offset}L, {size}L))"
-    first = f"(pmod({_TIME} - {offset}L, {size}L) div {step}L + 1)"
-    ends = f"transform(sequence(CAST({first} AS INT), {size // step}), i -> {start} + i * {step}L)"
-    return f"transform({ends}, e -> named_struct('window_start', {start}, 'window_end', e))"
-
-
-WINDOW_COLUMNS = (_START, _END)
+        behind = f"pmod({_TIME} - {offset}L, {step}L)"
+        last = f"({_TIME} - {behind})"
+        # The first window is still open at the row's time.
+        first = f"({last} - (({size}L - 1L - {behind}) div {step}L) * {step}L)"
+        return Bounds(f"sequence({first}, {last}, {step}L)", "_at", f"(_at + {size}L)")
+    start = f"({_TIME} - {begun})"
+    first = f"({start} + ({begun} div {step}L + 1L) * {step}L)"
+    return Bounds(f"sequence({first}, {start} + {size}L, {step}L)", start, "_at")

@@ -55,8 +55,9 @@ def pair_join(spec: JoinSpec, given: Sequence[pa.Schema], mode: Mode) -> PairJoi
     if any(pat.is_floating(kind) or pat.is_nested(kind) for kind in kinds) or not _goes(bounds, given):
         return None
     if mode == "streaming" and (
-        bounds is None or bounds.window_ms is not None or bounds.lower_column is not None
+        bounds is None or bounds.lower_ms is None or bounds.upper_ms is None or spec.how == "anti"
     ):
+        # Rows are forgotten by times that are known of both sides.
         return None
     condition = [f"l.{quoted(left)} = r.{quoted(right)}" for left, right in keys]
     condition += [] if bounds is None else _within(bounds)
