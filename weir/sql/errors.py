@@ -16,6 +16,8 @@ class SqlError(GraphError):
     Called "fatal" by all callers: a text does not get better by another attempt.
     """
 
+    names_place = True
+
 
 class Unplaced(Exception):
     """An error whose place is an offset in the text; :class:`Place` makes a :class:`SqlError` of it.

@@ -115,6 +115,7 @@ class _Aggregation:
             assert windowed.bounds is not None
             extra, window = list(zip(_KEY_BOUNDS, windowed.bounds, strict=True)), tumbling(1)
         stream, calls = self._input(extra)
+        calls = calls or _counted()
         name = self.context.steps.step("window")
         keys = [*(each for each, _ in extra), *(each.name for each in self.groups)]
         with at(self.node):

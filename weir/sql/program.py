@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import polars as pl
@@ -164,16 +165,12 @@ def build_program(file: str, text: str, name: str, parallelism: int = 1) -> Data
     for tokens in statements_of(tokens_of(place, text)):
         with place.telling(tokens[0].start):
             statements.append(statement_of(tokens, text))
-    unread = _built(place, statements, Dataflow(name), parallelism, only_sinks=False)
-    program = _built(place, statements, Dataflow(name), parallelism, only_sinks=True)
-    del unread
-    return program
+    _built(place, statements, Dataflow(name), parallelism, only_sinks=False)
+    return _built(place, statements, Dataflow(name), parallelism, only_sinks=True)
 
 
 def _built(place: Place, statements: list[Statement], flow: Dataflow, parallelism: int, *, only_sinks: bool) -> Dataflow:
     """The steps; views that nothing reads are looked at in a dataflow of their own, which is thrown away."""
-    from copy import copy
-
     program = Program(flow, parallelism)
     for each in statements:
         with place.telling(each.start):
@@ -192,7 +189,7 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
     statements = statements_of(tokens_of(place, text))
     if len(statements) != 1:
         raise place.error("give one query, SELECT ...", 0)
-    known = {name.lower(): relation_of(each, _times_of(each)) for name, each in streams.items()}
+    known = {name.lower(): relation_of(each, _times_of(flow, each)) for name, each in streams.items()}
 
     def find(node: exp.Table) -> Relation:
         found = known.get(node.name.lower())
@@ -209,9 +206,8 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
         return solid_result(relation, f"{step}.result", query)
 
 
-def _times_of(stream: Stream) -> list[str]:
+def _times_of(flow: Dataflow, stream: Stream) -> list[str]:
     """Columns of a stream that are its event time, as far as its steps by row say."""
-    nodes: dict[str, Node] = stream.flow._nodes  # type: ignore[attr-defined]
     node, names = stream.node, set(stream.schema.names)
     while True:
         spec = node.spec
@@ -222,6 +218,6 @@ def _times_of(stream: Stream) -> list[str]:
             return found
         if len(node.inputs) != 1 or not spec.is_by_row:
             return []
-        written = spec.written_columns(node.name, nodes[node.inputs[0].producer].schema)
-        names -= set(written)
-        node = nodes[node.inputs[0].producer]
+        before: Node = flow.node_of(node.inputs[0].producer)
+        names -= set(spec.written_columns(node.name, before.schema))
+        node = before

@@ -114,8 +114,8 @@ def _in_windows(
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
     value, descends, nulls_first = rank.order[0]
     is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number
-    extra = [(f"_order_{number}", each) for number, (each, _, _) in enumerate(rank.order) if each.name is None]
-    extra += [(f"_part_{number}", each) for number, each in enumerate(partition) if each.name is None]
+    extra = [(each.name or f"_order_{number}", each) for number, (each, _, _) in enumerate(rank.order)]
+    extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(partition)]
     made = solid(relation, context.steps.step("columns"), extra)
     order = tuple(each.name or f"_order_{number}" for number, (each, _, _) in enumerate(rank.order))
     parts = tuple(each.name or f"_part_{number}" for number, each in enumerate(partition))
@@ -192,8 +192,8 @@ def _running(
     value, descends, nulls_first = rank.order[0]
     if nulls_first:
         raise Unplaced("NULLS FIRST is not there without a window; NULL comes last", rank.node)
-    extra = [] if value.name is not None else [("_order", value)]
-    extra += [(f"_part_{number}", each) for number, each in enumerate(rank.partition) if each.name is None]
+    extra = [(value.name or "_order", value)]
+    extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(rank.partition)]
     if not rank.partition:
         extra.append((_ALL, constant(0, pl.Int64())))
     made = solid(relation, context.steps.step("columns"), extra)

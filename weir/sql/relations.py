@@ -204,11 +204,11 @@ def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()
         name: of the step.
         extra: further columns of the stream that the query does not see.
     """
-    taken: dict[str, Typed] = {}
+    taken: dict[str, Typed] = dict(extra)
     found: list[Column] = []
     windowed = relation.windowed
     if windowed is not None and windowed.bounds is not None:
-        taken = dict(zip(WINDOW_BOUNDS, windowed.bounds, strict=True))
+        taken |= dict(zip(WINDOW_BOUNDS, windowed.bounds, strict=True))
         made = tuple(column(each, pl.Int64()) for each in WINDOW_BOUNDS)
         windowed = replace(windowed, bounds=(made[0], made[1]))
     for each in relation.columns:
@@ -221,7 +221,6 @@ def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()
             physical = _free_name(each, value, taken)
             taken[physical] = value
             found.append(replace(each, value=column(physical, value.dtype, value.role)))
-    taken |= dict(extra)
     present = set(relation.stream.schema.names)
     if all(value.name == output and output in present for output, value in taken.items()):
         return replace(relation, columns=tuple(found), windowed=windowed)

@@ -261,7 +261,7 @@ def _in(node: exp.In, scope: Scope) -> Typed:
     if len(plain) == len(pairs) and len(dtypes) == 1 and None not in plain and not any(
         isinstance(each, (pl.Expr, dt.date)) for each in plain
     ):
-        return computed(pairs[0][0].expr.is_in(pl.lit(pl.Series(plain, dtype=pairs[0][1].dtype)).implode()), BOOLEAN)
+        return computed(pairs[0][0].expr.is_in(plain), BOOLEAN)
     found = pl.lit(False)
     for one, other in pairs:
         found = found | (one.expr == other.expr)

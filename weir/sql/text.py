@@ -146,6 +146,9 @@ def _standard_windows(tokens: Sequence[Token]) -> list[Token]:
         if is_name and word == "TABLE" and kept and kept[-1].token_type is TokenType.L_PAREN:
             index += 1
             continue
+        if is_name and opens and word in WINDOW_FUNCTIONS:
+            # SESSION is a keyword of other dialects.
+            token = Token(TokenType.VAR, token.text, token.line, token.col, token.start, token.end)
         if token.token_type is TokenType.L_PAREN:
             closes.append(False)
         elif token.token_type is TokenType.R_PAREN and closes and closes.pop():
