@@ -1,1 +1,1 @@
-"""SQL over the dataflow API: a text becomes steps of ``weir.Dataflow``. There is no planner and no runtime of its own."""
+"""SQL over the dataflow API: a text becomes steps of ``weir.Dataflow``, without a planner or a runtime of its own."""

@@ -50,10 +50,10 @@ class Aggregate:
         share: of a quantile.
     """
 
-    node: exp.Expression
+    node: exp.Expr
     function: str
-    argument: exp.Expression | None
-    filter: exp.Expression | None
+    argument: exp.Expr | None
+    filter: exp.Expr | None
     is_distinct: bool = False
     share: float | None = None
 
@@ -74,7 +74,7 @@ class Aggregate:
         return made if predicate is None else made.where(predicate)
 
 
-def aggregates_in(nodes: list[exp.Expression]) -> list[Aggregate]:
+def aggregates_in(nodes: list[exp.Expr]) -> list[Aggregate]:
     """The different aggregates of some expressions, those of queries within them left out.
 
     Raises:
@@ -82,18 +82,20 @@ def aggregates_in(nodes: list[exp.Expression]) -> list[Aggregate]:
     """
     found: dict[str, Aggregate] = {}
     for root in nodes:
-        for node in root.walk(prune=lambda each: isinstance(each, (exp.Filter, exp.AggFunc, exp.Query, exp.Window))):
+        for node in root.walk(
+            prune=lambda each: isinstance(each, (exp.Filter, exp.AggFunc, exp.Query, exp.Window))
+        ):
             if isinstance(node, exp.Filter) or is_aggregate(node):
                 found.setdefault(node.sql(), _aggregate(node))
     return list(found.values())
 
 
-def is_aggregate(node: exp.Expression) -> bool:
+def is_aggregate(node: exp.Expr) -> bool:
     """Whether it is an aggregate by its name."""
     return isinstance(node, exp.AggFunc) and not isinstance(node, (exp.RowNumber, exp.Lag, exp.Lead))
 
 
-def _aggregate(node: exp.Expression) -> Aggregate:
+def _aggregate(node: exp.Expr) -> Aggregate:
     inner, predicate = node, None
     if isinstance(node, exp.Filter):
         inner, predicate = node.this, node.expression.this
@@ -101,12 +103,14 @@ def _aggregate(node: exp.Expression) -> Aggregate:
         raise Unplaced("FILTER comes after an aggregate, such as COUNT(*) FILTER (WHERE ...)", node)
     argument = inner.this
     if isinstance(inner, exp.CountIf):
-        condition = argument if predicate is None else exp.And(this=argument.copy(), expression=predicate.copy())
+        condition = (
+            argument if predicate is None else exp.And(this=argument.copy(), expression=predicate.copy())
+        )
         return Aggregate(node, "COUNT", None, condition)
     share = None
     if isinstance(inner, (exp.Quantile, exp.ApproxQuantile)):
         share = _share(inner)
-    if isinstance(argument, exp.Expression) and any(is_aggregate(each) for each in argument.walk()):
+    if isinstance(argument, exp.Expr) and any(is_aggregate(each) for each in argument.walk()):
         raise Unplaced("an aggregate within an aggregate; make a view of the inner one", inner)
     is_distinct = isinstance(argument, exp.Distinct)
     if is_distinct:
@@ -125,7 +129,7 @@ def _aggregate(node: exp.Expression) -> Aggregate:
     return Aggregate(node, name, argument, predicate, is_distinct, share)
 
 
-def _share(node: exp.Expression) -> float:
+def _share(node: exp.Expr) -> float:
     try:
         return float(node.args["quantile"].name)
     except (KeyError, ValueError, AttributeError):
@@ -146,11 +150,18 @@ def check_takes_back(aggregate: Aggregate) -> None:
         )
     if aggregate.is_distinct and aggregate.function == "COUNT":
         raise Unplaced(
-            "COUNT(DISTINCT ...) is of windows only; without one, count a view that is SELECT DISTINCT", aggregate.node
+            "COUNT(DISTINCT ...) is of windows only; without one, count a view that is SELECT DISTINCT",
+            aggregate.node,
         )
 
 
 def named(aggregate: Aggregate, value: Typed | None) -> str:
     """What its column is called where the text does not say it."""
-    of = value.name if value is not None and value.name else "value" if aggregate.argument is not None else "rows"
+    of = (
+        value.name
+        if value is not None and value.name
+        else "value"
+        if aggregate.argument is not None
+        else "rows"
+    )
     return f"{aggregate.function.lower()}_{of}"

@@ -9,7 +9,7 @@ from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, constant, polars_type, type_words
 
 
-def cast(node: exp.Expression, value: Typed, *, is_strict: bool) -> Typed:
+def cast(node: exp.Expr, value: Typed, *, is_strict: bool) -> Typed:
     """The value as one of the type that the text names.
 
     Raises:
@@ -18,7 +18,7 @@ def cast(node: exp.Expression, value: Typed, *, is_strict: bool) -> Typed:
     return converted(value, polars_type(node.args["to"]), node, is_strict=is_strict)
 
 
-def converted(value: Typed, dtype: pl.DataType, node: exp.Expression, *, is_strict: bool) -> Typed:
+def converted(value: Typed, dtype: pl.DataType, node: exp.Expr, *, is_strict: bool) -> Typed:
     """The value as one of a type; what does not fit raises in the job, or is NULL where ``is_strict`` is False.
 
     Raises:
@@ -36,7 +36,7 @@ def converted(value: Typed, dtype: pl.DataType, node: exp.Expression, *, is_stri
     return computed(made, dtype)
 
 
-def _of_constant(made: pl.Expr, value: Typed, dtype: pl.DataType, node: exp.Expression) -> Typed:
+def _of_constant(made: pl.Expr, value: Typed, dtype: pl.DataType, node: exp.Expr) -> Typed:
     """A constant is converted when the text is read: what is wrong with it is told at its place."""
     try:
         found = pl.select(made.alias("x")).to_series()
@@ -77,16 +77,24 @@ def _of_text(expr: pl.Expr, dtype: pl.DataType, *, is_strict: bool) -> pl.Expr |
     text = expr.str.strip_chars(" ")
     if isinstance(dtype, pl.Boolean):
         low = text.str.to_lowercase()
-        known = pl.when(low.is_in(["true", "t", "1", "yes"])).then(True).when(low.is_in(["false", "f", "0", "no"]))
+        known = (
+            pl.when(low.is_in(["true", "t", "1", "yes"]))
+            .then(True)
+            .when(low.is_in(["false", "f", "0", "no"]))
+        )
         # A text that is none has no number either, so that a strict cast raises for it.
-        return known.then(False).otherwise(text.cast(pl.Int64, strict=is_strict).cast(pl.Boolean) & pl.lit(None, pl.Boolean))
+        return known.then(False).otherwise(
+            text.cast(pl.Int64, strict=is_strict).cast(pl.Boolean) & pl.lit(None, pl.Boolean)
+        )
     if isinstance(dtype, pl.Date):
         return text.str.to_date("%Y-%m-%d", strict=is_strict)
     if isinstance(dtype, pl.Time):
         return text.str.to_time("%H:%M:%S%.f", strict=is_strict)
     if isinstance(dtype, pl.Datetime):
         # A day alone is its midnight; a text of any other form has no seconds and is refused.
-        whole = pl.when(text.str.len_chars() == 10).then(text + " 00:00:00").otherwise(text.str.replace("T", " "))
+        whole = (
+            pl.when(text.str.len_chars() == 10).then(text + " 00:00:00").otherwise(text.str.replace("T", " "))
+        )
         found = whole.str.to_datetime("%Y-%m-%d %H:%M:%S%.f", time_unit=dtype.time_unit, strict=is_strict)
         return found if dtype.time_zone is None else found.dt.replace_time_zone(dtype.time_zone)
     if isinstance(dtype, pl.Decimal):

@@ -15,7 +15,7 @@ from weir.sql.relations import Scope
 from weir.sql.scalars import comparable, scalar
 from weir.sql.types import Typed
 
-_FLIPPED: dict[type[exp.Expression], type[exp.Expression]] = {
+_FLIPPED: dict[type[exp.Expr], type[exp.Expr]] = {
     exp.GTE: exp.LTE,
     exp.GT: exp.LT,
     exp.LTE: exp.GTE,
@@ -44,12 +44,12 @@ class Match:
     lower_ms: int | None = None
     upper_ms: int | None = None
     between: tuple[int, Typed, Typed] | None = None
-    left_only: list[exp.Expression] = field(default_factory=list)
-    right_only: list[exp.Expression] = field(default_factory=list)
-    rest: list[exp.Expression] = field(default_factory=list)
+    left_only: list[exp.Expr] = field(default_factory=list)
+    right_only: list[exp.Expr] = field(default_factory=list)
+    rest: list[exp.Expr] = field(default_factory=list)
 
 
-def conjuncts(node: exp.Expression | None) -> list[exp.Expression]:
+def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
     """The conditions that AND joins; BETWEEN is two."""
     if node is None:
         return []
@@ -66,7 +66,7 @@ def conjuncts(node: exp.Expression | None) -> list[exp.Expression]:
     return [node]
 
 
-def sides(node: exp.Expression, left: Scope, right: Scope) -> set[int]:
+def sides(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
     """On which sides the columns of an expression are.
 
     Raises:
@@ -76,21 +76,23 @@ def sides(node: exp.Expression, left: Scope, right: Scope) -> set[int]:
     for each in node.find_all(exp.Column):
         on_left, on_right = left.has(each), right.has(each)
         if on_left and on_right:
-            raise Unplaced(f"column {each.name!r} is on both sides; say which, as in {_first(left)}.{each.name}", each)
+            raise Unplaced(
+                f"column {each.name!r} is on both sides; say which, as in {_first(left)}.{each.name}", each
+            )
         if not on_left and not on_right:
             Scope([*left.columns, *right.columns], [*left.sources, *right.sources]).find(each)
         found.add(0 if on_left else 1)
     return found
 
 
-def match_of(nodes: Iterable[exp.Expression], left: Scope, right: Scope) -> Match:
+def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope) -> Match:
     """Sort the conditions of a join.
 
     Raises:
         Unplaced: a column is not there.
     """
     match = Match()
-    bounds: list[tuple[exp.Expression, type[exp.Expression], exp.Column, exp.Column, int]] = []
+    bounds: list[tuple[exp.Expr, type[exp.Expr], exp.Column, exp.Column, int]] = []
     ends: set[str] = set()
     for node in nodes:
         where = sides(node, left, right)
@@ -129,10 +131,10 @@ def _pair(node: exp.EQ, left: Scope, right: Scope) -> tuple[Typed, Typed]:
     return comparable(scalar(one, left), scalar(other, right), node)
 
 
-_Bound = tuple[type[exp.Expression], exp.Column, exp.Column, int]
+_Bound = tuple[type[exp.Expr], exp.Column, exp.Column, int]
 
 
-def _time_bound(node: exp.Expression, left: Scope, right: Scope) -> _Bound | None:
+def _time_bound(node: exp.Expr, left: Scope, right: Scope) -> _Bound | None:
     """``right column OP left column + ms``, if a condition is such; columns of times or integers."""
     if type(node) not in _FLIPPED or isinstance(node, exp.EQ):
         return None
@@ -147,7 +149,7 @@ def _time_bound(node: exp.Expression, left: Scope, right: Scope) -> _Bound | Non
     return kind, one[0], other[0], added
 
 
-def _shifted(node: exp.Expression) -> tuple[exp.Column, int] | None:
+def _shifted(node: exp.Expr) -> tuple[exp.Column, int] | None:
     if isinstance(node, exp.Paren):
         return _shifted(node.this)
     if isinstance(node, exp.Column):
@@ -163,12 +165,12 @@ def _shifted(node: exp.Expression) -> tuple[exp.Column, int] | None:
 
 def _take_bounds(
     match: Match,
-    bounds: list[tuple[exp.Expression, type[exp.Expression], exp.Column, exp.Column, int]],
+    bounds: list[tuple[exp.Expr, type[exp.Expr], exp.Column, exp.Column, int]],
     left: Scope,
     right: Scope,
 ) -> None:
     """Bounds of both times; what is about other columns is left."""
-    ends: dict[str, tuple[exp.Expression, Typed, Typed]] = {}
+    ends: dict[str, tuple[exp.Expr, Typed, Typed]] = {}
     for node, kind, of_right, of_left, added in bounds:
         one, other = right.value(of_right), left.value(of_left)
         is_lower = kind in (exp.GTE, exp.GT)
@@ -189,7 +191,7 @@ def _take_bounds(
     _take_between(match, ends)
 
 
-def _take_between(match: Match, ends: dict[str, tuple[exp.Expression, Typed, Typed]]) -> None:
+def _take_between(match: Match, ends: dict[str, tuple[exp.Expr, Typed, Typed]]) -> None:
     """``b.at BETWEEN a.at AND a.expires``: one end is a column of the row whose time is the other end."""
     upper = ends.get("upper")
     if upper is not None and "lower" not in ends:

@@ -75,11 +75,15 @@ def source_of(statement: Statement) -> tuple[Any, int]:
     with at(statement.start):
         if name == "nexmark":
             if schema:
-                raise Unplaced("the columns of nexmark are known; leave them out, but for WATERMARK", statement.start)
+                raise Unplaced(
+                    "the columns of nexmark are known; leave them out, but for WATERMARK", statement.start
+                )
             made = _made(Nexmark, options, {}, statement)
             return made, parallelism
         if not schema:
-            raise Unplaced(f"source {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start)
+            raise Unplaced(
+                f"source {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start
+            )
         made = _made(_SOURCES[name], options, {"schema": schema}, statement)
     return made, parallelism
 
@@ -109,7 +113,8 @@ def _connector(
     connector = given.pop("connector", None)
     if connector is None:
         raise Unplaced(
-            f"{kind} {statement.name!r} needs WITH (connector = '...'); there are {', '.join(known)}", statement.start
+            f"{kind} {statement.name!r} needs WITH (connector = '...'); there are {', '.join(known)}",
+            statement.start,
         )
     if connector.value not in known:
         raise Unplaced(
@@ -122,7 +127,9 @@ def _connector(
     return connector.value, list(given.values()), 1 if parallelism is None else int(parallelism.value)
 
 
-def _made(make: Callable[..., Any], options: Sequence[Option], fixed: dict[str, Any], statement: Statement) -> Any:
+def _made(
+    make: Callable[..., Any], options: Sequence[Option], fixed: dict[str, Any], statement: Statement
+) -> Any:
     parameters = inspect.signature(make).parameters
     arguments: dict[str, Any] = dict(fixed)
     connector = next(each.value for each in statement.options if each.name == "connector")
@@ -135,14 +142,17 @@ def _made(make: Callable[..., Any], options: Sequence[Option], fixed: dict[str, 
             if option.name == "format" and option.value == "json":
                 continue
             raise Unplaced(
-                f"connector {connector!r} has no setting {option.name!r}{did_you_mean(option.name, [*known, *_OF_STEP])}",
+                f"connector {connector!r} has no setting {option.name!r}"
+                f"{did_you_mean(option.name, [*known, *_OF_STEP])}",
                 option.start,
             )
         arguments[name] = _value(name, option, parameters[name])
     missing = [
         name
         for name, each in parameters.items()
-        if each.default is each.empty and name not in arguments and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+        if each.default is each.empty
+        and name not in arguments
+        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
     ]
     if missing:
         raise Unplaced(f"connector {connector!r} needs {missing[0]} = '...'", statement.start)

@@ -28,7 +28,7 @@ class Context:
 
     find: Callable[[exp.Table], Relation]
     steps: StepNames
-    compile: Callable[[exp.Expression, Context], Relation]
+    compile: Callable[[exp.Expr, Context], Relation]
     views: Mapping[str, Relation] = field(default_factory=dict)
     emit: Emit | None = None
 

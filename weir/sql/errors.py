@@ -27,7 +27,7 @@ class Unplaced(Exception):
         start: offset in characters from 0 on; None: nobody knows.
     """
 
-    def __init__(self, message: str, node: exp.Expression | int | None) -> None:
+    def __init__(self, message: str, node: exp.Expr | int | None) -> None:
         super().__init__(message)
         self.message = message
         self.start = node if isinstance(node, int) or node is None else start_of(node)
@@ -71,7 +71,7 @@ class Place:
 
 
 @contextmanager
-def at(node: exp.Expression | int | None) -> Iterator[None]:
+def at(node: exp.Expr | int | None) -> Iterator[None]:
     """What the dataflow API refuses inside is told at the place of a part of the text.
 
     Raises:
@@ -85,7 +85,7 @@ def at(node: exp.Expression | int | None) -> Iterator[None]:
         raise Unplaced(str(error), node) from error
 
 
-def start_of(node: exp.Expression) -> int | None:
+def start_of(node: exp.Expr) -> int | None:
     """Offset of the first character of a part of the text that has a place; of what it is in, if it has none."""
     found = [each.meta["start"] for each in node.walk() if "start" in each.meta]
     if found:

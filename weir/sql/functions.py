@@ -13,7 +13,7 @@ from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, type_words
 
-ValueOf = Callable[[exp.Expression], Typed]
+ValueOf = Callable[[exp.Expr], Typed]
 _TEXT, _LONG, _DOUBLE, _TRUTH = pl.String(), pl.Int64(), pl.Float64(), pl.Boolean()
 _MS_TIME = pl.Datetime("ms")
 #: What is not there, and the nearest thing that is.
@@ -47,7 +47,7 @@ class Function:
     optional: int = 0
 
 
-def call(node: exp.Expression, value_of: ValueOf) -> Typed:
+def call(node: exp.Expr, value_of: ValueOf) -> Typed:
     """The value of a function.
 
     Raises:
@@ -86,28 +86,32 @@ def call(node: exp.Expression, value_of: ValueOf) -> Typed:
     return computed(function.make(*arguments), dtype)
 
 
-def _name_of(node: exp.Expression) -> str:
+def _name_of(node: exp.Expr) -> str:
     if isinstance(node, exp.Anonymous):
         return str(node.this).upper()
-    return {exp.TimeToStr: "DATE_FORMAT"}.get(type(node)) or (
-        node.sql_name().upper() if isinstance(node, exp.Func) else type(node).__name__.upper()
+    return (
+        "DATE_FORMAT"
+        if isinstance(node, exp.TimeToStr)
+        else node.sql_name().upper()
+        if isinstance(node, exp.Func)
+        else type(node).__name__.upper()
     )
 
 
-def _parts_of(node: exp.Expression) -> list[exp.Expression]:
+def _parts_of(node: exp.Expr) -> list[exp.Expr]:
     if isinstance(node, exp.Anonymous):
         return list(node.expressions)
-    found: list[exp.Expression] = []
+    found: list[exp.Expr] = []
     for key in node.arg_types:
         value = node.args.get(key)
-        if isinstance(value, exp.Expression):
+        if isinstance(value, exp.Expr):
             found.append(value)
         elif isinstance(value, list):
-            found += [each for each in value if isinstance(each, exp.Expression)]
+            found += [each for each in value if isinstance(each, exp.Expr)]
     return found
 
 
-def _check_kind(name: str, value: Typed, kind: str, node: exp.Expression) -> None:
+def _check_kind(name: str, value: Typed, kind: str, node: exp.Expr) -> None:
     dtype = value.dtype
     is_right = {
         "t": isinstance(dtype, pl.String),
@@ -118,11 +122,17 @@ def _check_kind(name: str, value: Typed, kind: str, node: exp.Expression) -> Non
         "a": True,
     }[kind]
     if not is_right and not value.is_null:
-        wanted = {"t": "a text", "n": "a number", "i": "a whole number", "d": "a date or a time", "b": "a condition"}
+        wanted = {
+            "t": "a text",
+            "n": "a number",
+            "i": "a whole number",
+            "d": "a date or a time",
+            "b": "a condition",
+        }
         raise Unplaced(f"{name} takes {wanted[kind]} here, and this is {type_words(dtype)}; CAST it", node)
 
 
-def _joined(node: exp.Expression, values: list[Typed]) -> Typed:
+def _joined(node: exp.Expr, values: list[Typed]) -> Typed:
     for value in values:
         if not isinstance(value.dtype, (pl.String, pl.Null)) and not value.is_number:
             raise Unplaced(f"|| joins texts, and this is {type_words(value.dtype)}; CAST it AS VARCHAR", node)
@@ -143,18 +153,19 @@ _FIELDS: Mapping[str, Callable[[pl.Expr], pl.Expr]] = {
     "EPOCH": lambda x: x.dt.epoch("s"),
 }
 _TRUNCATIONS = {
-    "YEAR": "1y", "QUARTER": "1q", "MONTH": "1mo", "WEEK": "1w", "DAY": "1d", "HOUR": "1h", "MINUTE": "1m", "SECOND": "1s"
+    "YEAR": "1y", "QUARTER": "1q", "MONTH": "1mo", "WEEK": "1w", "DAY": "1d", "HOUR": "1h", "MINUTE": "1m",
+    "SECOND": "1s",
 }  # fmt: skip
 
 
-def _extracted(node: exp.Expression, value: Typed, part: str) -> Typed:
+def _extracted(node: exp.Expr, value: Typed, part: str) -> Typed:
     if part not in _FIELDS:
         raise Unplaced(f"EXTRACT has no {part}{did_you_mean(part, _FIELDS)}", node)
     _check_kind("EXTRACT", value, "d", node)
     return computed(_FIELDS[part](value.expr).cast(_LONG), _LONG)
 
 
-def _truncated(node: exp.Expression, value: Typed, part: str) -> Typed:
+def _truncated(node: exp.Expr, value: Typed, part: str) -> Typed:
     if part not in _TRUNCATIONS:
         raise Unplaced(f"DATE_TRUNC has no {part}{did_you_mean(part, _TRUNCATIONS)}", node)
     _check_kind("DATE_TRUNC", value, "d", node)
@@ -166,13 +177,15 @@ _LETTERS = {
 }  # fmt: skip
 
 
-def _formatted(node: exp.Expression, name: str, values: list[Typed]) -> Typed:
+def _formatted(node: exp.Expr, name: str, values: list[Typed]) -> Typed:
     if len(values) != 2 or values[1].literal is None or not isinstance(values[1].literal[0], str):
         raise Unplaced(f"{name} takes a time and a constant form, such as 'yyyy-MM-dd'", node)
     _check_kind(name, values[0], "d", node)
     form = values[1].literal[0]
     if "%" not in form:
-        unknown = [each for each in re.findall(r"([A-Za-z])\1*", re.sub("|".join(_LETTERS), "", form)) if each]
+        unknown = [
+            each for each in re.findall(r"([A-Za-z])\1*", re.sub("|".join(_LETTERS), "", form)) if each
+        ]
         if unknown:
             raise Unplaced(f"the form {form!r} has {unknown[0]!r}; there are {', '.join(_LETTERS)}", node)
         form = re.sub("|".join(_LETTERS), lambda found: _LETTERS[found[0]], form)
@@ -237,7 +250,9 @@ FUNCTIONS: Mapping[str, Function] = {
     ),
     "SUBSTRING": Function(_substring, "tii", _TEXT, 1),
     "STR_POSITION": Function(
-        lambda x, part: x.str.find(part, literal=True).cast(_LONG).fill_null(-1) + 1 + (x + part).str.len_chars() * 0,
+        lambda x, part: (
+            x.str.find(part, literal=True).cast(_LONG).fill_null(-1) + 1 + (x + part).str.len_chars() * 0
+        ),
         "tt",
         _LONG,
     ),

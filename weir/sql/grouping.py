@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
 from sqlglot import exp
 
-from weir.dataflow.aggregates import AggregateCall, count
+from weir.dataflow.aggregates import count
 from weir.dataflow.streams import Stream
 from weir.dataflow.windows import tumbling
 from weir.rows.changes import CHANGE_COLUMN, CHANGES
@@ -39,7 +40,7 @@ _INSERT = CHANGES[0]
 class _Group:
     """A part of GROUP BY: its text, its value, and the name of its column."""
 
-    node: exp.Expression
+    node: exp.Expr
     value: Typed
     name: str
 
@@ -47,11 +48,11 @@ class _Group:
 def grouped(
     relation: Relation,
     scope: Scope,
-    groups: Sequence[exp.Expression],
+    groups: Sequence[exp.Expr],
     aggregates: Sequence[Aggregate],
     aliases: dict[str, str],
     context: Context,
-    node: exp.Expression,
+    node: exp.Expr,
 ) -> tuple[Relation, Scope]:
     """One row for each group.
 
@@ -69,7 +70,8 @@ def grouped(
     Raises:
         Unplaced: an aggregate or a group cannot be computed.
     """
-    plain, is_windowed = [], False
+    plain: list[_Group] = []
+    is_windowed = False
     for each in groups:
         if isinstance(each, exp.Column) and scope.has(each):
             found = scope.find(each)
@@ -82,7 +84,8 @@ def grouped(
         plain.append(_Group(each, value, value.name or aliases.get(each.sql()) or _name_of(each, len(plain))))
     if context.emit == "close" and not is_windowed:
         raise Unplaced(
-            "EMIT ON WINDOW CLOSE needs a window: FROM TUMBLE(...) ... GROUP BY window_start, window_end", node
+            "EMIT ON WINDOW CLOSE needs a window: FROM TUMBLE(...) ... GROUP BY window_start, window_end",
+            node,
         )
     if context.emit == "changes" and is_windowed:
         raise Unplaced("EMIT CHANGES is of TUMBLE and of groups without a window; leave it out here", node)
@@ -90,7 +93,7 @@ def grouped(
     return made.over_windows() if is_windowed else made.running()
 
 
-def _name_of(node: exp.Expression, number: int) -> str:
+def _name_of(node: exp.Expr, number: int) -> str:
     return node.name if isinstance(node, exp.Column) else f"group_{number + 1}"
 
 
@@ -102,7 +105,7 @@ class _Aggregation:
     aggregates: tuple[Aggregate, ...]
     aliases: dict[str, str]
     context: Context
-    node: exp.Expression
+    node: exp.Expr
 
     def over_windows(self) -> tuple[Relation, Scope]:
         """A row for each group and window."""
@@ -125,8 +128,8 @@ class _Aggregation:
                 made = stream.window_all(window).aggregate(name, **calls)
             if windowed.is_result:
                 names = [each for each in made.schema.names if each not in (*WINDOW_BOUNDS, *_KEY_BOUNDS)]
-                bounds = {to: pl.col(each) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)}
-                made = made.select(f"{name}.bounds", *names, **bounds)
+                bounds = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
+                made = made.select(f"{name}.bounds", *names, *bounds)
         bounds_now = (column("window_start", pl.Int64()), column("window_end", pl.Int64()))
         told = Windowed(windowed.window, True, bounds_now, windowed.time, windowed.node)
         added = [Column(each, bound_value(each, windowed.time)) for each in WINDOW_BOUNDS]
@@ -152,10 +155,10 @@ class _Aggregation:
             made = stream.key_by(*keys).aggregate(name, **(calls or _counted()))
         return self._told(made, [], None)
 
-    def _input(self, extra: list[tuple[str, Typed]]) -> tuple[Stream, dict[str, AggregateCall]]:
+    def _input(self, extra: list[tuple[str, Typed]]) -> tuple[Stream, dict[str, Any]]:
         """The stream with the columns that are read, and the aggregates over it."""
         wanted = {each.name: each.value for each in self.groups} | dict(extra)
-        calls: dict[str, AggregateCall] = {}
+        calls: dict[str, Any] = {}
         predicates: dict[str, str] = {}
         for each in self.aggregates:
             output = self._output(each, calls)
@@ -179,7 +182,7 @@ class _Aggregation:
             return self.relation.stream, calls
         return selected(self.relation, self.context.steps.step("input"), list(wanted.items())), calls
 
-    def _output(self, aggregate: Aggregate, calls: dict[str, AggregateCall]) -> str:
+    def _output(self, aggregate: Aggregate, calls: dict[str, Any]) -> str:
         """The name of the column of an aggregate: that of SELECT, else one of what it computes."""
         text = aggregate.node.sql()
         value = None
@@ -190,9 +193,7 @@ class _Aggregation:
         names = (wanted, *(f"{wanted}_{number}" for number in range(2, 1000)))
         return next(each for each in names if each not in taken)
 
-    def _told(
-        self, made: Stream, added: list[Column], windowed: Windowed | None
-    ) -> tuple[Relation, Scope]:
+    def _told(self, made: Stream, added: list[Column], windowed: Windowed | None) -> tuple[Relation, Scope]:
         types = polars_types(made.schema)
         known, columns = {}, []
         for each in self.groups:
@@ -218,12 +219,12 @@ class _Aggregation:
         return relation, scope
 
 
-def _counted() -> dict[str, AggregateCall]:
+def _counted() -> dict[str, Any]:
     """What a group without aggregates keeps: whether it has rows."""
     return {"rows_of_group": count()}
 
 
-def distinct(relation: Relation, context: Context, node: exp.Expression) -> Relation:
+def distinct(relation: Relation, context: Context, node: exp.Expr) -> Relation:
     """Each different row once.
 
     Raises:
@@ -236,6 +237,8 @@ def distinct(relation: Relation, context: Context, node: exp.Expression) -> Rela
     with at(node):
         if not relation.is_changelog:
             return relation_of(stream.key_by(*names).deduplicate(step))
-        return relation_of(stream.key_by(*names).aggregate(step, **_counted()).select(f"{step}.columns", *names, CHANGE_COLUMN))
-
-
+        return relation_of(
+            stream.key_by(*names)
+            .aggregate(step, **_counted())
+            .select(f"{step}.columns", *names, CHANGE_COLUMN)
+        )

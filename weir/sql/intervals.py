@@ -19,10 +19,18 @@ _UNITS_MS = {
     "WEEK": 604_800_000,
 }
 _MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
-_SHORT = {"MS": "MILLISECOND", "S": "SECOND", "SEC": "SECOND", "MIN": "MINUTE", "H": "HOUR", "D": "DAY", "W": "WEEK"}
+_SHORT = {
+    "MS": "MILLISECOND",
+    "S": "SECOND",
+    "SEC": "SECOND",
+    "MIN": "MINUTE",
+    "H": "HOUR",
+    "D": "DAY",
+    "W": "WEEK",
+}
 
 
-def interval_ms(node: exp.Expression | None, parent: exp.Expression, what: str) -> int:
+def interval_ms(node: exp.Expr | None, parent: exp.Expr, what: str) -> int:
     """The length of an interval that is the same at all times.
 
     Args:
@@ -34,14 +42,16 @@ def interval_ms(node: exp.Expression | None, parent: exp.Expression, what: str) 
         Unplaced: it is none, or one of months.
     """
     if not isinstance(node, exp.Interval):
-        raise Unplaced(f"{what} is an interval, such as INTERVAL '10' SECOND", parent if node is None else node)
+        raise Unplaced(
+            f"{what} is an interval, such as INTERVAL '10' SECOND", parent if node is None else node
+        )
     count, unit = _parts(node)
     if unit not in _UNITS_MS:
         raise Unplaced(f"{what} cannot be in {unit}S, which differ in length; give DAYS, HOURS, ...", node)
     return count * _UNITS_MS[unit]
 
 
-def shifted(value: Typed, interval: exp.Interval, sign: int, node: exp.Expression) -> Typed:
+def shifted(value: Typed, interval: exp.Interval, sign: int, node: exp.Expr) -> Typed:
     """A time that is an interval later (``sign`` 1) or earlier (-1).
 
     Raises:

@@ -45,7 +45,7 @@ def joined(
     match: Match,
     how: How,
     context: Context,
-    node: exp.Expression,
+    node: exp.Expr,
     *,
     as_of: bool = False,
 ) -> Relation:
@@ -67,7 +67,7 @@ def joined(
     pairs = list(match.pairs)
     if not pairs:
         raise Unplaced(
-            "a join needs an equality of both sides, such as ON a.id = b.id; for all pairs give both a column that is 1",
+            "a join needs an equality of both sides, such as ON a.id = b.id; for all pairs give both sides a column 1",
             node,
         )
     if match.rest and how != "inner":
@@ -88,9 +88,7 @@ def joined(
         else:
             stream = one.stream.join(step, two.stream, how=how, suffix=suffix, **arguments)
     spec: Any = stream.node.spec
-    names = dict(spec.right_columns) | (
-        {} if how == "full" else dict(zip(two.keys, one.keys, strict=True))
-    )
+    names = dict(spec.right_columns) | ({} if how == "full" else dict(zip(two.keys, one.keys, strict=True)))
     types = polars_types(stream.schema)
     keeps_time = as_of or how in ("semi", "anti")
     columns = [_moved(each, {}, types, keeps_time=keeps_time) for each in one.relation.columns]
@@ -104,18 +102,22 @@ def joined(
     return made
 
 
-def _times(left: Relation, right: Relation, match: Match, node: exp.Expression) -> dict[str, Any]:
+def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dict[str, Any]:
     """The bounds of the join, as ``stream.join`` takes them."""
     if match.same_windows:
         one, two = left.windowed, right.windowed
         if one is None or two is None or one.window != two.window or one.is_result != two.is_result:
-            raise Unplaced("both sides of a join of windows have equal windows, results of them or rows", node)
+            raise Unplaced(
+                "both sides of a join of windows have equal windows, results of them or rows", node
+            )
         if one.window.kind == "tumbling":
             return {"window": one.window}
         if one.is_result and one.window.kind != "session":
             # Results of a window have its last ms as their time.
             return {"within": (0, 0)}
-        raise Unplaced(f"rows of {one.window.kind} windows cannot be joined here; GROUP BY on both sides first", node)
+        raise Unplaced(
+            f"rows of {one.window.kind} windows cannot be joined here; GROUP BY on both sides first", node
+        )
     lower, upper = match.lower_ms, match.upper_ms
     if lower is None and upper is None:
         return {}
@@ -154,11 +156,16 @@ def _side(
 
 
 def _between(
-    between: tuple[int, Typed, Typed], before: tuple[Relation, Relation], after: tuple[_Side, _Side], node: exp.Expression
+    between: tuple[int, Typed, Typed],
+    before: tuple[Relation, Relation],
+    after: tuple[_Side, _Side],
+    node: exp.Expr,
 ) -> tuple[str, str]:
     """The stream's columns of the interval."""
     side, _, upper = between
-    lower = next(each for each in after[side].relation.columns if each.value is not None and each.value.role == "time")
+    lower = next(
+        each for each in after[side].relation.columns if each.value is not None and each.value.role == "time"
+    )
     place = next(number for number, each in enumerate(before[side].columns) if each.value is upper)
     found = after[side].relation.columns[place].value
     if lower.value is None or lower.value.name is None or found is None or found.name is None:
@@ -176,9 +183,7 @@ def _suffix(left: Relation, right: Relation) -> str:
     return suffix
 
 
-def _moved(
-    each: Column, names: dict[str, str], types: dict[str, pl.DataType], *, keeps_time: bool
-) -> Column:
+def _moved(each: Column, names: dict[str, str], types: dict[str, pl.DataType], *, keeps_time: bool) -> Column:
     """A column of a side as one of the result."""
     value = each.value
     if value is None:

@@ -12,7 +12,7 @@ from weir.sql.errors import Unplaced
 from weir.sql.types import Typed, computed, type_words
 
 
-def like(node: exp.Expression, value_of: Callable[[exp.Expression], Typed]) -> Typed:
+def like(node: exp.Expr, value_of: Callable[[exp.Expr], Typed]) -> Typed:
     """Whether a text is like a pattern.
 
     Raises:
@@ -38,7 +38,7 @@ def like(node: exp.Expression, value_of: Callable[[exp.Expression], Typed]) -> T
     )
 
 
-def _regex(text: str, escape: str | None, node: exp.Expression) -> str:
+def _regex(text: str, escape: str | None, node: exp.Expr) -> str:
     found, index = [], 0
     while index < len(text):
         character = text[index]

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from weir.dataflow.builder import Dataflow
 from weir.dataflow.streams import Stream
+from weir.errors import GraphError
 from weir.plan.graph import Node
 from weir.specs import AssignEventTimeSpec, SourceSpec
 from weir.spelling import did_you_mean
@@ -58,7 +59,9 @@ class Program:
         sink = self.statements.get(name)
         sinks = [each.name for each in self.order if each.kind == "SINK"]
         if sink is None or sink.kind != "SINK":
-            raise Unplaced(f"there is no sink {statement.name!r}{did_you_mean(statement.name, sinks)}", statement.start)
+            raise Unplaced(
+                f"there is no sink {statement.name!r}{did_you_mean(statement.name, sinks)}", statement.start
+            )
         if sink.query is not None:
             raise Unplaced(
                 f"sink {sink.name!r} has a query already; write both as one, with UNION ALL", statement.start
@@ -79,7 +82,9 @@ class Program:
             SqlError: something is wrong; with its place.
         """
         if not any(each.kind == "SINK" for each in self.order):
-            raise place.error("the text has no sink; write CREATE SINK name WITH (connector = 'print') AS SELECT ...", 0)
+            raise place.error(
+                "the text has no sink; write CREATE SINK name WITH (connector = 'print') AS SELECT ...", 0
+            )
         for statement in self.order:
             with place.telling(statement.start):
                 if statement.kind == "SINK":
@@ -87,14 +92,26 @@ class Program:
                 elif not only_sinks:
                     self.relation(statement)
 
+    def unread(self) -> list[str]:
+        """Sources and views that no sink reads."""
+        return [
+            each.name
+            for each in self.order
+            if each.kind != "SINK" and each.name.lower() not in self.relations
+        ]
+
     def _sink(self, statement: Statement) -> None:
         if statement.query is None:
-            raise Unplaced(f"sink {statement.name!r} has no query; write AS SELECT ..., or INSERT INTO", statement.start)
+            raise Unplaced(
+                f"sink {statement.name!r} has no query; write AS SELECT ..., or INSERT INTO", statement.start
+            )
         relation = self._compiled(statement)
         step = f"{statement.name}.result"
         stream = solid_result(relation, step, statement.query)
         sink, parallelism = sink_of(statement)
         with at(statement.start):
+            if parallelism is not None and parallelism != stream.node.parallelism:
+                stream = stream.rebalance()
             stream.sink(statement.name, sink, parallelism=parallelism)
 
     def relation(self, statement: Statement) -> Relation:
@@ -121,7 +138,9 @@ class Program:
                 if later is not None and later.kind != "SINK":
                     raise Unplaced(f"{node.name!r} is declared below; put it before {statement.name!r}", node)
                 names = [*(each.name for each in known.values())]
-                raise Unplaced(f"there is no source or view {node.name!r}{did_you_mean(node.name, names)}", node)
+                raise Unplaced(
+                    f"there is no source or view {node.name!r}{did_you_mean(node.name, names)}", node
+                )
             return self.relation(found)
 
         context = Context(find, StepNames(statement.name), compiled, emit=statement.emit)
@@ -165,18 +184,29 @@ def build_program(file: str, text: str, name: str, parallelism: int = 1) -> Data
     for tokens in statements_of(tokens_of(place, text)):
         with place.telling(tokens[0].start):
             statements.append(statement_of(tokens, text))
-    _built(place, statements, Dataflow(name), parallelism, only_sinks=False)
-    return _built(place, statements, Dataflow(name), parallelism, only_sinks=True)
+    program = _built(place, statements, Dataflow(name), parallelism, only_sinks=True)
+    if program.unread():
+        # Nothing runs of what no sink reads, but it has to be right.
+        _built(place, statements, Dataflow(name), parallelism, only_sinks=False)
+    try:
+        program.flow.build()
+    except GraphError as error:
+        # What shows in the whole graph alone is told at the statement that has made the step.
+        made = program.statements.get(str(error.step).partition(".")[0].lower())
+        raise place.error(str(error), 0 if made is None else made.start) from error
+    return program.flow
 
 
-def _built(place: Place, statements: list[Statement], flow: Dataflow, parallelism: int, *, only_sinks: bool) -> Dataflow:
-    """The steps; views that nothing reads are looked at in a dataflow of their own, which is thrown away."""
+def _built(
+    place: Place, statements: list[Statement], flow: Dataflow, parallelism: int, *, only_sinks: bool
+) -> Program:
+    """The steps of the statements."""
     program = Program(flow, parallelism)
     for each in statements:
         with place.telling(each.start):
             program.add(copy(each))
     program.build(place, only_sinks=only_sinks)
-    return flow
+    return program
 
 
 def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) -> Stream:
@@ -212,7 +242,8 @@ def _times_of(flow: Dataflow, stream: Stream) -> list[str]:
     while True:
         spec = node.spec
         if isinstance(spec, SourceSpec):
-            return [spec.event_time_column] if spec.event_time_column in names else []
+            time = spec.event_time_column
+            return [time] if time is not None and time in names else []
         if isinstance(spec, AssignEventTimeSpec):
             found = [name for name in names if spec.event_time.meta.eq(pl.col(name))]
             return found

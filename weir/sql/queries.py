@@ -13,7 +13,7 @@ from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import conjuncts
 from weir.sql.context import Context
-from weir.sql.errors import Unplaced, at
+from weir.sql.errors import Unplaced, at, start_of
 from weir.sql.grouping import distinct, grouped
 from weir.sql.ranking import rank_bound, rank_of, ranked
 from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected
@@ -40,7 +40,7 @@ _ABSENT = {
 }
 
 
-def compiled(node: exp.Expression, context: Context) -> Relation:
+def compiled(node: exp.Expr, context: Context) -> Relation:
     """The relation of a query.
 
     Raises:
@@ -60,7 +60,7 @@ def compiled(node: exp.Expression, context: Context) -> Relation:
     raise Unplaced(f"{type(node).__name__.upper()} is not there; write SELECT ...", node)
 
 
-def _with_views(node: exp.Expression, context: Context) -> Context:
+def _with_views(node: exp.Expr, context: Context) -> Context:
     clause = node.args.get("with_") or node.args.get("with")
     if clause is None:
         return context
@@ -84,16 +84,20 @@ def _select(node: exp.Select, context: Context) -> Relation:
     items = list(_items(node, scope))
     having = node.args.get("having")
     groups = _groups(node, items, scope)
-    roots = [value for _, value in items if isinstance(value, exp.Expression)]
+    roots = [value for _, value in items if isinstance(value, exp.Expr)]
     aggregates = aggregates_in([*roots, *([having.this] if having is not None else [])])
     is_distinct = node.args.get("distinct") is not None
     if node.args.get("distinct") is not None and node.args["distinct"].args.get("on"):
-        raise Unplaced("DISTINCT ON is not there; use ROW_NUMBER() OVER (PARTITION BY ...) with the bound 1", node)
+        raise Unplaced(
+            "DISTINCT ON is not there; use ROW_NUMBER() OVER (PARTITION BY ...) with the bound 1", node
+        )
     if groups or aggregates:
-        aliases = {value.sql(): name for name, value in items if isinstance(value, exp.Expression)}
+        aliases = {value.sql(): name for name, value in items if isinstance(value, exp.Expr)}
         relation, scope = grouped(relation, scope, groups, aggregates, aliases, context, _place(node))
         if having is not None:
-            relation = relation.filtered(context.steps.step("having"), condition(having.this, scope, "HAVING"))
+            relation = relation.filtered(
+                context.steps.step("having"), condition(having.this, scope, "HAVING")
+            )
     elif having is not None:
         raise Unplaced("HAVING needs GROUP BY or an aggregate; without groups write WHERE", having)
     elif context.emit is not None:
@@ -105,16 +109,20 @@ def _select(node: exp.Select, context: Context) -> Relation:
     return distinct(made, context, node) if is_distinct else made
 
 
-def _place(node: exp.Select) -> exp.Expression:
+def _place(node: exp.Select) -> exp.Expr:
     group = node.args.get("group")
     return group if group is not None else node
 
 
-def _told(value: exp.Expression | Column, scope: Scope) -> tuple[Typed | None, str, Rank | None]:
+def _told(value: exp.Expr | Column, scope: Scope) -> tuple[Typed | None, str, Rank | None]:
     """What a column of SELECT is: its value, no source, and the rank that it may be."""
     if isinstance(value, Column):
         return value.value, "", value.rank
-    if isinstance(value, exp.Column) and not isinstance(value.this, exp.Star) and value.sql() not in scope.known:
+    if (
+        isinstance(value, exp.Column)
+        and not isinstance(value.this, exp.Star)
+        and value.sql() not in scope.known
+    ):
         found = scope.find(value)
         return found.value, "", found.rank
     if isinstance(value, exp.Window):
@@ -122,7 +130,7 @@ def _told(value: exp.Expression | Column, scope: Scope) -> tuple[Typed | None, s
     return scalar(value, scope), "", None
 
 
-def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expression | Column]]:
+def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Column]]:
     """Names and values of SELECT; stars as the columns for which they stand."""
     taken: set[str] = set()
     for number, item in enumerate(node.expressions, start=1):
@@ -132,7 +140,9 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expression
             if not found:
                 raise Unplaced(f"there is no table {source!r} in FROM", item)
             star = item if isinstance(item, exp.Star) else item.this
-            left_out = {each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()}
+            left_out = {
+                each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()
+            }
             for each in found:
                 if each.name.lower() not in left_out:
                     yield _once(each.name, taken, item), each
@@ -144,34 +154,34 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expression
         yield _once(name, taken, item), value
 
 
-def _once(name: str, taken: set[str], node: exp.Expression) -> str:
+def _once(name: str, taken: set[str], node: exp.Expr) -> str:
     if name in taken:
         raise Unplaced(f"two columns are called {name!r}; give one another name with AS", node)
     taken.add(name)
     return name
 
 
-def _own_name(item: exp.Expression, number: int) -> str:
+def _own_name(item: exp.Expr, number: int) -> str:
     if isinstance(item, exp.Column):
         return item.name
     inner = item.this if isinstance(item, exp.Filter) else item
     return inner.sql_name().lower() if isinstance(inner, exp.AggFunc) else f"column_{number}"
 
 
-def _groups(
-    node: exp.Select, items: list[tuple[str, exp.Expression | Column]], scope: Scope
-) -> list[exp.Expression]:
+def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope: Scope) -> list[exp.Expr]:
     """What GROUP BY names; numbers and names of SELECT stand for its values."""
     group = node.args.get("group")
     if group is None:
         return []
     for key in ("rollup", "cube", "grouping_sets", "totals", "all"):
         if group.args.get(key):
-            raise Unplaced(f"{key.upper().replace('_', ' ')} is not there; write UNION ALL of several GROUP BY", group)
+            raise Unplaced(
+                f"{key.upper().replace('_', ' ')} is not there; write UNION ALL of several GROUP BY", group
+            )
     values = {name.lower(): value for name, value in items}
     found = []
     for each in group.expressions:
-        value: exp.Expression | Column | None = None
+        value: exp.Expr | Column | None = None
         if isinstance(each, exp.Literal) and not each.is_string:
             number = int(each.this) if str(each.this).isdigit() else 0
             if not 1 <= number <= len(items):
@@ -185,9 +195,7 @@ def _groups(
     return found
 
 
-def _filtered(
-    relation: Relation, nodes: list[exp.Expression], select: exp.Select, context: Context
-) -> Relation:
+def _filtered(relation: Relation, nodes: list[exp.Expr], select: exp.Select, context: Context) -> Relation:
     """The rows that meet all conditions; bounds of places come first."""
     rest = []
     for node in nodes:
@@ -205,7 +213,7 @@ def _filtered(
     return relation
 
 
-def _reads(select: exp.Select, name: str, but: exp.Expression) -> bool:
+def _reads(select: exp.Select, name: str, but: exp.Expr) -> bool:
     """Whether a query reads a column elsewhere than in one condition."""
     if any(isinstance(each, exp.Star) for each in select.expressions):
         return True
@@ -233,12 +241,18 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
         name = type(node).__name__.upper()
         near = "NOT EXISTS" if isinstance(node, exp.Except) else "EXISTS"
         raise Unplaced(f"{name} is not there; write WHERE {near} (SELECT ...)", node)
-    parts = [compiled(each, context.within(f"part_{number}")) for number, each in enumerate((node.this, node.expression), 1)]
+    parts = [
+        compiled(each, context.within(f"part_{number}"))
+        for number, each in enumerate((node.this, node.expression), 1)
+    ]
     width = len(parts[0].columns)
     if len(parts[1].columns) != width:
         raise Unplaced(f"UNION of {width} and {len(parts[1].columns)} columns; both have equally many", node)
     is_changelog = any(each.is_changelog for each in parts)
-    values = [[scope_of(each).value(exp.column(c.name)) if c.value is None else c.value for c in each.columns] for each in parts]
+    values = [
+        [scope_of(each).value(_named(c.name, node)) if c.value is None else c.value for c in each.columns]
+        for each in parts
+    ]
     names = [each.name for each in parts[0].columns]
     dtypes = [common_type(pair, node) for pair in zip(*values, strict=True)]
     streams = []
@@ -248,7 +262,9 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
             told.append((CHANGE_COLUMN, computed(pl.lit(CHANGES[0]), pl.String())))
         streams.append(_nullable(part, context.steps.step("columns"), told))
     roles = [
-        (name, "time") for name, pair in zip(names, zip(*values, strict=True), strict=True) if {v.role for v in pair} == {"time"}
+        (name, "time")
+        for name, pair in zip(names, zip(*values, strict=True), strict=True)
+        if {v.role for v in pair} == {"time"}
     ]
     with at(node):
         stream = streams[0].union(context.steps.step("union"), streams[1])
@@ -262,7 +278,14 @@ def _nullable(part: Relation, name: str, values: list[tuple[str, Typed]]) -> Str
     return selected(part, name, forced)
 
 
-def solid_result(relation: Relation, name: str, node: exp.Expression) -> Stream:
+def _named(name: str, node: exp.Expr) -> exp.Column:
+    """A column by its name, with a place for messages."""
+    made = exp.column(name)
+    made.this.meta["start"] = start_of(node)
+    return made
+
+
+def solid_result(relation: Relation, name: str, node: exp.Expr) -> Stream:
     """The stream of a query's result: its columns alone, under their names.
 
     Raises:
@@ -270,12 +293,13 @@ def solid_result(relation: Relation, name: str, node: exp.Expression) -> Stream:
     """
     scope = Scope(relation.columns)
     values = [
-        (each.name, scope.value(exp.column(each.name)) if each.value is None else each.value)
+        (each.name, scope.value(_named(each.name, node)) if each.value is None else each.value)
         for each in relation.columns
     ]
     for output, value in values:
         if value.is_null:
-            raise Unplaced(f"column {output!r} is NULL in every row; give it a type: CAST(NULL AS BIGINT)", node)
+            raise Unplaced(
+                f"column {output!r} is NULL in every row; give it a type: CAST(NULL AS BIGINT)", node
+            )
     with at(node):
         return selected(relation, name, values)
-

@@ -32,8 +32,8 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     name = function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
     if not isinstance(function, exp.RowNumber) and name != "RANK":
         raise Unplaced(
-            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), and aggregates "
-            "with GROUP BY",
+            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), and "
+            "aggregates with GROUP BY",
             node,
         )
     order = node.args.get("order")
@@ -50,12 +50,19 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     )
 
 
-def rank_bound(node: exp.Expression, scope: Scope) -> tuple[Column, int] | None:
+def rank_bound(node: exp.Expr, scope: Scope) -> tuple[Column, int] | None:
     """The place and its bound, if a condition is one: ``r <= 3``, ``r < 4``, ``r = 1``, ``3 >= r``."""
     if isinstance(node, exp.Paren):
         return rank_bound(node.this, scope)
-    flipped = {exp.GTE: exp.LTE, exp.GT: exp.LT, exp.EQ: exp.EQ, exp.LTE: exp.GTE, exp.LT: exp.GT}
-    kind, one, other = type(node), node.args.get("this"), node.args.get("expression")
+    flipped: dict[type[exp.Expr], type[exp.Expr]] = {
+        exp.GTE: exp.LTE,
+        exp.GT: exp.LT,
+        exp.EQ: exp.EQ,
+        exp.LTE: exp.GTE,
+        exp.LT: exp.GT,
+    }
+    kind: type[exp.Expr] = type(node)
+    one, other = node.args.get("this"), node.args.get("expression")
     if kind not in flipped:
         return None
     if isinstance(one, exp.Literal):
@@ -94,12 +101,19 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
     others = replace(relation, columns=tuple(each for each in relation.columns if each is not place))
     windowed = relation.windowed
     in_windows = any(each.role in WINDOW_BOUNDS for each in rank.partition)
-    if in_windows and windowed is not None and windowed.bounds is not None and windowed.window.time == "event":
+    if (
+        in_windows
+        and windowed is not None
+        and windowed.bounds is not None
+        and windowed.window.time == "event"
+    ):
         made = _in_windows(others, rank, bound, place.name, context, is_read=is_read)
     else:
         made = _running(others, rank, bound, place.name, context, is_read=is_read)
     if bound == 1:
-        return replace(made, columns=(*made.columns, replace(place, value=constant(1, pl.Int64()), rank=None)))
+        return replace(
+            made, columns=(*made.columns, replace(place, value=constant(1, pl.Int64()), rank=None))
+        )
     if is_read:
         value = column(place.name, pl.Int64())
         return replace(made, columns=(*made.columns, replace(place, value=value, rank=None)))
@@ -128,20 +142,26 @@ def _in_windows(
         if is_simple and rank.function == "RANK" and (bound == 1 or not is_read):
             return replace(made, stream=stream)
         ordering = Ordering(
-            tuple(zip(order, (each[1] for each in rank.order), (each[2] for each in rank.order), strict=True)),
+            tuple(
+                zip(order, (each[1] for each in rank.order), (each[2] for each in rank.order), strict=True)
+            ),
             bound,
             name,
             rank.function == "RANK",
         )
         step = context.steps.step("places")
-        bounds = {to: pl.col(each) for each, to in zip(WINDOW_BOUNDS, _KEY_BOUNDS, strict=True)}
+        bounds = [pl.col(each).alias(to) for each, to in zip(WINDOW_BOUNDS, _KEY_BOUNDS, strict=True)]
         kept = [each for each in stream.schema.names if each not in WINDOW_BOUNDS]
-        keyed = stream.select(f"{step}.input", *kept, **bounds).key_by(*_KEY_BOUNDS, *parts)
+        keyed = stream.select(f"{step}.input", *kept, *bounds).key_by(*_KEY_BOUNDS, *parts)
         rest = [each for each in kept if each not in parts]
-        schema = pa.schema([*(stream.schema.field(each) for each in rest), pa.field(name, pa.int64(), nullable=False)])
-        placed = keyed.window(tumbling(1)).process(step, ordering, schema)
-        back = {to: pl.col(each) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)}
-        told = placed.select(f"{step}.bounds", *parts, *rest, name, **back)
+        schema = pa.schema(
+            [*(stream.schema.field(each) for each in rest), pa.field(name, pa.int64(), nullable=False)]
+        )
+        # Results of a window have one time; rows have their own ones.
+        window = tumbling(1) if relation.windowed.is_result else relation.windowed.window
+        placed = keyed.window(window).process(step, ordering, schema)
+        back = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
+        told = placed.select(f"{step}.bounds", *parts, *rest, name, *back)
     return replace(made, stream=told)
 
 
@@ -170,10 +190,10 @@ class Ordering:
             nulls_last=[not each for _, _, each in self.order],
             maintain_order=True,
         )
-        place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64)
+        placed = ordered.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(self.name))
         if self.has_ties:
-            place = pl.int_range(1, pl.len() + 1, dtype=pl.Int64).min().over(names)
-        placed = ordered.with_columns(place.alias(self.name)).filter(pl.col(self.name) <= self.bound)
+            placed = placed.with_columns(pl.col(self.name).min().over(names))
+        placed = placed.filter(pl.col(self.name) <= self.bound)
         return placed.select([each for each in placed.columns if each not in key])
 
 
@@ -182,7 +202,9 @@ def _running(
 ) -> Relation:
     """Of all rows so far: the result is a changelog."""
     if rank.function == "RANK":
-        raise Unplaced("RANK() is of windows only (PARTITION BY window_start, window_end); use ROW_NUMBER()", rank.node)
+        raise Unplaced(
+            "RANK() is of windows only (PARTITION BY window_start, window_end); use ROW_NUMBER()", rank.node
+        )
     if len(rank.order) > 1:
         raise Unplaced(
             "ROW_NUMBER() without a window goes by one value; put several into one number, such as "
@@ -205,7 +227,9 @@ def _running(
             stream: Stream = keyed.deduplicate(step, keep="last")
         else:
             place = name if is_read and bound > 1 else None
-            stream = keyed.top(step, by=value.name or "_order", rows=bound, ascending=not descends, rank=place)
+            stream = keyed.top(
+                step, by=value.name or "_order", rows=bound, ascending=not descends, rank=place
+            )
     columns = tuple(_plain(each) for each in made.columns)
     return Relation(stream, columns)
 
@@ -214,4 +238,3 @@ def _plain(each: Column) -> Column:
     """A row of a changelog has the time of what changed it: none of its columns is that."""
     value: Typed | None = None if each.value is None else each.value.without_role()
     return replace(each, value=value)
-

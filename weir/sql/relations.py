@@ -12,11 +12,11 @@ from sqlglot import exp
 
 from weir.dataflow.streams import Stream
 from weir.rows.changes import CHANGE_COLUMN
-from weir.sql.errors import Unplaced
-from weir.sql.types import Role, Typed, column
 from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
+from weir.sql.errors import Unplaced
+from weir.sql.types import Role, Typed, column
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Rank:
     partition: tuple[Typed, ...]
     #: Values, whether they descend, whether NULL comes first.
     order: tuple[tuple[Typed, bool, bool], ...]
-    node: exp.Expression
+    node: exp.Expr
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Windowed:
     is_result: bool
     bounds: tuple[Typed, Typed] | None
     time: pl.DataType
-    node: exp.Expression
+    node: exp.Expr
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,8 @@ class Scope:
                 node,
             )
         raise Unplaced(
-            f"{found.name!r} is a bound of windows that overlap; use it in GROUP BY, together with window_end", node
+            f"{found.name!r} is a bound of windows that overlap; use it in GROUP BY, together with window_end",
+            node,
         )
 
     def _found(self, node: exp.Column) -> list[Column]:
@@ -186,12 +187,17 @@ class Scope:
 
     def _refuse(self, node: exp.Column, table: str) -> None:
         if self.ungrouped is not None and self.ungrouped.has(node):
-            raise Unplaced(f"column {node.name!r} is neither in GROUP BY nor in an aggregate, such as MAX({node.name})", node)
+            raise Unplaced(
+                f"column {node.name!r} is neither in GROUP BY nor in an aggregate, such as MAX({node.name})",
+                node,
+            )
         if table and table.lower() not in {each.lower() for each in self.sources}:
             raise Unplaced(f"there is no table {table!r} in FROM{did_you_mean(table, self.sources)}", node)
         known = [each.name for each in self.columns if not table or each.source.lower() == table.lower()]
         whose = f" of {table!r}" if table else ""
-        raise Unplaced(f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node)
+        raise Unplaced(
+            f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
+        )
 
 
 def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()) -> Relation:
@@ -241,7 +247,12 @@ def bound_value(role: str, time: pl.DataType) -> Typed:
 def _free_name(each: Column, value: Typed, taken: Mapping[str, Typed]) -> str:
     """A name of the stream that is not taken by another value."""
     wanted = value.name or each.name
-    for name in (wanted, each.name, f"{each.source}_{each.name}", *(f"{each.name}_{n}" for n in range(2, 1000))):
+    for name in (
+        wanted,
+        each.name,
+        f"{each.source}_{each.name}",
+        *(f"{each.name}_{n}" for n in range(2, 1000)),
+    ):
         if name not in taken or (value.name is not None and taken[name].name == value.name):
             return name
     return wanted

@@ -16,7 +16,7 @@ from weir.sql.patterns import like
 from weir.sql.relations import Scope
 from weir.sql.types import Typed, as_type, common_type, computed, constant, type_words
 
-_COMPARISONS: dict[type[exp.Expression], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
+_COMPARISONS: dict[type[exp.Expr], Callable[[pl.Expr, pl.Expr], pl.Expr]] = {
     exp.EQ: lambda one, other: one == other,
     exp.NEQ: lambda one, other: one != other,
     exp.GT: lambda one, other: one > other,
@@ -30,7 +30,7 @@ _ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
 BOOLEAN = pl.Boolean()
 
 
-def scalar(node: exp.Expression, scope: Scope) -> Typed:
+def scalar(node: exp.Expr, scope: Scope) -> Typed:
     """The value of an expression.
 
     Raises:
@@ -39,6 +39,10 @@ def scalar(node: exp.Expression, scope: Scope) -> Typed:
     known = scope.known.get(node.sql()) if scope.known else None
     if known is not None:
         return known
+    if node.args.get("negate"):
+        plain = node.copy()
+        plain.set("negate", None)
+        return computed(~scalar(plain, scope).expr, BOOLEAN)
     if isinstance(node, exp.Column):
         if isinstance(node.this, exp.Star):
             raise Unplaced("* stands for columns in SELECT and in COUNT(*) only", node)
@@ -60,7 +64,7 @@ def scalar(node: exp.Expression, scope: Scope) -> Typed:
     return _other(node, scope)
 
 
-def condition(node: exp.Expression, scope: Scope, where: str) -> Typed:
+def condition(node: exp.Expr, scope: Scope, where: str) -> Typed:
     """The value of a condition.
 
     Raises:
@@ -89,7 +93,7 @@ def _literal(node: exp.Literal) -> Typed:
         raise Unplaced(f"{text} is no number", node) from None
 
 
-def _other(node: exp.Expression, scope: Scope) -> Typed:
+def _other(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Is):
         return _is(node, scope)
     if isinstance(node, exp.Between):
@@ -125,7 +129,7 @@ def _other(node: exp.Expression, scope: Scope) -> Typed:
     return call(node, lambda part: scalar(part, scope))
 
 
-def comparable(one: Typed, other: Typed, node: exp.Expression) -> tuple[Typed, Typed]:
+def comparable(one: Typed, other: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
     """Both values as such of one type; a text constant becomes what it is compared with.
 
     Raises:
@@ -142,14 +146,15 @@ def comparable(one: Typed, other: Typed, node: exp.Expression) -> tuple[Typed, T
         dtype = common_type((one, other), node)
     except Unplaced:
         raise Unplaced(
-            f"{type_words(one.dtype)} and {type_words(other.dtype)} cannot be compared; CAST one of them", node
+            f"{type_words(one.dtype)} and {type_words(other.dtype)} cannot be compared; CAST one of them",
+            node,
         ) from None
     if isinstance(dtype, pl.Null):
         return as_type(one, BOOLEAN), as_type(other, BOOLEAN)
     return as_type(one, dtype), as_type(other, dtype)
 
 
-def _comparison(node: exp.Expression, scope: Scope) -> Typed:
+def _comparison(node: exp.Expr, scope: Scope) -> Typed:
     modulo = _remainder_is_zero(node, scope)
     if modulo is not None:
         return modulo
@@ -157,7 +162,7 @@ def _comparison(node: exp.Expression, scope: Scope) -> Typed:
     return computed(_COMPARISONS[type(node)](one.expr, other.expr), BOOLEAN)
 
 
-def _remainder_is_zero(node: exp.Expression, scope: Scope) -> Typed | None:
+def _remainder_is_zero(node: exp.Expr, scope: Scope) -> Typed | None:
     """``a % b = 0``, where the sign of the remainder does not matter; None: it is something else."""
     if not (isinstance(node, (exp.EQ, exp.NEQ)) and isinstance(node.this, exp.Mod)):
         return None
@@ -169,7 +174,7 @@ def _remainder_is_zero(node: exp.Expression, scope: Scope) -> Typed | None:
     return computed(_COMPARISONS[type(node)](one.expr % other.expr, pl.lit(0)), BOOLEAN)
 
 
-def _logic(node: exp.Expression, scope: Scope) -> Typed:
+def _logic(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Not):
         return computed(~condition(node.this, scope, "NOT").expr, BOOLEAN)
     word = "AND" if isinstance(node, exp.And) else "OR"
@@ -178,7 +183,7 @@ def _logic(node: exp.Expression, scope: Scope) -> Typed:
     return computed(made, BOOLEAN)
 
 
-def _arithmetic(node: exp.Expression, scope: Scope) -> Typed:
+def _arithmetic(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Neg):
         value = scalar(node.this, scope)
         _check_number(value, node)
@@ -215,7 +220,7 @@ def _arithmetic(node: exp.Expression, scope: Scope) -> Typed:
     return computed(left / divisor, pl.Float64())
 
 
-def _of_integers(node: exp.Expression, left: pl.Expr, other: Typed) -> Typed:
+def _of_integers(node: exp.Expr, left: pl.Expr, other: Typed) -> Typed:
     right = other.expr
     if isinstance(node, exp.Add):
         made = left + right
@@ -234,9 +239,11 @@ def _of_integers(node: exp.Expression, left: pl.Expr, other: Typed) -> Typed:
     return computed(made, pl.Int64())
 
 
-def _check_number(value: Typed, node: exp.Expression) -> None:
+def _check_number(value: Typed, node: exp.Expr) -> None:
     if not value.is_number and not value.is_null:
-        raise Unplaced(f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; CAST it", node)
+        raise Unplaced(
+            f"{short(node)} needs numbers, and one of them is {type_words(value.dtype)}; CAST it", node
+        )
 
 
 def _is(node: exp.Is, scope: Scope) -> Typed:
@@ -253,13 +260,18 @@ def _is(node: exp.Is, scope: Scope) -> Typed:
 
 def _in(node: exp.In, scope: Scope) -> Typed:
     if node.args.get("query") is not None or node.args.get("unnest") is not None:
-        raise Unplaced("IN (SELECT ...) may stand in WHERE, joined with AND; elsewhere join with the query", node)
+        raise Unplaced(
+            "IN (SELECT ...) may stand in WHERE, joined with AND; elsewhere join with the query", node
+        )
     value = scalar(node.this, scope)
     pairs = [comparable(value, scalar(each, scope), each) for each in node.expressions]
     dtypes = {other.dtype for _, other in pairs}
     plain = [other.literal[0] for _, other in pairs if other.literal is not None]
-    if len(plain) == len(pairs) and len(dtypes) == 1 and None not in plain and not any(
-        isinstance(each, (pl.Expr, dt.date)) for each in plain
+    if (
+        len(plain) == len(pairs)
+        and len(dtypes) == 1
+        and None not in plain
+        and not any(isinstance(each, (pl.Expr, dt.date)) for each in plain)
     ):
         return computed(pairs[0][0].expr.is_in(plain), BOOLEAN)
     found = pl.lit(False)
@@ -268,7 +280,7 @@ def _in(node: exp.In, scope: Scope) -> Typed:
     return computed(found, BOOLEAN)
 
 
-def _case(node: exp.Expression, scope: Scope) -> Typed:
+def _case(node: exp.Expr, scope: Scope) -> Typed:
     tested = node.args.get("this") if isinstance(node, exp.Case) else None
     branches = node.args["ifs"] if isinstance(node, exp.Case) else [node]
     default = node.args.get("default" if isinstance(node, exp.Case) else "false")
@@ -288,12 +300,12 @@ def _case(node: exp.Expression, scope: Scope) -> Typed:
     return computed(made, dtype)
 
 
-def _first_of(node: exp.Expression, values: list[Typed]) -> Typed:
+def _first_of(node: exp.Expr, values: list[Typed]) -> Typed:
     dtype = common_type(values, node)
     return computed(pl.coalesce([as_type(each, dtype).expr for each in values]), dtype)
 
 
-def short(node: exp.Expression) -> str:
+def short(node: exp.Expr) -> str:
     """A part of the text in SQL, cut to what a message can hold."""
     text = node.sql()
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from sqlglot import exp
 
+from weir.spelling import did_you_mean
 from weir.sql.conditions import Match, conjuncts, match_of
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced
@@ -14,15 +15,16 @@ from weir.sql.relations import Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
 from weir.sql.text import WINDOW_FUNCTIONS
 from weir.sql.windows import windowed_relation
-from weir.spelling import did_you_mean
 
 
 def scope_of(relation: Relation) -> Scope:
     """The columns of a relation, as expressions see them."""
-    return Scope(relation.columns, [each for each in dict.fromkeys(each.source for each in relation.columns) if each])
+    return Scope(
+        relation.columns, [each for each in dict.fromkeys(each.source for each in relation.columns) if each]
+    )
 
 
-def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.Expression]]:
+def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.Expr]]:
     """What FROM and the joins of WHERE bring, and the conditions of WHERE that are left.
 
     Raises:
@@ -46,7 +48,7 @@ def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.
     return relation, rest
 
 
-def _item(node: exp.Expression, context: Context) -> Relation:
+def _item(node: exp.Expr, context: Context) -> Relation:
     """A table, a query or a window function, with its alias."""
     if isinstance(node, exp.Subquery):
         made = context.compile(node.this, context.within(node.alias or "query"))
@@ -65,7 +67,7 @@ def _item(node: exp.Expression, context: Context) -> Relation:
     return made.called(node.alias or node.name)
 
 
-def _window_function(node: exp.Table, call: exp.Expression, context: Context) -> Relation:
+def _window_function(node: exp.Table, call: exp.Expr, context: Context) -> Relation:
     name = str(call.this).upper() if isinstance(call, exp.Anonymous) else type(call).__name__.upper()
     if not isinstance(call, exp.Anonymous) or name not in WINDOW_FUNCTIONS:
         raise Unplaced(f"there is no function {name} in FROM{did_you_mean(name, WINDOW_FUNCTIONS)}", node)
@@ -73,7 +75,7 @@ def _window_function(node: exp.Table, call: exp.Expression, context: Context) ->
         raise Unplaced(f"{name} takes a table first", node)
     first = call.expressions[0]
     if isinstance(first, exp.Column) and not first.table:
-        table: exp.Expression = exp.Table(this=first.this.copy())
+        table: exp.Expr = exp.Table(this=first.this.copy())
         alias = first.name
     elif isinstance(first, exp.Subquery):
         table, alias = first, node.alias
@@ -94,12 +96,14 @@ def _how(node: exp.Join) -> How:
         return {"LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]  # type: ignore[return-value]
     if kind in ("", "INNER", "CROSS"):
         return "inner"
-    raise Unplaced(f"{side} {kind} JOIN is not there; there are INNER, LEFT, RIGHT, FULL, SEMI and ANTI", node)
+    raise Unplaced(
+        f"{side} {kind} JOIN is not there; there are INNER, LEFT, RIGHT, FULL, SEMI and ANTI", node
+    )
 
 
 def _joined(
-    left: Relation, node: exp.Join, where: list[exp.Expression], context: Context, *, inner_only: bool
-) -> tuple[Relation, list[exp.Expression]]:
+    left: Relation, node: exp.Join, where: list[exp.Expr], context: Context, *, inner_only: bool
+) -> tuple[Relation, list[exp.Expr]]:
     how = _how(node)
     version = node.this.args.get("version") if isinstance(node.this, exp.Table) else None
     right = _item(node.this, context)
@@ -109,7 +113,7 @@ def _joined(
         conditions = [_using(each, left, right) for each in node.args["using"]]
     else:
         conditions = conjuncts(node.args.get("on"))
-    later: list[exp.Expression] = []
+    later: list[exp.Expr] = []
     if how == "inner":
         # Conditions of WHERE are those of the join.
         both = Scope([*scope.columns, *other.columns], [*scope.sources, *other.sources])
@@ -118,7 +122,9 @@ def _joined(
             (conditions if here and not each.find(exp.Query) else later).append(each)
     else:
         for each in where:
-            is_early = how in ("left", "semi", "anti") and _is_within(each, scope) and not each.find(exp.Query)
+            is_early = (
+                how in ("left", "semi", "anti") and _is_within(each, scope) and not each.find(exp.Query)
+            )
             if is_early and not any(each_column.rank for each_column in left.columns):
                 left = left.filtered(context.steps.step("filter"), condition(each, scope, "WHERE"))
             else:
@@ -142,7 +148,9 @@ def _one_sided(
     ):
         for node in nodes:
             if not is_allowed:
-                raise Unplaced(f"a {how} join takes no condition on this side alone; put it into WHERE or a view", node)
+                raise Unplaced(
+                    f"a {how} join takes no condition on this side alone; put it into WHERE or a view", node
+                )
             side = (left, right)[number]
             made = side.filtered(context.steps.step("filter"), condition(node, scope_of(side), "ON"))
             left, right = (made, right) if number == 0 else (left, made)
@@ -153,10 +161,12 @@ def _check_alias(left: Relation, right: Relation, node: exp.Join) -> None:
     taken = {each.source.lower() for each in left.columns if each.source}
     for each in right.columns:
         if each.source and each.source.lower() in taken:
-            raise Unplaced(f"{each.source!r} is in FROM twice; give one of them another name with AS", node.this)
+            raise Unplaced(
+                f"{each.source!r} is in FROM twice; give one of them another name with AS", node.this
+            )
 
 
-def _using(name: exp.Expression, left: Relation, right: Relation) -> exp.Expression:
+def _using(name: exp.Expr, left: Relation, right: Relation) -> exp.Expr:
     found = []
     for side in (left, right):
         column = exp.column(name.name)
@@ -166,18 +176,18 @@ def _using(name: exp.Expression, left: Relation, right: Relation) -> exp.Express
     return exp.EQ(this=found[0], expression=found[1])
 
 
-def _is_within(node: exp.Expression, scope: Scope) -> bool:
+def _is_within(node: exp.Expr, scope: Scope) -> bool:
     return all(scope.has(each) for each in node.find_all(exp.Column))
 
 
-def _check_version(version: exp.Expression, scope: Scope) -> None:
+def _check_version(version: exp.Expr, scope: Scope) -> None:
     node = version.expression
     value = scope.value(node) if isinstance(node, exp.Column) else None
     if value is None or value.role != "time":
         raise Unplaced("FOR SYSTEM_TIME AS OF takes the event time of the left side, such as o.at", node)
 
 
-def _existing(relation: Relation, node: exp.Expression, context: Context) -> Relation | None:
+def _existing(relation: Relation, node: exp.Expr, context: Context) -> Relation | None:
     """EXISTS and IN as semi joins, NOT EXISTS as an anti join; None: the condition is another one."""
     how: How = "semi"
     inner = node
@@ -189,7 +199,9 @@ def _existing(relation: Relation, node: exp.Expression, context: Context) -> Rel
         return _exists(relation, inner, how, context)
     if isinstance(inner, exp.In) and inner.args.get("query") is not None:
         if how == "anti":
-            raise Unplaced("NOT IN (SELECT ...) is not there, since one NULL would empty it; write NOT EXISTS", node)
+            raise Unplaced(
+                "NOT IN (SELECT ...) is not there, since one NULL would empty it; write NOT EXISTS", node
+            )
         query = inner.args["query"]
         right = context.compile(query, context.within("query"))
         if len(right.columns) != 1:
@@ -207,13 +219,18 @@ def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) ->
     if isinstance(query, exp.Subquery):
         query = query.this
     if not isinstance(query, exp.Select) or query.args.get("group") is not None:
-        raise Unplaced("EXISTS takes SELECT ... FROM ... WHERE ..., without groups; make a view of those", node)
+        raise Unplaced(
+            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups; make a view of those", node
+        )
     inner = query.copy()
     where = inner.args.get("where")
     start = inner.args.get("from_") or inner.args["from"]
-    sources = {each.alias_or_name.lower() for each in (start.this, *(j.this for j in inner.args.get("joins") or []))}
+    sources = {
+        each.alias_or_name.lower() for each in (start.this, *(j.this for j in inner.args.get("joins") or []))
+    }
     below = context.within("query")
-    own, of_both = [], []
+    own: list[exp.Expr] = []
+    of_both: list[exp.Expr] = []
     outer = scope_of(relation)
     bare = inner.copy()
     bare.set("where", None)

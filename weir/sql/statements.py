@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlglot import exp
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from weir.spelling import did_you_mean
 from weir.sql.context import Emit
@@ -46,7 +46,7 @@ class Watermark:
     """``WATERMARK FOR column AS column - INTERVAL '2' SECOND``."""
 
     column: str
-    expression: exp.Expression
+    expression: exp.Expr
     start: int
 
 
@@ -71,7 +71,7 @@ class Statement:
     columns: list[ColumnDefinition] = field(default_factory=list)
     watermark: Watermark | None = None
     options: list[Option] = field(default_factory=list)
-    query: exp.Expression | None = None
+    query: exp.Expr | None = None
     emit: Emit | None = None
 
 
@@ -103,10 +103,14 @@ class _Reader:
         if not self.take(word):
             found = f", not {self.tokens[self.at].text!r}" if self.at < len(self.tokens) else ""
             near = did_you_mean(self.word, [word]) if self.at < len(self.tokens) else ""
-            raise Unplaced(f"expected {word} after {after}{found}{near if 'did you mean' in near else ''}", self.start)
+            raise Unplaced(
+                f"expected {word} after {after}{found}{near if 'did you mean' in near else ''}", self.start
+            )
 
     def name(self, what: str) -> tuple[str, int]:
-        if self.at >= len(self.tokens) or not (self.word.replace("_", "a").isalnum() or self.tokens[self.at].text):
+        if self.at >= len(self.tokens) or not (
+            self.word.replace("_", "a").isalnum() or self.tokens[self.at].text
+        ):
             raise Unplaced(f"the name of {what} is missing", self.start)
         token = self.tokens[self.at]
         is_quoted = self.text[token.start : token.start + 1] in '"`'
@@ -161,12 +165,19 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
 def _refuse(tokens: Sequence[Token]) -> Statement:
     found = first_words(tokens, 2)
     if tokens[0].text.upper() in ("SELECT", "WITH"):
-        raise Unplaced("a query alone writes nothing; begin with CREATE SINK name WITH (...) AS", tokens[0].start)
+        raise Unplaced(
+            "a query alone writes nothing; begin with CREATE SINK name WITH (...) AS", tokens[0].start
+        )
     if found.upper() == "CREATE TABLE":
-        raise Unplaced("CREATE TABLE is not there; write CREATE SOURCE for input and CREATE SINK for output", tokens[0].start)
+        raise Unplaced(
+            "CREATE TABLE is not there; write CREATE SOURCE for input and CREATE SINK for output",
+            tokens[0].start,
+        )
     if found.upper() == "CREATE FUNCTION":
         raise Unplaced("CREATE FUNCTION is not there; use stream.map_batches in Python", tokens[0].start)
-    raise Unplaced(f"there is no statement {found}{did_you_mean(found.upper(), _BEGINNINGS)}", tokens[0].start)
+    raise Unplaced(
+        f"there is no statement {found}{did_you_mean(found.upper(), _BEGINNINGS)}", tokens[0].start
+    )
 
 
 def _created(statement: Statement, reader: _Reader) -> Statement:
@@ -180,7 +191,9 @@ def _created(statement: Statement, reader: _Reader) -> Statement:
         statement.options = [_option(part) for part in reader.enclosed("WITH")]
     if statement.kind == "SOURCE" or (statement.kind == "SINK" and reader.at == len(reader.tokens)):
         if reader.at < len(reader.tokens):
-            raise Unplaced(f"{reader.tokens[reader.at].text!r} does not belong here; a ; ends a statement", reader.start)
+            raise Unplaced(
+                f"{reader.tokens[reader.at].text!r} does not belong here; a ; ends a statement", reader.start
+            )
         return statement
     reader.need("AS", f"CREATE {statement.kind} {statement.name}")
     return _with_query(statement, reader)
@@ -214,7 +227,9 @@ def _column(part: list[Token], text: str) -> ColumnDefinition:
         rest = rest[:-1]
     for word in ("PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
         if word in words:
-            raise Unplaced(f"column {name!r}: {word} is not there; a column has a name, a type and NOT NULL", start)
+            raise Unplaced(
+                f"column {name!r}: {word} is not there; a column has a name, a type and NOT NULL", start
+            )
     return ColumnDefinition(name, parse_type(rest, text, start), is_nullable, start)
 
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import SqlglotError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
+from weir.spelling import did_you_mean
 from weir.sql.errors import Place, Unplaced
 
 #: Functions in FROM that divide rows by time.
+_BEGINNINGS = ("SELECT", "WITH", "(")
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
@@ -49,7 +51,7 @@ def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:
     return [tokens for tokens in found if tokens]
 
 
-def parse_query(tokens: Sequence[Token], text: str) -> exp.Expression:
+def parse_query(tokens: Sequence[Token], text: str) -> exp.Expr:
     """The tree of a query.
 
     Raises:
@@ -57,13 +59,19 @@ def parse_query(tokens: Sequence[Token], text: str) -> exp.Expression:
     """
     if not tokens:
         raise Unplaced("a query is missing: SELECT ...", None)
+    first = tokens[0].text.upper()
+    if first not in _BEGINNINGS:
+        raise Unplaced(
+            f"expected a query, SELECT ..., not {tokens[0].text!r}{did_you_mean(first, _BEGINNINGS)}",
+            tokens[0].start,
+        )
     parsed = _parsed(_standard_windows(tokens), text, None)
     if not isinstance(parsed, exp.Query):
         raise Unplaced(f"expected a query, SELECT ..., and not {first_words(tokens)}", tokens[0].start)
     return parsed
 
 
-def parse_expression(tokens: Sequence[Token], text: str, after: int) -> exp.Expression:
+def parse_expression(tokens: Sequence[Token], text: str, after: int) -> exp.Expr:
     """The tree of a scalar expression; ``after`` is where it should begin.
 
     Raises:
@@ -84,7 +92,9 @@ def parse_type(tokens: Sequence[Token], text: str, after: int) -> exp.DataType:
         raise Unplaced("the type of the column is missing, such as BIGINT", after)
     parsed = _parsed(tokens, text, exp.DataType)
     if not isinstance(parsed, exp.DataType):
-        raise Unplaced(f"{first_words(tokens)} is no type; there are BIGINT, VARCHAR, TIMESTAMP ...", tokens[0].start)
+        raise Unplaced(
+            f"{first_words(tokens)} is no type; there are BIGINT, VARCHAR, TIMESTAMP ...", tokens[0].start
+        )
     return parsed
 
 
@@ -93,11 +103,13 @@ def first_words(tokens: Sequence[Token], count: int = 3) -> str:
     return " ".join(token.text for token in tokens[:count])
 
 
-def _parsed(tokens: Sequence[Token], text: str, into: type[exp.Expression] | None) -> exp.Expression:
+def _parsed(tokens: Sequence[Token], text: str, into: type[exp.Expr] | None) -> exp.Expr:
     start = tokens[0].start
     try:
         parser = _DIALECT.parser()
-        found = parser.parse(list(tokens), text) if into is None else parser.parse_into(into, list(tokens), text)
+        found = (
+            parser.parse(list(tokens), text) if into is None else parser.parse_into(into, list(tokens), text)
+        )
     except SqlglotError as error:
         raise Unplaced(*_told(error, tokens)) from error
     except RecursionError as error:
@@ -106,7 +118,7 @@ def _parsed(tokens: Sequence[Token], text: str, into: type[exp.Expression] | Non
         raise Unplaced(f"this cannot be read as SQL ({type(error).__name__})", start) from error
     if len(found) != 1 or found[0] is None:
         raise Unplaced("this cannot be read as SQL", start)
-    tree: exp.Expression = found[0]
+    tree: exp.Expr = found[0]
     if isinstance(tree, exp.Command):
         raise Unplaced(f"{first_words(tokens)} is not understood", start)
     return tree

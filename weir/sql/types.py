@@ -15,7 +15,7 @@ from weir.sql.errors import Unplaced
 Role = Literal["", "time", "window_start", "window_end"]
 
 _T = exp.DataType.Type
-_PLAIN: dict[exp.DataType.Type, pl.DataType] = {
+_PLAIN: dict[Any, pl.DataType] = {
     _T.BOOLEAN: pl.Boolean(),
     _T.TINYINT: pl.Int8(),
     _T.SMALLINT: pl.Int16(),
@@ -33,9 +33,26 @@ _PLAIN: dict[exp.DataType.Type, pl.DataType] = {
     _T.DATE: pl.Date(),
     _T.TIME: pl.Time(),
 }
-_TIMES = {_T.TIMESTAMP: None, _T.TIMESTAMPNTZ: None, _T.DATETIME: None, _T.TIMESTAMPTZ: "UTC", _T.TIMESTAMPLTZ: "UTC"}
+_TIMES = {
+    _T.TIMESTAMP: None,
+    _T.TIMESTAMPNTZ: None,
+    _T.DATETIME: None,
+    _T.TIMESTAMPTZ: "UTC",
+    _T.TIMESTAMPLTZ: "UTC",
+}
 #: By the digits of a fraction of a second.
-_UNITS = {0: "ms", 1: "ms", 2: "ms", 3: "ms", 4: "us", 5: "us", 6: "us", 7: "ns", 8: "ns", 9: "ns"}
+_UNITS: dict[int, Literal["ms", "us", "ns"]] = {
+    0: "ms",
+    1: "ms",
+    2: "ms",
+    3: "ms",
+    4: "us",
+    5: "us",
+    6: "us",
+    7: "ns",
+    8: "ns",
+    9: "ns",
+}
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,9 @@ def polars_type(declared: exp.DataType) -> pl.DataType:
     if kind in (_T.DECIMAL, _T.BIGDECIMAL):
         precision, scale = [*given, *(38, 0)[len(given) :]][:2]
         if not 1 <= precision <= 38 or scale > precision:
-            raise Unplaced(f"{declared.sql()}: a decimal has 1 to 38 digits, and its scale at most as many", declared)
+            raise Unplaced(
+                f"{declared.sql()}: a decimal has 1 to 38 digits, and its scale at most as many", declared
+            )
         return pl.Decimal(precision, scale)
     if kind is _T.ARRAY and len(declared.expressions) == 1:
         return pl.List(polars_type(declared.expressions[0]))
@@ -115,7 +134,7 @@ def polars_type(declared: exp.DataType) -> pl.DataType:
     )
 
 
-def _field(part: exp.Expression, declared: exp.DataType) -> pl.Field:
+def _field(part: exp.Expr, declared: exp.DataType) -> pl.Field:
     if isinstance(part, exp.ColumnDef) and isinstance(part.kind, exp.DataType):
         return pl.Field(part.name, polars_type(part.kind))
     raise Unplaced(f"{declared.sql()}: write STRUCT<name TYPE, ...>", declared)
@@ -125,7 +144,7 @@ def type_words(dtype: pl.DataType) -> str:
     """What SQL calls a type, for messages."""
     for kind, known in _PLAIN.items():
         if dtype == known and kind not in (_T.CHAR, _T.NCHAR, _T.NVARCHAR, _T.TEXT, _T.BINARY):
-            return kind.value
+            return str(kind.value)
     if isinstance(dtype, pl.Datetime):
         return "TIMESTAMPTZ" if dtype.time_zone else "TIMESTAMP"
     if isinstance(dtype, pl.Decimal):
@@ -133,7 +152,7 @@ def type_words(dtype: pl.DataType) -> str:
     return {pl.Null: "NULL", pl.Duration: "INTERVAL"}.get(type(dtype), str(dtype))
 
 
-def common_type(values: Iterable[Typed], node: exp.Expression) -> pl.DataType:
+def common_type(values: Iterable[Typed], node: exp.Expr) -> pl.DataType:
     """The type of which all these values can be, for CASE, COALESCE, UNION and the like.
 
     Integers become BIGINT, and decimals with floats DOUBLE. NULL is of any type.
@@ -146,7 +165,8 @@ def common_type(values: Iterable[Typed], node: exp.Expression) -> pl.DataType:
         merged = _merged(found, value.dtype)
         if merged is None:
             raise Unplaced(
-                f"{type_words(found)} and {type_words(value.dtype)} have no type in common; CAST one of them", node
+                f"{type_words(found)} and {type_words(value.dtype)} have no type in common; CAST one of them",
+                node,
             )
         found = merged
     return found

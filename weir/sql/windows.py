@@ -48,7 +48,7 @@ def windowed_relation(node: exp.Anonymous, relation: Relation, context: Context)
     values: tuple[Typed | None, Typed | None] = (None, None)
     if bounds is not None:
         values = (_shown(bounds[0], dtype, "window_start"), _shown(bounds[1], dtype, "window_end"))
-    added = (Column("window_start", values[0]), Column("window_end", values[1]))
+    added: tuple[Column, ...] = (Column("window_start", values[0]), Column("window_end", values[1]))
     if bounds is None:
         # A name that has a place in GROUP BY only.
         added = tuple(Column(each.name, None) for each in added)
@@ -66,7 +66,7 @@ def _window(name: str, lengths: list[int], kind: WindowTime) -> Window:
     return session(lengths[0], time=kind)
 
 
-def _time_of(node: exp.Expression, relation: Relation, name: str) -> tuple[WindowTime, pl.DataType]:
+def _time_of(node: exp.Expr, relation: Relation, name: str) -> tuple[WindowTime, pl.DataType]:
     if isinstance(node, exp.Anonymous) and str(node.this).upper() == "PROCTIME":
         return "processing", pl.Int64()
     if not isinstance(node, exp.Column):
@@ -76,7 +76,9 @@ def _time_of(node: exp.Expression, relation: Relation, name: str) -> tuple[Windo
     if found.value is not None and found.value.role == "time":
         return "event", found.value.dtype
     if times:
-        raise Unplaced(f"{name} goes by the event time of the table, which is {times[0]!r}, not {found.name!r}", node)
+        raise Unplaced(
+            f"{name} goes by the event time of the table, which is {times[0]!r}, not {found.name!r}", node
+        )
     kind = type_words(found.value.dtype) if found.value is not None else "no value"
     raise Unplaced(
         f"{name} goes by the event time of its table, and {found.name!r} ({kind}) is none here; declare it with "
