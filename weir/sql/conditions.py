@@ -67,7 +67,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
 
 
 def sides(node: exp.Expr, left: Scope, right: Scope) -> set[int]:
-    """On which sides the columns of an expression are.
+    """Return the sides on which the columns of an expression are: 0 the left one, 1 the right one.
 
     Raises:
         Unplaced: a column is on none, or may be on both.

@@ -1,4 +1,4 @@
-"""WITH (connector = '...', ...): sources and sinks of the dataflow API."""
+"""Settings of ``WITH (connector = '...', ...)``: sources and sinks of the dataflow API."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Emit = Literal["close", "changes"]
 
 @dataclass(frozen=True)
 class Context:
-    """Of a query.
+    """Surroundings of a query.
 
     Attributes:
         find: the relation of a name.
@@ -33,5 +33,5 @@ class Context:
     emit: Emit | None = None
 
     def within(self, part: str) -> Context:
-        """Of a query within this one."""
+        """Return the surroundings of a query within this one."""
         return replace(self, steps=self.steps.within(part), emit=None)

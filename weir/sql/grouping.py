@@ -54,7 +54,7 @@ def grouped(
     context: Context,
     node: exp.Expr,
 ) -> tuple[Relation, Scope]:
-    """One row for each group.
+    """Return a row for each group.
 
     Args:
         relation: the rows.
@@ -225,7 +225,7 @@ def _counted() -> dict[str, Any]:
 
 
 def distinct(relation: Relation, context: Context, node: exp.Expr) -> Relation:
-    """Each different row once.
+    """Return each different row once.
 
     Raises:
         Unplaced: a column cannot be a key.

@@ -22,7 +22,7 @@ How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 @dataclass(frozen=True)
 class _Side:
-    """One side of a join, all of whose columns are those of its stream.
+    """Side of a join, all of whose columns are those of its stream.
 
     Attributes:
         relation: it.
@@ -35,7 +35,7 @@ class _Side:
 
     @property
     def stream(self) -> KeyedStream:
-        """By its keys."""
+        """Return the rows by their keys."""
         return self.relation.stream.key_by(*self.keys)
 
 

@@ -123,7 +123,7 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
 def _in_windows(
     relation: Relation, rank: Rank, bound: int, name: str, context: Context, *, is_read: bool
 ) -> Relation:
-    """Of each window, when it is complete: the result is final."""
+    """Choose from each window when it is complete: the result is final."""
     assert relation.windowed is not None
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
     value, descends, nulls_first = rank.order[0]
@@ -200,7 +200,7 @@ class Ordering:
 def _running(
     relation: Relation, rank: Rank, bound: int, name: str, context: Context, *, is_read: bool
 ) -> Relation:
-    """Of all rows so far: the result is a changelog."""
+    """Choose from all rows so far: the result is a changelog."""
     if rank.function == "RANK":
         raise Unplaced(
             "RANK() is of windows only (PARTITION BY window_start, window_end); use ROW_NUMBER()", rank.node

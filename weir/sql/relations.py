@@ -89,7 +89,7 @@ class Relation:
 
 
 def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:
-    """All columns of a stream; ``times``: those that are its event time."""
+    """Return a stream with all of its columns; ``times``: those that are its event time."""
     found = tuple(times)
     return Relation(
         stream,

@@ -130,7 +130,7 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
 
 
 def comparable(one: Typed, other: Typed, node: exp.Expr) -> tuple[Typed, Typed]:
-    """Both values as such of one type; a text constant becomes what it is compared with.
+    """Return both values as such of one type; a text constant becomes what it is compared with.
 
     Raises:
         Unplaced: they cannot be compared.

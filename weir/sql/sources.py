@@ -1,4 +1,4 @@
-"""FROM: tables, queries, window functions and joins of them; the conditions of WHERE that belong to joins."""
+"""Clauses FROM: tables, queries, window functions and joins of them; the conditions of WHERE that belong to joins."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Watermark:
 
 @dataclass
 class Statement:
-    """One statement.
+    """Statement, taken apart.
 
     Attributes:
         kind: SOURCE, VIEW, SINK or INSERT.

@@ -1,4 +1,4 @@
-"""From characters to tokens and syntax trees: the dialect, and statements without their semicolons."""
+"""Tokens and syntax trees of characters: the dialect, and statements without their semicolons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DIALECT = WeirSql()
 
 
 def tokens_of(place: Place, text: str) -> list[Token]:
-    """All tokens of a text.
+    """Return all tokens of a text.
 
     Raises:
         SqlError: a quote is open, or a character belongs to nothing.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sql_judge import Record, difference, records_of
+from benchmarks.sql.judge import Record, difference, records_of
 
 _RECORDS = [record for path in sorted(Path(__file__).parent.glob("*.slt")) for record in records_of(path)]
 

@@ -3,7 +3,7 @@
 import pytest
 
 import weir
-from benchmarks.sql_mutations import mutated, outcome, sample
+from benchmarks.sql.mutations import mutated, outcome, sample
 from weir.errors import GraphError
 from weir.sql.program import build_program
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import weir
-from benchmarks.nexmark_texts import TEXTS
+from benchmarks.sql.nexmark_texts import TEXTS
 from weir.examples.nexmark import PARTITIONS
 from weir.examples.nexmark_streams import Auction
 
