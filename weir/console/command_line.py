@@ -23,6 +23,7 @@ Examples:
 weir run weir.examples.word_count
 weir run counts.py
 weir run counts.py --param input=events.jsonl --param parallelism=4
+weir run hot.sql --param parallelism=2
 weir run my_jobs.counts --task-managers 2
 weir run counts.py --store cassandra
 weir run counts.py --set taskManager.batch_size=1000 --no-follow > counts.jsonl
@@ -282,7 +283,7 @@ def run_command(
                 shared=_given({"--config": config})
                 + _repeated("--set", None if store is None else [f"taskManager.state_backend={store.value}"])
                 + _repeated("--set", set_flags),
-                control_plane=_repeated("--param", param)
+                control_plane=_repeated("--param", [*found.parameters, *(param or ())])
                 + _given(
                     {
                         "--from-savepoint": from_savepoint,

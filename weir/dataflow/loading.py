@@ -247,6 +247,8 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
         if isinstance(flow, Dataflow):
             return _for_processes(flow, flow.build())
     except WeirError as error:
+        if error.names_place:
+            raise
         # Its message is enough, with the line that asked for it.
         raise GraphError(f"job {module}: {error}{place_in_job(error)}") from error
     except (Exception, SystemExit) as error:
