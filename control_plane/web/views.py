@@ -227,7 +227,9 @@ class StatusView(BaseModel):
     task_managers: list[TaskManagerView]
     stages: list[StageView]
     totals: TotalsView
-    autoscaler: AutoscalerView = Field(AutoscalerView(enabled=False, dry_run=False, text="off"))
+    autoscaler: AutoscalerView = Field(
+        AutoscalerView(enabled=False, dry_run=False, text="off", slots_missing=0, decisions=[])
+    )
     rejected: list[RejectedView] = Field([], description="by step; empty: nothing was rejected")
 
 
