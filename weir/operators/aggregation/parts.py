@@ -217,7 +217,7 @@ class BucketsPart(Part):
             into.presence[filled, cell // 8] |= np.uint8(1 << cell % 8)
 
     def _buckets(self, values: np.ndarray) -> np.ndarray:
-        """The bucket of each value that is no NaN, int64, ordered as values are. Infinities have the outermost ones."""
+        """The bucket of each value that is no NaN, int64; they ascend as values do."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.abs(values))
         logs = np.clip(logs, -_LOG_MAX, _LOG_MAX)
