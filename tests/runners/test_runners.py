@@ -10,11 +10,10 @@ from tests.runners.exclusions import BATCH, STREAMING
 ROWS = 60
 #: One of each way in which steps run.
 IN_BATCH = [
-    *("sliding", "session_pre", "early_changes", "window_all", "window_process", "windows_of_windows"),
-    *("join_within_full", "null_keys_left", "as_of_left", "join_changes", "dearest_of_latest"),
-    *("process_sides", "process_expiring", "broadcast", "map_async", "exploded", "bad_lines"),
+    *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
+    *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
 ]
-IN_STREAMS = ["tumbling_offset", "session_pre", "join_within_full", "map_batches"]
+IN_STREAMS = ["session_pre", "join_within_full"]
 
 
 @pytest.fixture(scope="module")
