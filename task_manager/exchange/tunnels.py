@@ -13,7 +13,7 @@ import ssl
 import threading
 from functools import cache
 
-from weir.security.identity import current
+from weir.security.identity import Identity, current
 from weir.security.roles import Role
 from weir.security.tls_files import TlsFiles
 
@@ -26,13 +26,15 @@ class TunnelSocket(socket.socket):
     """The end of a pair that a link uses; its other end leads to another machine."""
 
 
-def client_tunnel(connected: socket.socket) -> socket.socket:
+def client_tunnel(connected: socket.socket, identity: Identity | None = None) -> socket.socket:
     """Encrypt a connection that this process began, if it has certificates; the peer must be a task manager.
+
+    ``identity``: None: that of this process.
 
     Raises:
         OSError: the other end proves nothing, or not in the time that the connection may take.
     """
-    tls = current().tls
+    tls = (identity or current()).tls
     if tls is None:
         return connected
     context = tls.calling()
@@ -40,13 +42,13 @@ def client_tunnel(connected: socket.socket) -> socket.socket:
     return _begin(secure)
 
 
-def server_tunnel(connected: socket.socket) -> socket.socket:
+def server_tunnel(connected: socket.socket, identity: Identity | None = None) -> socket.socket:
     """Encrypt a connection that another process began, if this one has certificates.
 
     Raises:
         OSError: as of :func:`client_tunnel`.
     """
-    tls = current().tls
+    tls = (identity or current()).tls
     if tls is None or connected.family == socket.AF_UNIX:
         return connected
     return _begin(_serving(tls).wrap_socket(connected, server_side=True))

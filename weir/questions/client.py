@@ -15,7 +15,7 @@ from urllib.parse import quote, urlencode
 
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, WeirError
-from weir.questions.https import open_connection, token_headers
+from weir.questions.https import is_encrypted, open_connection, token_headers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -296,7 +296,7 @@ def place_of(address: str) -> tuple[str, int]:
     Raises:
         AskError: 400: it is none.
     """
-    place = address.removeprefix("http://").removeprefix("https://").removesuffix("/")
+    place = address.removeprefix("https://" if is_encrypted() else "http://").removesuffix("/")
     host, colon, port = place.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = place, str(_PORT)

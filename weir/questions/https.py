@@ -17,6 +17,11 @@ from weir.security.tokens import TOKEN_FILES, Right
 TOKEN_VARIABLE = "WEIR_TOKEN"
 
 
+def is_encrypted() -> bool:
+    """Return whether programs in this environment ask by HTTPS."""
+    return bool(section_of_environment().directory)
+
+
 def open_connection(host: str, port: int, timeout_s: float) -> http.client.HTTPConnection:
     """Return a connection on which nothing was sent yet; ``host`` may have brackets.
 
