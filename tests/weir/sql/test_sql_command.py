@@ -45,5 +45,5 @@ def test_a_mistake_is_one_line(tmp_path: Path):
         told = _weir(tmp_path, command, "counts.sql")
         assert told.returncode == 2
         assert told.stderr.strip() == (
-            f"weir {command}: error: counts.sql:4:68: there is no column 'm'; there are k, n"
+            f"weir {command}: error: counts.sql:4:70: there is no column 'm'; there are k, n"
         )
