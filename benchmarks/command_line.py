@@ -112,6 +112,9 @@ def execute(
         wrong = what_is_wrong(document)
         if wrong:
             raise BenchmarkError(f"the result is wrong: {wrong}; its figures mean nothing")
+        if failed := document.get("failed"):
+            what = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise BenchmarkError(f"{len(failed)} of the parts failed, and the others are as shown: {what}")
         unknown = not_judged(document)
         if unknown:
             print(f"not judged: this machine does not keep up; {unknown}", file=sys.stderr)

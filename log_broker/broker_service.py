@@ -20,6 +20,7 @@ from weir.rpc.log_wire import LOG_SERVICE, as_it_is
 _CONTROLLER_TIMEOUT_S = 10.0
 #: Of what is asked again and again.
 _STATUS_TIMEOUT_S = 2.0
+_BEGINS_ANEW = "this replica begins anew; another one will lead"
 
 
 def add_to(server: grpc.aio.Server, service: BrokerService) -> None:
@@ -58,6 +59,9 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             return
         try:
             await ProducerStream(replica, request.open, context).run()
+        except LogDamagedError as error:
+            replica.damaged(error)
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _BEGINS_ANEW)
         except LogWriteError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
@@ -75,9 +79,7 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             await ReaderStream(replica, request.open, context).run(request.credit_bytes)
         except LogDamagedError as error:
             replica.damaged(error)
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "this replica begins anew; another one will lead"
-            )
+            await context.abort(grpc.StatusCode.UNAVAILABLE, _BEGINS_ANEW)
         except LogWriteError as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 

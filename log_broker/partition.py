@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import shutil
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from log_broker.errors import LogDamagedError, LogWriteError
-from log_broker.storage.partition_log import LogSettings, PartitionLog
+from log_broker.storage.partition_log import LogSettings, PartitionLog, sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
 from weir.clock import Clock, wall_ms
 from weir.protocol.log.control import Report
@@ -110,7 +109,7 @@ class PartitionReplica:
             if self.settings.durability == "memory"
             else DirectoryPlace(self._directory)
         )
-        self.log = PartitionLog(self._place, self.settings.log)
+        self.log = self._new_log()
         try:
             document = self._place.load(_DOCUMENT)
             if document is None:
@@ -124,12 +123,26 @@ class PartitionReplica:
                 raise LogDamagedError(
                     f"{self._place.name}: entries before {document['end_offset']} are absent"
                 )
+            if self.settings.durability == "fsync":
+                # What a process wrote that was killed may not be on the disk, and counts from now on.
+                self._sync_all()
         except LogDamagedError as error:
             self._begin_anew(str(error))
             return
         self.machine = Replica(self._broker_id, document["incarnation"], self.settings.replicas)
         self.machine.recovered(self.log.lineage.starts, self.log.end_offset, document["promised_epoch"])
         self._save()
+
+    def _sync_all(self) -> None:
+        try:
+            self.log.sync_all()
+        except OSError as error:
+            raise LogWriteError(
+                f"{self._place.name}: cannot be synced: {error.strerror}; mend the disk"
+            ) from error
+
+    def _new_log(self) -> PartitionLog:
+        return PartitionLog(self._place, self.settings.log, syncs=self.settings.durability == "fsync")
 
     def _begin_anew(self, trouble: str) -> None:
         """Become a new replica: without vote until the leader has filled it and the controller has noted it."""
@@ -139,7 +152,7 @@ class PartitionReplica:
         self.log.close()
         for base in self._place.bases():
             self._place.remove(base)
-        self.log = PartitionLog(self._place, self.settings.log)
+        self.log = self._new_log()
         self.machine = Replica(self._broker_id, secrets.randbits(63), self.settings.replicas)
         self._save()
 
@@ -294,7 +307,7 @@ class PartitionReplica:
             await self._sync_wanted.wait()
             self._sync_wanted.clear()
             end_offset, cuts = self.machine.end_offset, self._cuts
-            await loop.run_in_executor(None, _sync, self.log.to_sync())
+            await loop.run_in_executor(None, sync, self.log.to_sync())
             if cuts == self._cuts:
                 self.machine.made_durable(end_offset)
                 self.changed()
@@ -333,17 +346,9 @@ class PartitionReplica:
     def close(self) -> None:
         """End in order: after this the data counts as whole, also if the machine goes down."""
         if self.settings.durability != "memory":
-            _sync(self.log.to_sync())
+            self._sync_all()
             self._save(is_clean=True)
         self.log.close()
-
-
-def _sync(descriptors: list[int]) -> None:
-    for descriptor in descriptors:
-        try:
-            os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _boot_id() -> str:

@@ -186,6 +186,8 @@ async def follow(replica: PartitionReplica, opening: log_pb2.ReplicateOpen, cont
                 teller = start(_tell_durable(replica, opening.epoch, context), "answers to the leader")
             elif not is_told_later and (entries or request.has_cut):
                 await context.write(_progress(replica))
+    except LogDamagedError as error:
+        replica.damaged(error)
     except (LogWriteError, DamagedEntryError, InvalidTransitionError) as error:
         # The leader begins again, from where this log ends then.
         log.warning(

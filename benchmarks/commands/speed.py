@@ -23,6 +23,7 @@ from benchmarks.command_line import (
     execute,
 )
 from benchmarks.commands.application import app
+from benchmarks.results import write_json
 from weir.process.entry_point import run as run_command
 
 
@@ -173,7 +174,15 @@ def wal(
         from benchmarks.wal.document import write_csv
 
         options = benchmark.WalOptions(seconds, repeat, only or (), with_kafka, disk, recovery_bytes)
-        document = benchmark.run(options, report)
+
+        def save(document: dict[str, Any]) -> None:
+            # After each round, so that a run that is cut off does not lose those before.
+            if csv is not None:
+                write_csv(csv, document)
+            if json is not None:
+                write_json(json, {**document, "is_whole": False})
+
+        document = benchmark.run(options, report, save)
         if csv is not None:
             write_csv(csv, document)
             draw()

@@ -90,7 +90,7 @@ class KafkaClient:
 
     def measure(self, case: Case, seconds: float) -> dict[str, float]:
         """Run one case, as :meth:`Client.measure` says."""
-        from confluent_kafka import Producer
+        from confluent_kafka import KafkaException, Producer
 
         parts = record_parts(case)
         reports = _Reports()
@@ -115,9 +115,12 @@ class KafkaClient:
             "sync": self._one_at_a_time,
             "paced": self._paced,
         }[case.mode]
-        self._finish(producer, case, run(producer, topic, reports, parts, WARM_UP_S)[0], reports)
-        reports = _Reports()
-        sent, took_s = run(producer, topic, reports, parts, seconds)
+        try:
+            self._finish(producer, case, run(producer, topic, reports, parts, WARM_UP_S)[0], reports)
+            reports = _Reports()
+            sent, took_s = run(producer, topic, reports, parts, seconds)
+        except KafkaException as error:
+            raise BenchmarkError(f"Kafka, {case.name}: {error}") from error
         # What is acknowledged after the time does not count.
         count, size_bytes, latencies_s = reports.count, reports.size_bytes, list(reports.latencies_s)
         self._finish(producer, case, sent, reports)

@@ -7,11 +7,14 @@ in the same directory.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 import weir.log
 from benchmarks.results import BenchmarkResult
@@ -26,6 +29,7 @@ from benchmarks.wal.weir_client import WeirClient
 from experiments.kafka_brokers import Brokers
 from experiments.log_cluster import LogCluster
 from services.errors import ServiceError
+from weir.errors import WeirError
 
 #: Kafka's machine code is made while it runs.
 _WARM_UP_S = 5.0
@@ -54,35 +58,61 @@ class WalOptions:
     recovery_bytes: float = 10e9
 
 
-def run(options: WalOptions, report: Report) -> dict[str, Any]:
+def run(
+    options: WalOptions, report: Report, save: Callable[[dict[str, Any]], None] = lambda document: None
+) -> dict[str, Any]:
     """Run all cases and the other parts ``repeat`` times; returns the result's document.
+
+    What fails is named in ``failed`` of the document, and the others go on: they take half an hour.
 
     Args:
         options: what to run.
         report: called with what is being done and the part of it that is done, 0 to 1.
+        save: called after each round with the document of what was measured until then.
 
     Raises:
-        BenchmarkError: a record was not acknowledged.
+        BenchmarkError: the systems do not even answer at the beginning.
         ConfigError: there is no such case.
         ServiceError: there is no Java or no Maven.
     """
     cases, trials = chosen(options.only)
     runs: list[dict[str, Any]] = [{"cases": {}} for _ in range(options.repeat)]
+
+    def keep() -> None:
+        save(_document(options, runs))
+
     # Most cases run in memory: a disk would be measured, and not the two systems.
     memory = _MEMORY if _MEMORY.is_dir() else None
     for is_on_disk, place in ((False, memory), (True, options.disk)):
         some = [case for case in cases if case.on_disk is is_on_disk]
         has_reader = READER in trials and not is_on_disk
         if some or has_reader:
-            _measure(options, some, runs, place, report, has_reader=has_reader)
+            _measure(options, some, runs, place, report, keep, has_reader=has_reader)
     for number, found in enumerate(runs):
+        said = _prefixed(report, number, options)
         if FAILOVER in trials:
             with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=memory) as directory:
-                found |= failover(Path(directory), _prefixed(report, number, options))
+                _attempt(found, FAILOVER, said, partial(failover, Path(directory), said))
         if RECOVERY in trials:
             with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=options.disk) as directory:
-                found |= recovery(Path(directory), options.recovery_bytes, _prefixed(report, number, options))
-        found |= ratios(found["cases"])
+                _attempt(
+                    found, RECOVERY, said, partial(recovery, Path(directory), options.recovery_bytes, said)
+                )
+        keep()
+    return _document(options, runs)
+
+
+def _attempt(found: dict[str, Any], name: str, report: Report, measure: Callable[[], Any]) -> None:
+    """Add what is measured to a run's figures; or why it was not, so that one failure does not cost the others."""
+    try:
+        found |= measure()
+    except (WeirError, OSError, psutil.Error) as error:
+        found.setdefault("failed", {})[name] = str(error)
+        report(f"{name} FAILED: {error}", 0.0)
+
+
+def _document(options: WalOptions, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    measured = [{**found, **ratios(found["cases"])} for found in runs if found != {"cases": {}}]
     config = {
         "seconds": options.seconds,
         "brokers": 3,
@@ -92,7 +122,7 @@ def run(options: WalOptions, report: Report) -> dict[str, Any]:
         "partitions": {"weir": 1, "kafka": KafkaClient.partitions},
         "retention_bytes": _RETENTION_BYTES,
     }
-    return as_document(BenchmarkResult("wal", config, runs, BARS))
+    return as_document(BenchmarkResult("wal", config, measured, BARS))
 
 
 def _prefixed(report: Report, number: int, options: WalOptions) -> Report:
@@ -105,6 +135,7 @@ def _measure(
     runs: Sequence[dict[str, Any]],
     place: Path | None,
     report: Report,
+    keep: Callable[[], None],
     *,
     has_reader: bool,
 ) -> None:
@@ -119,9 +150,11 @@ def _measure(
             client.measure(Case("send", "random"), min(_WARM_UP_S, options.seconds))
         for number, found in enumerate(runs):
             said = _prefixed(report, number, options)
-            found["cases"] |= _one_run(cases, clients, options.seconds, number, said)
+            _one_run(found, cases, clients, options.seconds, number, said)
             if has_reader and isinstance(ours, WeirClient):
-                found |= reading(ours, cluster.addresses, _TOPICS[""], options.seconds, said)
+                read = partial(reading, ours, cluster.addresses, _TOPICS[""], options.seconds, said)
+                _attempt(found, READER, said, read)
+            keep()
 
 
 @contextmanager
@@ -154,30 +187,41 @@ def _clients(directory: Path, with_kafka: bool, report: Report) -> Iterator[tupl
 
 
 def _one_run(
-    cases: Sequence[Case], clients: Sequence[Client], seconds: float, number: int, report: Report
-) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, Any],
+    cases: Sequence[Case],
+    clients: Sequence[Client],
+    seconds: float,
+    number: int,
+    report: Report,
+) -> None:
     for index, case in enumerate(cases):
         # Nobody is always the second, who gets a warm processor and a full page cache.
         for client in clients if (number + index) % 2 == 0 else reversed(clients):
-            report(f"{client.system}, {case.name}", index / len(cases))
-            usage = Usage(client.broker_pids())
-            measured = client.measure(case, seconds)
-            found[f"{client.system}, {case.name}"] = {
-                "system": client.system,
-                "case": case.name,
-                "acks": case.acks,
-                "mode": case.mode,
-                "data": case.data,
-                "compression": case.compression,
-                "idempotent": case.idempotent or client.system == WeirClient.system,
-                # Kafka's client has no limit unless it is told one.
-                "in_flight": case.in_flight
-                or (WeirClient.in_flight if client.system == WeirClient.system else 0),
-                "batch_records_max": 1 if case.single or case.mode == "sync" else 0,
-                "retention": case.retention,
-                "place": "disk" if case.on_disk else "memory",
-                **measured,
-                **usage.figures(),
-            }
-    return found
+            name = f"{client.system}, {case.name}"
+            report(name, index / len(cases))
+
+            def measure(client: Client = client, case: Case = case, name: str = name) -> dict[str, Any]:
+                return {"cases": found["cases"] | {name: _one_case(client, case, seconds)}}
+
+            _attempt(found, name, report, measure)
+
+
+def _one_case(client: Client, case: Case, seconds: float) -> dict[str, Any]:
+    usage = Usage(client.broker_pids())
+    measured = client.measure(case, seconds)
+    return {
+        "system": client.system,
+        "case": case.name,
+        "acks": case.acks,
+        "mode": case.mode,
+        "data": case.data,
+        "compression": case.compression,
+        "idempotent": case.idempotent or client.system == WeirClient.system,
+        # Kafka's client has no limit unless it is told one.
+        "in_flight": case.in_flight or (WeirClient.in_flight if client.system == WeirClient.system else 0),
+        "batch_records_max": 1 if case.single or case.mode == "sync" else 0,
+        "retention": case.retention,
+        "place": "disk" if case.on_disk else "memory",
+        **measured,
+        **usage.figures(),
+    }

@@ -48,8 +48,8 @@ class WeirClient:
             buffer_bytes=SINGLE_RECORDS_MAX * 600 if case.single else 32 << 20,
         ) as producer:
             run = {"sync": self._one_at_a_time, "paced": self._paced}.get(case.mode, self._saturate)
-            run(producer, case, parts, WARM_UP_S)
             try:
+                run(producer, case, parts, WARM_UP_S)
                 done, took_s = run(producer, case, parts, seconds)
             except (WeirError, TimeoutError) as error:
                 raise BenchmarkError(f"Weir, {case.name}: {error}") from error

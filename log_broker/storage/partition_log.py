@@ -46,8 +46,14 @@ class LogSettings:
 class PartitionLog:
     """Stores entries in order. Not safe for several threads; all of it blocks for as long as the disk does."""
 
-    def __init__(self, place: Place, settings: LogSettings) -> None:
-        """Open what is there; :meth:`recover` comes next."""
+    def __init__(self, place: Place, settings: LogSettings, *, syncs: bool = False) -> None:
+        """Begin empty; :meth:`recover` comes next, if something may be there.
+
+        Args:
+            place: of the files.
+            settings: of the topic.
+            syncs: the caller takes :meth:`to_sync` again and again, so that segments which were left may wait for it.
+        """
         self._place = place
         self.settings = settings
         self.lineage = Lineage()
@@ -56,7 +62,8 @@ class PartitionLog:
         self._segments: list[Segment] = []
         self._recent: deque[tuple[int, int, list[bytes]]] = deque()
         self._recent_bytes = 0
-        #: Descriptors of segments that were left since the last :meth:`sync`.
+        self._syncs = syncs
+        #: Descriptors of segments that were left since the last :meth:`to_sync`; what is removed waits there, too.
         self._unsynced: list[int] = []
 
     def recover(self, *, whole_may_be_torn: bool = False) -> None:
@@ -153,17 +160,32 @@ class PartitionLog:
                 return last
             last.release()
             last.save_index()
-            self._unsynced.append(os.dup(last.descriptor))
         self._place.save(f"{segment_name(self.end_offset)}.start", self.start_document())
-        self._segments.append(Segment(self._place, self.end_offset))
+        self._segments.append(Segment(self._place, self.end_offset, is_new=True))
+        # Not before: where the disk is full all of this comes again.
+        if last is not None:
+            if self._syncs:
+                self._unsynced.append(last.descriptor())
+            last.close()
         return self._segments[-1]
 
     def to_sync(self) -> list[int]:
         """Return descriptors to sync, which the caller closes, of all that was written until now."""
         descriptors, self._unsynced = self._unsynced, []
         if self._segments:
-            descriptors.append(os.dup(self._segments[-1].descriptor))
+            descriptors.append(self._segments[-1].descriptor())
         return descriptors
+
+    def sync_all(self) -> None:
+        """Let all that is kept be on the disk; what is there already costs next to nothing.
+
+        Raises:
+            OSError: the disk cannot.
+            LogDamagedError: a file is gone.
+        """
+        for segment in self._segments:
+            sync([segment.descriptor()])
+        sync(self.to_sync())
 
     def truncate(self, offset: int) -> None:
         """Forget all at or behind an offset, at which an entry begins or the log ends."""
@@ -296,3 +318,12 @@ class PartitionLog:
         for descriptor in self._unsynced:
             os.close(descriptor)
         self._unsynced.clear()
+
+
+def sync(descriptors: list[int]) -> None:
+    """Let files be on the disk, and close them."""
+    for descriptor in descriptors:
+        try:
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)

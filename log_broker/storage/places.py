@@ -39,8 +39,8 @@ class Place(Protocol):
         """Offsets at which segments begin, ascending."""
         ...
 
-    def open(self, base_offset: int) -> int:
-        """Open the file of a segment, new if there is none; returns its descriptor."""
+    def open(self, base_offset: int, *, is_new: bool = False) -> int:
+        """Open the file of a segment, which is made if it is new; returns a descriptor, which the caller closes."""
         ...
 
     def reserve(self, descriptor: int, start: int, size: int) -> None:
@@ -89,15 +89,20 @@ class DirectoryPlace:
         """Offsets at which segments begin, ascending."""
         return sorted(int(file.stem) for file in self.path.glob("*.log"))
 
-    def open(self, base_offset: int) -> int:
-        """Open the file of a segment, new if there is none.
+    def open(self, base_offset: int, *, is_new: bool = False) -> int:
+        """Open the file of a segment, which is made if it is new.
 
         Raises:
             LogWriteError: it cannot be opened.
+            LogDamagedError: it is gone.
         """
         path = self.path / f"{segment_name(base_offset)}.log"
         try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if is_new else 0), 0o644)
+        except FileNotFoundError as error:
+            if is_new:
+                raise LogWriteError(f"{path}: its directory is gone; make it, and start again") from error
+            raise LogDamagedError(f"{path} is absent") from error
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
 
@@ -162,9 +167,9 @@ class MemoryPlace:
         """Offsets at which segments begin, ascending."""
         return sorted(self._files)
 
-    def open(self, base_offset: int) -> int:
-        """Open a segment, new if there is none; the caller closes what it gets."""
-        if base_offset not in self._files:
+    def open(self, base_offset: int, *, is_new: bool = False) -> int:
+        """Open a segment, which is made if it is new; the caller closes what it gets."""
+        if is_new and base_offset not in self._files:
             self._files[base_offset] = os.memfd_create(segment_name(base_offset))
         return os.dup(self._files[base_offset])
 

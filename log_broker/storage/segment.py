@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -29,13 +30,21 @@ _RESERVE_BYTES = 4 << 20
 
 
 class Segment:
-    """Entries from ``base_offset`` on. Only the last segment of a log is written to."""
+    """Entries from ``base_offset`` on. Only the last segment of a log is written to, and only it stays open.
 
-    def __init__(self, place: Place, base_offset: int) -> None:
-        """Open the file; :meth:`load_index` or :meth:`scan` comes next."""
+    So a log of any length needs one descriptor, and whatever is removed gives its room back at once.
+    """
+
+    def __init__(self, place: Place, base_offset: int, *, is_new: bool = False) -> None:
+        """Make the file, if it is new; else :meth:`load_index` or :meth:`scan` comes next.
+
+        Raises:
+            LogWriteError: it cannot be made.
+        """
         self._place = place
         self.base_offset = self.end_offset = base_offset
-        self.descriptor = place.open(base_offset)
+        #: Of the file while it is written to; None: whoever needs it opens it.
+        self._descriptor: int | None = place.open(base_offset, is_new=True) if is_new else None
         self.bytes_written = 0
         #: Of those that were written or scanned by this object; not told by an index.
         self.entry_count = 0
@@ -54,6 +63,22 @@ class Segment:
         self._ids: list[int | None] = []
         self._indexed_until = 0
 
+    @contextlib.contextmanager
+    def _file(self) -> Iterator[int]:
+        """Have the file open for a moment."""
+        if self._descriptor is not None:
+            yield self._descriptor
+            return
+        descriptor = self._place.open(self.base_offset)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def descriptor(self) -> int:
+        """Return a descriptor of the file, which the caller closes."""
+        return self._place.open(self.base_offset) if self._descriptor is None else os.dup(self._descriptor)
+
     # -- writing
 
     def write(self, parts: list[bytes]) -> None:
@@ -63,17 +88,21 @@ class Segment:
             LogWriteError: the disk is full or broken; nothing of it is left.
         """
         size = sum(map(len, parts))
+        if self._descriptor is None:
+            # The last one of an earlier process.
+            self._descriptor = self._place.open(self.base_offset)
+        descriptor = self._descriptor
         if self.bytes_written + size > self._reserved_bytes:
             self._reserved_bytes = self.bytes_written + size + _RESERVE_BYTES
-            self._place.reserve(self.descriptor, self.bytes_written, size + _RESERVE_BYTES)
+            self._place.reserve(descriptor, self.bytes_written, size + _RESERVE_BYTES)
         try:
-            written = os.pwritev(self.descriptor, parts, self.bytes_written)
+            written = os.pwritev(descriptor, parts, self.bytes_written)
             if written < size:
                 rest = memoryview(b"".join(parts))
                 while written < size:
-                    written += os.pwrite(self.descriptor, rest[written:], self.bytes_written + written)
+                    written += os.pwrite(descriptor, rest[written:], self.bytes_written + written)
         except OSError as error:
-            os.ftruncate(self.descriptor, self.bytes_written)
+            os.ftruncate(descriptor, self.bytes_written)
             raise LogWriteError(
                 f"{self._place.name}: cannot write {size} bytes: {error.strerror}; make room there"
             ) from error
@@ -99,11 +128,13 @@ class Segment:
     def release(self) -> None:
         """Give room back that was reserved and is not needed: nothing more is written."""
         self._reserved_bytes = 0
-        os.ftruncate(self.descriptor, self.bytes_written)
+        with self._file() as descriptor:
+            os.ftruncate(descriptor, self.bytes_written)
 
     def cut(self, position: int) -> None:
         """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`."""
-        os.ftruncate(self.descriptor, position)
+        with self._file() as descriptor:
+            os.ftruncate(descriptor, position)
         # An index that was written when the segment was longer.
         self._place.save(f"{segment_name(self.base_offset)}.index", {"bytes": -1})
         self._forget()
@@ -129,57 +160,39 @@ class Segment:
             LogDamagedError: an entry is damaged that cannot be what was being written at the end.
         """
         self._forget()
-        size = os.fstat(self.descriptor).st_size
-        while self.bytes_written < size:
-            start = self.bytes_written
-            try:
-                for entry in entries_in(self._whole_entries(start, size)):
-                    self.note(entry, start + entry.position)
-                    self.bytes_written = start + entry.end_position
-                    yield entry
-            except DamagedEntryError as error:
-                if self.bytes_written > start:
-                    # Looked at once more, from there on.
-                    continue
-                self._cut_torn(size, error, whole_may_be_torn=whole_may_be_torn)
-                return
+        with self._file() as descriptor:
+            size = os.fstat(descriptor).st_size
+            while self.bytes_written < size:
+                start = self.bytes_written
+                try:
+                    for entry in entries_in(_whole_entries(descriptor, start, size)):
+                        self.note(entry, start + entry.position)
+                        self.bytes_written = start + entry.end_position
+                        yield entry
+                except DamagedEntryError as error:
+                    if self.bytes_written > start:
+                        # Looked at once more, from there on.
+                        continue
+                    self._cut_torn(descriptor, size, error, whole_may_be_torn=whole_may_be_torn)
+                    return
 
-    def _whole_entries(self, position: int, size: int) -> bytes:
-        """Read some MiB from an entry's beginning on, without the part of an entry at their end."""
-        chunk = os.pread(self.descriptor, _SCAN_BYTES, position)
-        stop = 0
-        while stop + ENVELOPE_BYTES + HEADER_BYTES <= len(chunk):
-            try:
-                entry_bytes = read_envelope(chunk, stop).entry_bytes
-            except DamagedEntryError:
-                if not stop:
-                    raise
-                # Those before it first.
-                break
-            if entry_bytes > ENVELOPE_BYTES + BATCH_BYTES_MAX:
-                raise DamagedEntryError(f"an entry of {entry_bytes} bytes is not possible")
-            if stop + entry_bytes > len(chunk):
-                break
-            stop += entry_bytes
-        if stop:
-            return chunk[:stop]
-        if position + len(chunk) >= size:
-            raise DamagedEntryError("the last entry is cut short")
-        return os.pread(self.descriptor, ENVELOPE_BYTES + read_envelope(chunk).batch_bytes, position)
-
-    def _cut_torn(self, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool) -> None:
+    def _cut_torn(
+        self, descriptor: int, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool
+    ) -> None:
         position = self.bytes_written
-        rest = os.pread(self.descriptor, size - position, position)
+        rest = os.pread(descriptor, size - position, position)
         where = f"{self._place.name}/{segment_name(self.base_offset)}.log, byte {position}"
         is_short, claimed = _is_cut_short(rest)
         if not (is_short or (whole_may_be_torn and claimed in (0, len(rest)))):
             raise LogDamagedError(f"{where}: {error}; other bytes than were written lie before the log's end")
-        os.ftruncate(self.descriptor, position)
+        os.ftruncate(descriptor, position)
 
     def load_index(self) -> bool:
         """Take over the index that :meth:`save_index` wrote; False: there is none that fits the file."""
         document = self._place.load(f"{segment_name(self.base_offset)}.index")
-        if document is None or document["bytes"] != os.fstat(self.descriptor).st_size:
+        with self._file() as descriptor:
+            size = os.fstat(descriptor).st_size
+        if document is None or document["bytes"] != size:
             return False
         self.bytes_written, self.end_offset = document["bytes"], document["end_offset"]
         self.first_append_ms, self.last_append_ms = document["times"]
@@ -212,16 +225,17 @@ class Segment:
         where = max(bisect_right(self._offsets, offset) - 1, 0)
         position = self._positions[where] if self._positions else 0
         try:
-            while position < self.bytes_written:
-                chunk = os.pread(self.descriptor, bytes_max + INDEX_EVERY_BYTES, position)
-                if len(chunk) >= ENVELOPE_BYTES:
-                    first = read_envelope(chunk)
-                    if first.entry_bytes > len(chunk):
-                        chunk = os.pread(self.descriptor, first.entry_bytes, position)
-                found, end_offset, passed = _range_in(chunk, offset, bytes_max, stop_offset)
-                if found or not passed:
-                    return found, end_offset
-                position += passed
+            with self._file() as descriptor:
+                while position < self.bytes_written:
+                    chunk = os.pread(descriptor, bytes_max + INDEX_EVERY_BYTES, position)
+                    if len(chunk) >= ENVELOPE_BYTES:
+                        first = read_envelope(chunk)
+                        if first.entry_bytes > len(chunk):
+                            chunk = os.pread(descriptor, first.entry_bytes, position)
+                    found, end_offset, passed = _range_in(chunk, offset, bytes_max, stop_offset)
+                    if found or not passed:
+                        return found, end_offset
+                    position += passed
         except DamagedEntryError as error:
             raise LogDamagedError(
                 f"{self._place.name}/{segment_name(self.base_offset)}.log: {error}"
@@ -243,8 +257,34 @@ class Segment:
         return found
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self.descriptor)
+        """Close the file, if it is open."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _whole_entries(descriptor: int, position: int, size: int) -> bytes:
+    """Read some MiB from an entry's beginning on, without the part of an entry at their end."""
+    chunk = os.pread(descriptor, _SCAN_BYTES, position)
+    stop = 0
+    while stop + ENVELOPE_BYTES + HEADER_BYTES <= len(chunk):
+        try:
+            entry_bytes = read_envelope(chunk, stop).entry_bytes
+        except DamagedEntryError:
+            if not stop:
+                raise
+            # Those before it first.
+            break
+        if entry_bytes > ENVELOPE_BYTES + BATCH_BYTES_MAX:
+            raise DamagedEntryError(f"an entry of {entry_bytes} bytes is not possible")
+        if stop + entry_bytes > len(chunk):
+            break
+        stop += entry_bytes
+    if stop:
+        return chunk[:stop]
+    if position + len(chunk) >= size:
+        raise DamagedEntryError("the last entry is cut short")
+    return os.pread(descriptor, ENVELOPE_BYTES + read_envelope(chunk).batch_bytes, position)
 
 
 def _is_cut_short(rest: bytes) -> tuple[bool, int]:

@@ -11,6 +11,7 @@ from benchmarks.results import BenchmarkError, BenchmarkResult, what_is_wrong
 from benchmarks.wal.cases import CASES, Case, chosen, records
 from benchmarks.wal.document import BARS, CSV_COLUMNS, as_document, cases_table, ratios, write_csv
 from benchmarks.wal.figures import figures
+from benchmarks.wal.run import WalOptions, _attempt, _document, _one_run
 from weir.errors import ConfigError
 
 #: MiB/s with acks=all by system, mode and data.
@@ -157,3 +158,33 @@ def test_the_table_has_both_systems_in_a_row(with_kafka):
     assert table.row_count == 6
     assert next(iter(table.columns[0].cells)) == "send, random, acks=all"
     assert next(iter(table.columns[3].cells)) == ("1.20" if with_kafka else "-")
+
+
+class Half:
+    """A client that loses every case of one kind of data."""
+
+    system = "weir"
+
+    def broker_pids(self):
+        return ()
+
+    def measure(self, case, seconds):
+        if case.data == "pool":
+            raise BenchmarkError("no answer from the log")
+        return figures(1000, 3 << 20, [0.001], seconds)
+
+
+def test_a_case_that_fails_does_not_cost_the_others_their_figures():
+    runs = [{"cases": {}}, {"cases": {}}]
+    cases = [Case("send", "pool"), Case("send", "random")]
+    said = []
+    _one_run(runs[0], cases, [Half()], 1.0, 0, lambda step, done: said.append(step))
+    assert list(runs[0]["cases"]) == ["weir, send, random, acks=all"]
+    assert "weir, send, pool, acks=all FAILED: no answer from the log" in said
+    _attempt(runs[0], "reader", lambda step, done: None, lambda: {"reader_share": 0.9})
+    # A round that has not begun counts for nothing.
+    document = _document(WalOptions(), runs)
+    assert [case["case"] for case in document["cases"]] == ["send, random, acks=all"]
+    assert document["failed"] == {"weir, send, pool, acks=all": "no answer from the log"}
+    assert document["reader_share"] == 0.9
+    assert len(document["repeats"]) == 1

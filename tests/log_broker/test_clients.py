@@ -1,10 +1,12 @@
 """Producers and readers against three brokers, which all tests of this file share."""
 
+import contextlib
 import itertools
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -231,6 +233,15 @@ def test_a_port_in_use_is_one_clear_line(cluster, tmp_path):
     assert "Traceback" not in result.stderr
 
 
+def _open_files(cluster):
+    found = []
+    for number in cluster.ports:
+        for descriptor in Path(f"/proc/{cluster.pid(number)}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                found.append(str(descriptor.readlink()))
+    return found
+
+
 def test_retention_removes_what_is_old_while_a_reader_starts_behind(cluster):
     topic = next(NAMES)
     weir.log.create_topic(cluster.addresses, topic, retention_bytes=300_000, segment_bytes=100_000)
@@ -240,6 +251,9 @@ def test_retention_removes_what_is_old_while_a_reader_starts_behind(cluster):
     until_s = time.monotonic() + 30
     while (ids := [record.id for record in read(cluster, topic)])[0] == 0:
         assert time.monotonic() < until_s
+    # The room is free as well: nobody has a removed segment open.
+    while held := [name for name in _open_files(cluster) if topic in name and "deleted" in name]:
+        assert time.monotonic() < until_s, held
     assert ids == list(range(ids[0], 100))
     first_offset, end_offset = weir.log.Reader(cluster.addresses, topic=topic).bounds()
     assert end_offset - first_offset >= len(ids)

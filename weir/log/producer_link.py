@@ -120,7 +120,12 @@ class ProducerLink:
             try:
                 self._stream(self._cluster.leader(self._topic, self._partition))
             except grpc.RpcError as error:
-                self._complaint = f"the leader does not answer: {error.details()}"
+                was_ended_here = error.code() is grpc.StatusCode.CANCELLED
+                self._complaint = (
+                    f"the leader is silent for more than {_SILENCE_S:g} s"
+                    if was_ended_here
+                    else f"the leader does not answer: {error.details()}"
+                )
             except ConnectionLostError as error:
                 self._complaint = str(error)
             except WeirError as error:

@@ -1,5 +1,6 @@
 """Segments on disk and in memory: what is found again, what is cut off, what is noticed."""
 
+import contextlib
 import errno
 import os
 
@@ -7,7 +8,7 @@ import pytest
 
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.storage import segment as segment_module
-from log_broker.storage.partition_log import LogSettings, PartitionLog
+from log_broker.storage.partition_log import LogSettings, PartitionLog, sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace
 from weir.protocol.log.entries import Header, checksum, entries_in, envelope_bytes, header_bytes
 
@@ -41,8 +42,8 @@ def place(request, tmp_path):
     return DirectoryPlace(tmp_path) if request.param == "disk" else MemoryPlace("wal/0")
 
 
-def opened(place, recovers=True, **values):
-    log = PartitionLog(place, LogSettings(**{"segment_bytes": 1000, **values}))
+def opened(place, syncs=False, **values):
+    log = PartitionLog(place, LogSettings(**{"segment_bytes": 1000, **values}), syncs=syncs)
     log.recover(whole_may_be_torn=False)
     return log
 
@@ -169,6 +170,66 @@ def test_retention_removes_whole_segments_that_are_committed_and_keeps_their_pro
     assert again.first_offset == log.first_offset
     assert [(state[0], state[2]) for state in again.producers.snapshot()] == [(7, 9), (8, 29)]
     assert log.read(0, 1000, 60) == (b"", 0)
+
+
+def _descriptors():
+    """What this process has open: what each descriptor is of."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return found
+
+
+@pytest.mark.parametrize("syncs", [False, True])
+def test_a_removed_segment_gives_its_room_back_also_if_nobody_ever_syncs(tmp_path, syncs):
+    log = opened(DirectoryPlace(tmp_path), retention_bytes=2000, syncs=syncs)
+    for sequence in range(100):
+        append(log, sequence, 1)
+        log.retain(0, commit_offset=log.end_offset)
+        if syncs:
+            sync(log.to_sync())
+    held = [name for name in _descriptors() if str(tmp_path) in name]
+    assert not [name for name in held if "deleted" in name]
+    # Segments that are not written to any more have no descriptor, however many are kept.
+    assert len(held) == 1
+    assert len(list(tmp_path.glob("*.log"))) <= 4
+    log.close()
+    assert not [name for name in _descriptors() if str(tmp_path) in name]
+
+
+def test_a_memory_log_gives_its_room_back(tmp_path):
+    log = opened(MemoryPlace("wal/0"), retention_bytes=2000)
+    before = len(_descriptors())
+    for sequence in range(100):
+        append(log, sequence, 1)
+        log.retain(0, commit_offset=log.end_offset)
+    assert len(_descriptors()) < before + 8
+
+
+def test_an_orderly_end_syncs_all_that_this_process_wrote(tmp_path, monkeypatch):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 12)
+    log.close()
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 12, 12)
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    log.sync_all()
+    files = sorted(tmp_path.glob("*.log"))
+    assert {file.stat().st_ino for file in files} == set(synced)
+    assert len(files) > 4
+
+
+def test_a_segment_whose_file_is_gone_is_damage_and_no_empty_segment(tmp_path):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 12)
+    first = sorted(tmp_path.glob("*.log"))[0]
+    log._recent.clear()
+    first.unlink()
+    with pytest.raises(LogDamagedError, match=rf"{first.name} is absent"):
+        log.read(0, 1000, log.end_offset)
+    assert not first.exists()
 
 
 def test_retention_by_time_needs_no_full_segment(place):

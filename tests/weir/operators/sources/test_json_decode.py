@@ -490,4 +490,4 @@ def test_room_for_the_texts_of_many_columns_is_bounded(strings):
     if columns is not None:
         stop = columns.fitting(np.full(4 << 20, 10, dtype=np.uint8), 0, 4 << 20)
         columns.reserve(stop)
-        assert columns.texts.nbytes <= 65 << 20
+        assert columns.cells.texts.nbytes <= 65 << 20

@@ -25,6 +25,8 @@ from weir.operators.sources.csv.csv_scan import (
     KIND_INT,
     KIND_LATE,
     KIND_TEXT,
+    Columns,
+    Writing,
     scan_records,
 )
 from weir.operators.sources.csv.csv_tokens import (
@@ -86,11 +88,11 @@ class CsvDecoder:
         self._schema = schema
         self._form = form
         self._rows_max = rows_max
-        self._columns = np.full(len(fields), -1, dtype=np.int64)
+        wanted = np.full(len(fields), -1, dtype=np.int64)
         self._table = np.zeros((len(schema), 8), dtype=np.int64)
         texts = numbers = late = 0
         for index, item in enumerate(schema):
-            self._columns[self.fields.index(item.name)] = index
+            wanted[self.fields.index(item.name)] = index
             bounds = integer_range(item.type)
             # A number beyond 63 bits is not the scanner's.
             is_integer = bounds is not None and bounds[1] < 2**63
@@ -103,8 +105,8 @@ class CsvDecoder:
             late += kind in (KIND_FLOAT, KIND_LATE)
             self._table[index] = kind, slot, low, high, 0, nullable, 0, 0
         for place in range(len(fields) - 1, -1, -1):
-            if self._columns[place] < 0 and place + 1 < len(fields):
-                self._columns[place] = min(-1, self._columns[place + 1] - 1)
+            if wanted[place] < 0 and place + 1 < len(fields):
+                wanted[place] = min(-1, wanted[place + 1] - 1)
         self._text_columns = texts
         self._region_bytes_max = _TEXT_BYTES_MAX // max(1, texts)
         self._text_bytes = 0
@@ -117,8 +119,17 @@ class CsvDecoder:
         self._bad = np.empty((rows_max, 5), dtype=np.int64)
         self._starts = np.empty(rows_max, dtype=np.int64)
         nulls = [value.encode() for value in form.null_values if value]
-        self._nulls = np.frombuffer(b"".join(nulls) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
-        self._null_offsets = np.cumsum([0] + [len(value) for value in nulls], dtype=np.int64)
+        self._writing = Writing(
+            delimiter=ord(form.delimiter),
+            quote=ord(form.quote) if form.quote else -1,
+            escape=ord(form.escape) if form.escape else -1,
+            one_line=form.one_line,
+            record_bytes_max=form.record_bytes_max,
+            columns=wanted,
+            empty_is_null="" in form.null_values,
+            nulls=np.frombuffer(b"".join(nulls) + bytes(PADDING_BYTES), dtype=np.uint8).copy(),
+            null_offsets=np.cumsum([0] + [len(value) for value in nulls], dtype=np.int64),
+        )
 
     def decode(self, data: np.ndarray, start: int, stop: int, may_be_more: bool) -> Decoded:
         """Decode at most ``rows_max`` records of ``data[start:stop]``.
@@ -145,7 +156,7 @@ class CsvDecoder:
         self._texts = np.empty(stop - start + PADDING_BYTES, dtype=np.uint8)
         self._offsets = np.zeros(self._text_columns + 1, dtype=np.int32)
         self._table = table.copy()
-        in_record = [column for column in self._columns.tolist() if column >= 0]
+        in_record = [column for column in self._writing.columns.tolist() if column >= 0]
         of_texts = [column for column in in_record if table[column, COLUMN_KIND] == KIND_TEXT]
         self._table[of_texts, COLUMN_SLOT] = np.arange(len(of_texts))
         self._table[of_texts, COLUMN_TEXT] = 0
@@ -192,31 +203,18 @@ class CsvDecoder:
     def _scan(
         self, data: np.ndarray, start: int, stop: int, rows_max: int, may_be_more: bool
     ) -> tuple[int, int, int, int]:
-        form = self._form
-        result: tuple[int, int, int, int] = scan_records(
-            data,
-            start,
-            stop,
+        columns = Columns(
             rows_max,
-            form.record_bytes_max,
-            ord(form.delimiter),
-            ord(form.quote) if form.quote else -1,
-            ord(form.escape) if form.escape else -1,
-            form.one_line,
-            may_be_more,
-            self._columns,
             self._table,
-            self._nulls,
-            self._null_offsets,
-            "" in form.null_values,
             self._numbers,
             self._decimals,
             self._offsets,
             self._texts,
             self._valid,
             self._late,
-            self._bad,
-            self._starts,
+        )
+        result: tuple[int, int, int, int] = scan_records(
+            data, start, stop, may_be_more, self._writing, columns, self._bad, self._starts
         )
         return result
 
@@ -292,7 +290,7 @@ class CsvDecoder:
         elif why == BAD_FIELDS:
             reason = f"the record has {about} field{'s' * (about != 1)}, not {len(self.fields)}"
         else:
-            column = int(self._columns[about]) if about < len(self.fields) else -1
+            column = int(self._writing.columns[about]) if about < len(self.fields) else -1
             if column >= 0:
                 reason = self._reason(why, column)
             else:

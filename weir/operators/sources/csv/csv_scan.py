@@ -11,6 +11,8 @@ may stand before a quote instead of another one, and before itself; before anyth
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from weir.kernels.bytes import byte_at, load8
@@ -65,6 +67,54 @@ BAD_START, BAD_STOP, BAD_WHY, BAD_FIELD, BAD_ROW = range(5)
 _ALL_FIELDS = 1 << 40
 
 
+class Writing(NamedTuple):
+    """How records are written."""
+
+    #: The byte between fields.
+    delimiter: int
+    #: The byte around fields; negative: there are no quotes.
+    quote: int
+    #: The byte before quotes, and before itself, in quoted fields; negative: there is none.
+    escape: int
+    #: A quoted field may not hold a newline.
+    one_line: bool
+    #: Longer records are bad.
+    record_bytes_max: int
+    #: Int64, shape (fields of a record,): the wanted column that a field belongs to; or, negative, how many fields
+    #: from this one on belong to none.
+    columns: np.ndarray
+    #: Whether the empty field is null, too.
+    empty_is_null: bool
+    #: Uint8, the null values that are not empty, concatenated and padded; int64, where each begins, and the end.
+    nulls: np.ndarray
+    null_offsets: np.ndarray
+
+
+class Columns(NamedTuple):
+    """Where values go. The arrays are flat because views made inside a kernel cost reference counts."""
+
+    #: Rows that a column has room for.
+    rows_max: int
+    #: Int64, shape (columns, 8): ``COLUMN_KIND`` and so on.
+    table: np.ndarray
+    #: Int64, shape (number columns * rows_max,): integers, and bools as 0 or 1. The same memory as float64.
+    numbers: np.ndarray
+    decimals: np.ndarray
+    #: Int32, shape (text columns * (rows_max + 1),); each column starts with 0. Of one row, shape (text columns + 1,),
+    #: all 0: each column may begin where the one before it ends.
+    offsets: np.ndarray
+    #: Uint8; each text column has room for all bytes that are read and padding; of one row all of them together.
+    texts: np.ndarray
+    #: Uint8, shape (columns * rows_max,), all 1; 0 where a value is null.
+    valid: np.ndarray
+    #: Int64, shape (rows_max * (float and late columns), 4); filled with column, row, start and end.
+    late: np.ndarray
+
+
+_WRITING = TYPES.NamedTuple((INT, INT, INT, BOOL, INT, INTS, BOOL, BYTES, INTS), Writing)
+_COLUMNS = TYPES.NamedTuple((INT, INTS_2D, INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D), Columns)
+
+
 @byte_kernel_part
 def _put(
     data: np.ndarray,
@@ -72,37 +122,33 @@ def _put(
     stop: int,
     column: int,
     row: int,
-    rows_max: int,
-    table: np.ndarray,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    late: np.ndarray,
+    to: Columns,
     late_count: int,
 ) -> tuple[int, int]:
     """Put a value that is not text into its column: ``GOOD`` or why not, and how many values are in ``late``."""
-    kind = table[column, COLUMN_KIND]
-    cell = table[column, COLUMN_SLOT] * rows_max + row
+    kind = to.table[column, COLUMN_KIND]
+    cell = to.table[column, COLUMN_SLOT] * to.rows_max + row
     if kind == KIND_INT:
         number, why = integer(data, start, stop)
-        if why == GOOD and (number < table[column, COLUMN_LOW] or number > table[column, COLUMN_HIGH]):
+        if why == GOOD and (number < to.table[column, COLUMN_LOW] or number > to.table[column, COLUMN_HIGH]):
             why = OUT_OF_RANGE
-        numbers[cell] = number
+        to.numbers[cell] = number
         return why, late_count
     if kind == KIND_BOOL:
         value = truth(data, start, stop)
-        numbers[cell] = value
+        to.numbers[cell] = value
         return GOOD if value >= 0 else BAD_VALUE, late_count
     if kind == KIND_FLOAT:
         real, why, is_late = decimal(data, start, stop)
-        decimals[cell] = real
+        to.decimals[cell] = real
         if not is_late or why != GOOD:
             return why, late_count
         if byte_at(data, start) == 0x2B:
             start += 1
-    late[late_count, 0] = column
-    late[late_count, 1] = row
-    late[late_count, 2] = start
-    late[late_count, 3] = stop
+    to.late[late_count, 0] = column
+    to.late[late_count, 1] = row
+    to.late[late_count, 2] = start
+    to.late[late_count, 3] = stop
     return GOOD, late_count + 1
 
 
@@ -112,22 +158,10 @@ def _scan_record(
     at: int,
     stop: int,
     row: int,
-    rows_max: int,
-    delimiter: int,
     quotes: np.uint64,
     escape: int,
-    one_line: bool,
-    columns: np.ndarray,
-    table: np.ndarray,
-    nulls: np.ndarray,
-    null_offsets: np.ndarray,
-    empty_is_null: bool,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    valid: np.ndarray,
-    late: np.ndarray,
+    form: Writing,
+    columns: Columns,
     late_count: int,
 ) -> tuple[int, int, int, int]:
     """Read the record that starts at ``at`` into a row.
@@ -143,9 +177,12 @@ def _scan_record(
     why = GOOD
     about = 0
     field = 0
-    wanted_count = len(columns)
+    wanted, delimiter = form.columns, form.delimiter
+    wanted_count = len(wanted)
+    table, numbers, rows_max = columns.table, columns.numbers, columns.rows_max
+    offsets, texts, valid = columns.offsets, columns.texts, columns.valid
     while True:
-        column = columns[field] if field < wanted_count else -1
+        column = wanted[field] if field < wanted_count else -1
         if column < 0:
             # As many as are not wanted; of the last ones all that there are.
             limit = -column if field - column < wanted_count else _ALL_FIELDS
@@ -193,7 +230,7 @@ def _scan_record(
             at, state, end, to_end, utf8_right = quoted_field(
                 data, start, stop, delimiter, quotes, escape, copies, texts, to
             )
-            if one_line and line_end(data, start) < end:
+            if form.one_line and line_end(data, start) < end:
                 return at, OPEN_QUOTE, field, late_count
             if state != FIELD_QUOTED:
                 return at, BAD_QUOTE if state == FIELD_MISPLACED else OPEN_QUOTE, field, late_count
@@ -210,7 +247,7 @@ def _scan_record(
             about = field
         if column >= 0 and why == GOOD:
             may_be_null = not is_quoted or kind != KIND_TEXT
-            if may_be_null and is_null(data, start, end, empty_is_null, nulls, null_offsets):
+            if may_be_null and is_null(data, start, end, form.empty_is_null, form.nulls, form.null_offsets):
                 valid[column * rows_max + row] = 0
                 table[column, COLUMN_NULLS] += 1
                 to_end = to
@@ -219,9 +256,7 @@ def _scan_record(
                 elif kind <= KIND_BOOL:
                     numbers[table[column, COLUMN_SLOT] * rows_max + row] = 0
             elif not copies:
-                why, late_count = _put(
-                    data, start, end, column, row, rows_max, table, numbers, decimals, late, late_count
-                )
+                why, late_count = _put(data, start, end, column, row, columns, late_count)
             if why != GOOD:
                 about = field
             if copies:
@@ -236,65 +271,26 @@ def _scan_record(
     return at + 1, why, about, late_count
 
 
-@byte_kernel(
-    TYPES.UniTuple(INT, 4)(
-        *(BYTES, INT, INT, INT, INT, INT, INT, INT, BOOL, BOOL, INTS, INTS_2D, BYTES, INTS, BOOL),
-        *(INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D, INTS_2D, INTS),
-    )
-)
+@byte_kernel(TYPES.UniTuple(INT, 4)(BYTES, INT, INT, BOOL, _WRITING, _COLUMNS, INTS_2D, INTS))
 def scan_records(
     data: np.ndarray,
     start: int,
     stop: int,
-    rows_max: int,
-    record_bytes_max: int,
-    delimiter: int,
-    quote: int,
-    escape: int,
-    one_line: bool,
     may_be_more: bool,
-    columns: np.ndarray,
-    table: np.ndarray,
-    nulls: np.ndarray,
-    null_offsets: np.ndarray,
-    empty_is_null: bool,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    valid: np.ndarray,
-    late: np.ndarray,
+    form: Writing,
+    columns: Columns,
     bad: np.ndarray,
     starts: np.ndarray,
 ) -> tuple[int, int, int, int]:
     """Read records into columns until ``stop``, or until there are ``rows_max``.
 
-    The arrays are flat because views made inside a kernel cost reference counts.
-
     Args:
         data: uint8, shape (bytes + PADDING_BYTES,).
         start: position of the first record.
         stop: end of the lines; ``data[stop - 1]`` is a newline.
-        rows_max: rows that a column has room for.
-        record_bytes_max: longer records are bad.
-        delimiter: the byte between fields.
-        quote: the byte around fields; negative: there are no quotes.
-        escape: the byte before quotes, and before itself, in quoted fields; negative: there is none.
-        one_line: a quoted field may not hold a newline.
         may_be_more: the record in which ``stop`` is may go on; False: a quote that is open there is never closed.
-        columns: int64, shape (fields of a record,): the wanted column that a field belongs to; or, negative, how many
-            fields from this one on belong to none.
-        table: int64, shape (columns, 8): ``COLUMN_KIND`` and so on.
-        nulls: uint8, the null values that are not empty, concatenated and padded.
-        null_offsets: int64, shape (null values + 1,), where each begins.
-        empty_is_null: whether the empty field is null, too.
-        numbers: int64, shape (number columns * rows_max,): integers, and bools as 0 or 1.
-        decimals: the same memory as float64.
-        offsets: int32, shape (text columns * (rows_max + 1),); each column starts with 0. Of one row, shape (text
-            columns + 1,), all 0: each column may begin where the one before it ends.
-        texts: uint8; each text column has room for ``stop - start + PADDING_BYTES``; of one row all of them together.
-        valid: uint8, shape (columns * rows_max,), all 1; 0 where a value is null.
-        late: int64, shape (rows_max * (float and late columns), 4); filled with column, row, start and end.
+        form: how records are written.
+        columns: where values go.
         bad: int64, shape (rows_max, 5); filled: ``BAD_START`` and so on.
         starts: int64, shape (rows_max,); filled with the start of each row's record.
 
@@ -302,10 +298,12 @@ def scan_records(
         Position after the last record read (``start``: the first one is not whole), rows, bad records, late values.
     """
     one = np.uint64(0x0101010101010101)
-    has_quote = quote >= 0
+    rows_max, table, valid = columns.rows_max, columns.table, columns.valid
+    one_line, record_bytes_max = form.one_line, form.record_bytes_max
+    has_quote = form.quote >= 0
     # Where there are no quotes, the newline stands in their place: it ends a field anyway.
-    quotes = np.uint64(quote if has_quote else 0x0A) * one
-    meaning = -1 if not has_quote else quote if escape < 0 else escape
+    quotes = np.uint64(form.quote if has_quote else 0x0A) * one
+    meaning = -1 if not has_quote else form.quote if form.escape < 0 else form.escape
     at = start
     row = 0
     bad_count = 0
@@ -319,27 +317,7 @@ def scan_records(
             at += 2
             continue
         after, why, about, late_after = _scan_record(
-            data,
-            at,
-            stop,
-            row,
-            rows_max,
-            delimiter,
-            quotes,
-            meaning,
-            one_line,
-            columns,
-            table,
-            nulls,
-            null_offsets,
-            empty_is_null,
-            numbers,
-            decimals,
-            offsets,
-            texts,
-            valid,
-            late,
-            late_count,
+            data, at, stop, row, quotes, meaning, form, columns, late_count
         )
         if why != GOOD or after - at > record_bytes_max:
             # What the record left in its row is not there any more.

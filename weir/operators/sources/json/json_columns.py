@@ -38,6 +38,8 @@ from weir.operators.sources.json.json_scan import (
     KIND_STRING,
     KIND_TIME,
     KIND_UNSIGNED,
+    Cells,
+    Entries,
     fill_slots,
 )
 from weir.rows.nested_paths import Path
@@ -89,21 +91,19 @@ class ScanColumns:
     ) -> None:
         self.schema = schema
         self._columns = columns
-        #: Lines that are scanned at a time.
-        self.rows_max = self._rows_max = rows_max
         self._text_bytes = 0
-        entries, self.objects = numbered(root)
+        entries, tables = numbered(root)
         if len(entries) > _ENTRIES_MAX:
             raise UnscannableError
         quoted = [b"" if isinstance(wanted.key, int) else f'{wanted.key}"'.encode() for wanted in entries]
-        self.keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
-        self.key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
-        slots = give_slots(self.objects)
-        self.slots = np.full(max(1, slots), -1, dtype=np.int64)
-        if slots:
-            fill_slots(self.keys, self.key_offsets, self.objects, self.slots)
-        self.marks = sets_of(entries)
-        self.table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
+        keys = np.frombuffer(b"".join(quoted) + bytes(PADDING_BYTES), dtype=np.uint8).copy()
+        key_offsets = np.cumsum([0] + [len(key) for key in quoted], dtype=np.int64)
+        slot_count = give_slots(tables)
+        slots = np.full(max(1, slot_count), -1, dtype=np.int64)
+        if slot_count:
+            fill_slots(keys, key_offsets, tables, slots)
+        self._table = np.zeros((len(entries), ENTRY_COLUMNS), dtype=np.int64)
+        self.entries = Entries(keys, key_offsets, self._table, tables, slots, sets_of(entries))
         strings = numbers = late = objects = 0
         for wanted in entries:
             low, high = limits_of(wanted.type)
@@ -114,18 +114,22 @@ class ScanColumns:
             objects += wanted.kind == KIND_OBJECT
             number = objects if wanted.kind == KIND_OBJECT else 0
             place = wanted.key if isinstance(wanted.key, int) else -1
-            self.table[wanted.entry] = (
+            self._table[wanted.entry] = (
                 wanted.kind, slot, low, min(high, _INT64_MAX), 0, wanted.nullable, number, 0, place
             )  # fmt: skip
         if strings > _STRINGS_MAX:
             raise UnscannableError
         self._string_count = strings
-        self.numbers = np.empty(numbers * rows_max, dtype=np.int64)
-        self.decimals = self.numbers.view(np.float64)
-        self.offsets = np.zeros(strings * (rows_max + 1), dtype=np.int32)
-        self.texts = np.empty(0, dtype=np.uint8)
-        self.valid = np.ones(len(entries) * rows_max, dtype=np.uint8)
-        self.late = np.empty((late * rows_max, 4), dtype=np.int64)
+        cells = np.empty(numbers * rows_max, dtype=np.int64)
+        self.cells = Cells(
+            rows_max,
+            numbers=cells,
+            decimals=cells.view(np.float64),
+            offsets=np.zeros(strings * (rows_max + 1), dtype=np.int32),
+            texts=np.empty(0, dtype=np.uint8),
+            valid=np.ones(len(entries) * rows_max, dtype=np.uint8),
+            late=np.empty((late * rows_max, 4), dtype=np.int64),
+        )
         self.starts = np.empty(rows_max, dtype=np.int64)
         raw = [wanted for wanted in entries if wanted.kind == KIND_RAW and wanted.type]
         values_max = min(_VALUES_MAX, max(_VALUES_MIN, CELLS_MAX // max(1, len(raw))))
@@ -150,9 +154,10 @@ class ScanColumns:
         needed = region_bytes + PADDING_BYTES
         if self._string_count and needed > self._text_bytes:
             self._text_bytes = needed
-            self.texts = np.empty(needed * self._string_count, dtype=np.uint8)
-            is_string = self.table[:, ENTRY_KIND] == KIND_STRING
-            self.table[is_string, ENTRY_TEXT] = self.table[is_string, ENTRY_SLOT] * needed
+            texts = np.empty(needed * self._string_count, dtype=np.uint8)
+            self.cells = self.cells._replace(texts=texts)
+            is_string = self._table[:, ENTRY_KIND] == KIND_STRING
+            self._table[is_string, ENTRY_TEXT] = self._table[is_string, ENTRY_SLOT] * needed
 
     def batch(self, data: np.ndarray, rows: int, late_count: int) -> tuple[pa.RecordBatch, np.ndarray]:
         """Copy the first rows out, and make the scratch arrays ready for the next call.
@@ -161,21 +166,21 @@ class ScanColumns:
             The rows; and which of them (bool, shape (rows,)) are good: a raw value may turn out not to be.
         """
         good = np.ones(rows, dtype=np.bool_)
-        late = self.late[:late_count]
+        late = self.cells.late[:late_count]
         raw: dict[int, pa.Array] = {}
         if late_count:
-            put_late_numbers(data, late, self.table, self._rows_max, self.decimals)
-            late, bounds = by_entry(late, len(self.table))
+            put_late_numbers(data, late, self._table, self.cells.rows_max, self.cells.decimals)
+            late, bounds = by_entry(late, len(self._table))
             for entry, values in self._raw.items():
                 first, stop = bounds[entry], bounds[entry + 1]
                 raw[entry] = values.decode(data, late[first:stop], rows, good)
         for entry, values in self._raw.items():
             raw.setdefault(entry, pa.nulls(rows, values.type))
         arrays = [self._array(wanted, rows, raw, good) for wanted in self._columns]
-        if self.table[:, ENTRY_NULLS].any():
-            for entry in np.flatnonzero(self.table[:, ENTRY_NULLS]).tolist():
-                self.valid[entry * self._rows_max : entry * self._rows_max + rows] = 1
-            self.table[:, ENTRY_NULLS] = 0
+        if self._table[:, ENTRY_NULLS].any():
+            for entry in np.flatnonzero(self._table[:, ENTRY_NULLS]).tolist():
+                self.cells.valid[entry * self.cells.rows_max : entry * self.cells.rows_max + rows] = 1
+            self._table[:, ENTRY_NULLS] = 0
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema), good
 
     def _array(self, wanted: Wanted, rows: int, raw: Mapping[int, pa.Array], good: np.ndarray) -> pa.Array:
@@ -183,23 +188,27 @@ class ScanColumns:
         assert data_type is not None
         if wanted.kind == KIND_RAW:
             return raw[entry]
-        nulls = int(self.table[entry, ENTRY_NULLS])
-        valid = self.valid[entry * self._rows_max : entry * self._rows_max + rows] if nulls else None
+        nulls = int(self._table[entry, ENTRY_NULLS])
+        valid = (
+            self.cells.valid[entry * self.cells.rows_max : entry * self.cells.rows_max + rows]
+            if nulls
+            else None
+        )
         if wanted.kind == KIND_OBJECT:
             children = [self._array(wanted.children[item.name], rows, raw, good) for item in data_type]
             mask = None if valid is None else pa.array(valid == 0)
             return pa.StructArray.from_arrays(children, fields=list(data_type), mask=mask)
         bitmap = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-        slot = int(self.table[entry, ENTRY_SLOT])
+        slot = int(self._table[entry, ENTRY_SLOT])
         if wanted.kind == KIND_STRING:
-            offsets = self.offsets[slot * (self._rows_max + 1) :][: rows + 1]
+            offsets = self.cells.offsets[slot * (self.cells.rows_max + 1) :][: rows + 1]
             wide = offsets.astype(np.int64 if data_type in _WIDE_TEXTS else np.int32)
-            base = int(self.table[entry, ENTRY_TEXT])
-            text = self.texts[base : base + int(offsets[-1])].copy()
+            base = int(self._table[entry, ENTRY_TEXT])
+            text = self.cells.texts[base : base + int(offsets[-1])].copy()
             buffers = [bitmap, pa.py_buffer(wide), pa.py_buffer(text)]
             return pa.Array.from_buffers(data_type, rows, buffers, nulls)
-        source = self.decimals if wanted.kind == KIND_FLOAT else self.numbers
-        cells = source[slot * self._rows_max :][:rows]
+        source = self.cells.decimals if wanted.kind == KIND_FLOAT else self.cells.numbers
+        cells = source[slot * self.cells.rows_max :][:rows]
         if wanted.kind == KIND_BOOL:
             bits = pa.py_buffer(np.packbits(cells.astype(np.bool_), bitorder="little"))
             return pa.Array.from_buffers(data_type, rows, [bitmap, bits], nulls)

@@ -14,11 +14,15 @@ import pyarrow as pa
 
 from weir.kernels.bytes import byte_at
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import BYTES, FLOATS, INT, INTS, INTS_2D, OFFSETS, TYPES
+from weir.kernels.kernel_types import BYTES, INT, INTS, TYPES
 from weir.operators.sources.json.json_scan import (
+    CELLS_TYPE,
+    ENTRIES_TYPE,
     ENTRY_KIND,
     ENTRY_NULLS,
     KIND_OBJECT,
+    Cells,
+    Entries,
     put_nulls,
     scan_object,
     scan_value,
@@ -42,8 +46,9 @@ def _values_max(data: np.ndarray, start: int, stop: int, room: int) -> int:
 
 
 @byte_kernel_part
-def _take_back(table: np.ndarray, valid: np.ndarray, rows_max: int, first: int, stop: int) -> None:
+def _take_back(table: np.ndarray, cells: Cells, first: int, stop: int) -> None:
     """Forget which values of these rows were null."""
+    valid, rows_max = cells.valid, cells.rows_max
     for entry in range(len(table)):
         for row in range(first, stop):
             cell = entry * rows_max + row
@@ -51,49 +56,16 @@ def _take_back(table: np.ndarray, valid: np.ndarray, rows_max: int, first: int, 
             valid[cell] = 1
 
 
-@byte_kernel(
-    TYPES.UniTuple(INT, 3)(
-        BYTES,
-        INTS,
-        INTS,
-        INT,
-        INT,
-        INT,
-        INTS,
-        BYTES,
-        INTS,
-        INTS_2D,
-        INTS_2D,
-        INTS,
-        FLOATS,
-        OFFSETS,
-        BYTES,
-        BYTES,
-        INTS_2D,
-        INTS,
-        INTS,
-    )
-)
+@byte_kernel(TYPES.UniTuple(INT, 3)(BYTES, INTS, INTS, INT, INT, INTS, ENTRIES_TYPE, CELLS_TYPE))
 def scan_lists(
     data: np.ndarray,
     starts: np.ndarray,
     stops: np.ndarray,
     first: int,
-    rows_max: int,
     bytes_max: int,
     lengths: np.ndarray,
-    keys: np.ndarray,
-    key_offsets: np.ndarray,
-    table: np.ndarray,
-    objects: np.ndarray,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    valid: np.ndarray,
-    late: np.ndarray,
-    marks: np.ndarray,
-    slots: np.ndarray,
+    entries: Entries,
+    cells: Cells,
 ) -> tuple[int, int, int]:
     """Read the values of lists into columns, as many lists as these have room for; each value is a row.
 
@@ -102,27 +74,17 @@ def scan_lists(
         starts: int64, where each list begins.
         stops: int64, where it ends.
         first: the list to begin with.
-        rows_max: rows that a column has room for.
         bytes_max: of lists to read, unless it is one; the columns of texts have so much room.
         lengths: int64, of each list; filled, -1 for one that is not certain.
-        keys: as :func:`scan_lines` has it, and all that follow. Entry 0 is the value itself.
-        key_offsets: see there.
-        table: see there.
-        objects: see there.
-        numbers: see there.
-        decimals: see there.
-        offsets: see there.
-        texts: see there.
-        valid: see there.
-        late: see there.
-        marks: see there.
-        slots: see there.
+        entries: what is wanted; entry 0 is the value itself.
+        cells: where values go.
 
     Returns:
         The list to go on with, rows, late values.
     """
     row = 0
     late_count = 0
+    table, marks, rows_max = entries.table, entries.marks, cells.rows_max
     words = len(marks) >> 2
     number = first
     read = 0
@@ -151,31 +113,10 @@ def scan_lists(
             if byte_at(data, at) == 0x6E:
                 at, _ = literal(data, at)
             elif table[0, ENTRY_KIND] == KIND_OBJECT:
-                at, late_count = scan_object(
-                    data,
-                    at,
-                    1,
-                    row,
-                    rows_max,
-                    keys,
-                    key_offsets,
-                    table,
-                    objects,
-                    numbers,
-                    decimals,
-                    offsets,
-                    texts,
-                    valid,
-                    late,
-                    late_count,
-                    marks,
-                    slots,
-                )
+                at, late_count = scan_object(data, at, 1, row, entries, cells, late_count)
                 marks[words] |= 1
             else:
-                at, late_count = scan_value(
-                    data, at, 0, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
-                )
+                at, late_count = scan_value(data, at, 0, row, table, cells, late_count)
                 marks[words] = 1
             if at < 0:
                 break
@@ -183,14 +124,14 @@ def scan_lists(
             for word in range(words):
                 is_whole = is_whole and marks[words + word] == marks[3 * words + word]
             if not is_whole:
-                put_nulls(marks, row, rows_max, table, numbers, offsets, valid)
+                put_nulls(entries, cells, row)
             row += 1
             at = skip_space(data, at)
             is_open = byte_at(data, at) == 0x2C
             at = skip_space(data, at + 1)
         lengths[number] = row - first_row
         if at < 0:
-            _take_back(table, valid, rows_max, first_row, row)
+            _take_back(table, cells, first_row, row)
             row, late_count = first_row, first_late
             lengths[number] = _UNSURE
         number += 1
@@ -200,20 +141,8 @@ def scan_lists(
 class Scratch(Protocol):
     """What the values of lists are scanned into: ``json_columns`` makes it, and describes the arrays."""
 
-    #: Values that are scanned at a time.
-    rows_max: int
-    keys: np.ndarray
-    key_offsets: np.ndarray
-    table: np.ndarray
-    objects: np.ndarray
-    numbers: np.ndarray
-    decimals: np.ndarray
-    offsets: np.ndarray
-    texts: np.ndarray
-    valid: np.ndarray
-    late: np.ndarray
-    marks: np.ndarray
-    slots: np.ndarray
+    entries: Entries
+    cells: Cells
 
     def fitting_bytes(self, longest: int, total: int) -> int:
         """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
@@ -284,25 +213,7 @@ class ListValues:
         done = 0
         while done < len(starts):
             done, values, late_count = scan_lists(
-                data,
-                starts,
-                stops,
-                done,
-                columns.rows_max,
-                bytes_max,
-                lengths,
-                columns.keys,
-                columns.key_offsets,
-                columns.table,
-                columns.objects,
-                columns.numbers,
-                columns.decimals,
-                columns.offsets,
-                columns.texts,
-                columns.valid,
-                columns.late,
-                columns.marks,
-                columns.slots,
+                data, starts, stops, done, bytes_max, lengths, columns.entries, columns.cells
             )
             batch, are_good = columns.batch(data, values, late_count)
             arrays.append(batch.column(0))

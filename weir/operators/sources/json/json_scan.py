@@ -15,6 +15,8 @@ A list of which single values are wanted is an object whose keys are their place
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from weir.kernels.bytes import byte_at, load8
@@ -75,6 +77,48 @@ OBJECT_SLOTS, OBJECT_MASK = 6, 7
 #: Bytes that end objects and lists; each is two after that which begins them.
 OBJECT_END, LIST_END = 0x7D, 0x5D
 
+
+class Entries(NamedTuple):
+    """What is wanted of each line."""
+
+    #: Uint8, the entries' keys with their closing quotes, concatenated and padded.
+    keys: np.ndarray
+    #: Int64, shape (entries + 1,), where each begins in ``keys``.
+    key_offsets: np.ndarray
+    #: Int64, shape (entries, 9): ``ENTRY_KIND`` and so on.
+    table: np.ndarray
+    #: Int64, shape (objects, 8): ``OBJECT_FIRST`` and so on.
+    objects: np.ndarray
+    #: Int64, the hash tables of objects, see :func:`fill_slots`.
+    slots: np.ndarray
+    #: Int64, four sets of entries with a bit for each: those that were there, those with a value (both are scratch),
+    #: those that must have one, and all.
+    marks: np.ndarray
+
+
+class Cells(NamedTuple):
+    """Where values go. The arrays are flat because views made inside a kernel cost reference counts."""
+
+    #: Rows that a column has room for.
+    rows_max: int
+    #: Int64, shape (number columns * rows_max,): integers, bools as 0 or 1, times, dates and decimals.
+    numbers: np.ndarray
+    #: The same memory as float64.
+    decimals: np.ndarray
+    #: Int32, shape (string columns * (rows_max + 1),); each column starts with 0.
+    offsets: np.ndarray
+    #: Uint8; each string column has room for all bytes that are read and ``PADDING_BYTES``.
+    texts: np.ndarray
+    #: Uint8, shape (entries * rows_max,), all 1; 0 where an entry is null.
+    valid: np.ndarray
+    #: Int64, shape (rows_max * (float and raw entries), 4); filled with entry, row, start and end of raw values, and of
+    #: numbers that are left to a slower parser: their grammar is right, and they are finite.
+    late: np.ndarray
+
+
+ENTRIES_TYPE = TYPES.NamedTuple((BYTES, INTS, INTS_2D, INTS_2D, INTS, INTS), Entries)
+CELLS_TYPE = TYPES.NamedTuple((INT, INTS, FLOATS, OFFSETS, BYTES, BYTES, INTS_2D), Cells)
+
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -115,7 +159,7 @@ def fill_slots(keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, s
     """Make the hash tables of the objects that have one.
 
     Args:
-        keys: see :func:`scan_lines`, as the next two.
+        keys: see :class:`Entries`, as the next two.
         key_offsets: see there.
         objects: see there.
         slots: int64, all -1; filled with entries.
@@ -133,17 +177,9 @@ def fill_slots(keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, s
 
 
 @byte_kernel_part
-def _find_entry(
-    data: np.ndarray,
-    at: int,
-    keys: np.ndarray,
-    key_offsets: np.ndarray,
-    objects: np.ndarray,
-    number: int,
-    slots: np.ndarray,
-    guess: int,
-) -> int:
+def _find_entry(data: np.ndarray, at: int, entries: Entries, number: int, guess: int) -> int:
     """Of the entries of an object the one whose key begins at ``at``; -1: none."""
+    keys, key_offsets, objects, slots = entries.keys, entries.key_offsets, entries.objects, entries.slots
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]
     if first <= guess < stop and _matches(data, at, keys, key_offsets[guess], key_offsets[guess + 1]):
@@ -168,10 +204,9 @@ def _find_entry(
 
 
 @byte_kernel_part
-def _find_with_escapes(
-    data: np.ndarray, at: int, keys: np.ndarray, key_offsets: np.ndarray, objects: np.ndarray, number: int
-) -> tuple[int, int]:
+def _find_with_escapes(data: np.ndarray, at: int, entries: Entries, number: int) -> tuple[int, int]:
     """As :func:`_find_entry`, for a key that may have escapes; and the position after it, -1: not certain."""
+    keys, key_offsets, objects = entries.keys, entries.key_offsets, entries.objects
     first = objects[number, OBJECT_FIRST]
     stop = objects[number, OBJECT_STOP]
     after = skip_string(data, at)
@@ -205,28 +240,22 @@ def _entry_at_place(table: np.ndarray, objects: np.ndarray, number: int, guess: 
 
 
 @byte_kernel_part
-def put_nulls(
-    marks: np.ndarray,
-    row: int,
-    rows_max: int,
-    table: np.ndarray,
-    numbers: np.ndarray,
-    offsets: np.ndarray,
-    valid: np.ndarray,
-) -> None:
+def put_nulls(entries: Entries, cells: Cells, row: int) -> None:
     """Make the entries null in a row that have no value."""
+    marks, table, offsets = entries.marks, entries.table, cells.offsets
+    rows_max = cells.rows_max
     filled = len(marks) >> 2
     for entry in range(len(table)):
         if _is_marked(marks, filled, entry):
             continue
-        valid[entry * rows_max + row] = 0
+        cells.valid[entry * rows_max + row] = 0
         table[entry, ENTRY_NULLS] += 1
         kind = table[entry, ENTRY_KIND]
         slot = table[entry, ENTRY_SLOT]
         if kind == KIND_STRING:
             offsets[slot * (rows_max + 1) + row + 1] = offsets[slot * (rows_max + 1) + row]
         elif kind <= KIND_BOOL or kind > KIND_RAW:
-            numbers[slot * rows_max + row] = 0
+            cells.numbers[slot * rows_max + row] = 0
 
 
 @byte_kernel_part
@@ -243,18 +272,7 @@ def _scan_scaled(data: np.ndarray, at: int, kind: int, low: int, high: int) -> t
 
 @byte_kernel_part
 def scan_value(
-    data: np.ndarray,
-    at: int,
-    entry: int,
-    row: int,
-    rows_max: int,
-    table: np.ndarray,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    late: np.ndarray,
-    late_count: int,
+    data: np.ndarray, at: int, entry: int, row: int, table: np.ndarray, cells: Cells, late_count: int
 ) -> tuple[int, int]:
     """Read a value that is not null into ``row`` of its column.
 
@@ -263,12 +281,14 @@ def scan_value(
     """
     kind = table[entry, ENTRY_KIND]
     slot = table[entry, ENTRY_SLOT]
+    rows_max, numbers, late = cells.rows_max, cells.numbers, cells.late
     if kind == KIND_STRING:
         if byte_at(data, at) != 0x22:
             return -1, late_count
         begin = slot * (rows_max + 1) + row
         base = table[entry, ENTRY_TEXT]
-        after, end = copy_string(data, at + 1, texts, base + offsets[begin])
+        offsets = cells.offsets
+        after, end = copy_string(data, at + 1, cells.texts, base + offsets[begin])
         offsets[begin + 1] = end - base
         return after, late_count
     if kind == KIND_RAW:
@@ -291,7 +311,7 @@ def scan_value(
                 return -1, late_count
             return after, late_count
         after, value, is_found = float_number(data, at)
-        decimals[cell] = value
+        cells.decimals[cell] = value
         if is_found or after < 0:
             return after, late_count
     late[late_count, 0] = entry
@@ -303,30 +323,15 @@ def scan_value(
 
 @byte_kernel_part
 def scan_object(
-    data: np.ndarray,
-    at: int,
-    root: int,
-    row: int,
-    rows_max: int,
-    keys: np.ndarray,
-    key_offsets: np.ndarray,
-    table: np.ndarray,
-    objects: np.ndarray,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    valid: np.ndarray,
-    late: np.ndarray,
-    late_count: int,
-    marks: np.ndarray,
-    slots: np.ndarray,
+    data: np.ndarray, at: int, root: int, row: int, entries: Entries, cells: Cells, late_count: int
 ) -> tuple[int, int]:
-    """Read the object that starts at ``at``, whose number is ``root``; the first two sets of ``marks`` are filled.
+    """Read the object that starts at ``at``, whose number is ``root``; the first two sets of marks are filled.
 
     Returns:
         Position after it, -1: not certain; and how many values are in ``late``.
     """
+    table, objects, marks = entries.table, entries.objects, entries.marks
+    key_offsets = entries.key_offsets
     # Those of the first word stay in registers.
     words = len(marks) >> 2
     seen = np.int64(0)
@@ -351,22 +356,13 @@ def scan_object(
                 if byte_at(data, at) != 0x22:
                     return -1, late_count
                 at += 1
-                entry = _find_entry(
-                    data,
-                    at,
-                    keys,
-                    key_offsets,
-                    objects,
-                    current,
-                    slots,
-                    guess,
-                )
+                entry = _find_entry(data, at, entries, current, guess)
                 if entry >= 0:
                     after = at + key_offsets[entry + 1] - key_offsets[entry]
                 else:
                     after = skip_key(data, at)
                     if after < 0:
-                        entry, after = _find_with_escapes(data, at, keys, key_offsets, objects, current)
+                        entry, after = _find_with_escapes(data, at, entries, current)
                         if after < 0:
                             return -1, late_count
                 if entry >= 0:
@@ -405,9 +401,7 @@ def scan_object(
                     at = skip_space(data, at + 1)
                     is_empty = byte_at(data, at) == end
                     continue
-                at, late_count = scan_value(
-                    data, at, entry, row, rows_max, table, numbers, decimals, offsets, texts, late, late_count
-                )
+                at, late_count = scan_value(data, at, entry, row, table, cells, late_count)
             if at < 0:
                 return -1, late_count
             at = skip_space(data, at)
@@ -440,80 +434,31 @@ def _line_after(data: np.ndarray, at: int) -> int:
     return at + 1 if byte_at(data, at) == 0x0A else -1
 
 
-@byte_kernel(
-    TYPES.UniTuple(INT, 4)(
-        BYTES,
-        INT,
-        INT,
-        INT,
-        INT,
-        INT,
-        BYTES,
-        INTS,
-        INTS_2D,
-        INTS_2D,
-        INTS,
-        FLOATS,
-        OFFSETS,
-        BYTES,
-        BYTES,
-        INTS_2D,
-        INTS_2D,
-        INTS,
-        INTS,
-        INTS,
-    )
-)
+@byte_kernel(TYPES.UniTuple(INT, 4)(BYTES, INT, INT, INT, INT, ENTRIES_TYPE, CELLS_TYPE, INTS_2D, INTS))
 def scan_lines(
     data: np.ndarray,
     start: int,
     stop: int,
-    lines_max: int,
     wanted: int,
     line_bytes_max: int,
-    keys: np.ndarray,
-    key_offsets: np.ndarray,
-    table: np.ndarray,
-    objects: np.ndarray,
-    numbers: np.ndarray,
-    decimals: np.ndarray,
-    offsets: np.ndarray,
-    texts: np.ndarray,
-    valid: np.ndarray,
-    late: np.ndarray,
+    entries: Entries,
+    cells: Cells,
     unsure: np.ndarray,
     starts: np.ndarray,
-    marks: np.ndarray,
-    slots: np.ndarray,
 ) -> tuple[int, int, int, int]:
     """Read whole lines into columns until ``stop`` or ``wanted`` lines.
-
-    The arrays are flat because views made inside a kernel cost reference counts.
 
     Args:
         data: uint8, shape (bytes + PADDING_BYTES,).
         start: position of the first line.
         stop: end of the lines; ``data[stop - 1]`` is a newline.
-        lines_max: rows that a column has room for.
-        wanted: lines to read, ``lines_max`` at most.
+        wanted: lines to read, as many at most as a column has room for.
         line_bytes_max: longer lines are not certain.
-        keys: uint8, the entries' keys with their closing quotes, concatenated and padded.
-        key_offsets: int64, shape (entries + 1,), where each begins in ``keys``.
-        table: int64, shape (entries, 9): ``ENTRY_KIND`` and so on.
-        objects: int64, shape (objects, 8): ``OBJECT_FIRST`` and so on.
-        numbers: int64, shape (number columns * lines_max,): integers, bools as 0 or 1, times, dates and decimals.
-        decimals: the same memory as float64.
-        offsets: int32, shape (string columns * (lines_max + 1),); each column starts with 0.
-        texts: uint8; each string column has room for ``stop - start + PADDING_BYTES``.
-        valid: uint8, shape (entries * lines_max,), all 1; 0 where an entry is null.
-        late: int64, shape (lines_max * (float and raw entries), 4); filled with entry, row, start and end of raw
-            values, and of numbers that are left to a slower parser: their grammar is right, and they are finite.
-        unsure: int64, shape (lines_max, 3); filled with start, end (after the newline) and number of rows
-            before it for each line that is not certain.
-        starts: int64, shape (lines_max,); filled with the start of each row's line.
-        marks: int64, four sets of entries with a bit for each: those that were there, those with a value (both are
-            scratch), those that must have one, and all.
-        slots: int64, the hash tables of objects, see :func:`fill_slots`.
+        entries: what is wanted.
+        cells: where values go.
+        unsure: int64, shape (lines, 3); filled with start, end (after the newline) and number of rows before it for
+            each line that is not certain.
+        starts: int64, shape (lines,); filled with the start of each row's line.
 
     Returns:
         Position after the last line read, rows, unsure lines, late values.
@@ -522,28 +467,10 @@ def scan_lines(
     row = 0
     unsure_count = 0
     late_count = 0
+    marks = entries.marks
     words = len(marks) >> 2
     while at < stop and row + unsure_count < wanted:
-        after, late_after = scan_object(
-            data,
-            skip_space(data, at),
-            0,
-            row,
-            lines_max,
-            keys,
-            key_offsets,
-            table,
-            objects,
-            numbers,
-            decimals,
-            offsets,
-            texts,
-            valid,
-            late,
-            late_count,
-            marks,
-            slots,
-        )
+        after, late_after = scan_object(data, skip_space(data, at), 0, row, entries, cells, late_count)
         if after >= 0:
             after = _line_after(data, after)
         lacks = 0
@@ -554,7 +481,7 @@ def scan_lines(
             is_whole = is_whole and found == marks[3 * words + word]
         if after >= 0 and after - at <= line_bytes_max and lacks == 0:
             if not is_whole:
-                put_nulls(marks, row, lines_max, table, numbers, offsets, valid)
+                put_nulls(entries, cells, row)
             starts[row] = at
             row += 1
             at = after
