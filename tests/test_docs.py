@@ -105,7 +105,7 @@ def test_the_settings_named_in_pages_exist():
 
 
 #: Pages whose Python blocks are run, one after the other, in a directory of their own.
-RUNNABLE = ["aggregates.md", "event-time.md", "testing.md", "windows.md"]
+RUNNABLE = ["aggregates.md", "event-time.md", "sql.md", "testing.md", "windows.md"]
 
 
 @pytest.mark.parametrize("page", RUNNABLE)

@@ -116,8 +116,8 @@ def _groups(chance: random.Random) -> str:
     group = chance.choice(("k", "f", "id % 4", "UPPER(k)", "k, f"))
     having = f" HAVING COUNT(*) > {chance.randrange(1, 6)}" if chance.random() < 0.4 else ""
     where = f" WHERE {of.truth()}" if chance.random() < 0.5 else ""
-    wanted = f"{of.aggregate()} AS one, {of.aggregate()} AS two, COUNT(*) AS n"
-    return f"SELECT {wanted} FROM t{where} GROUP BY {group}{having}"
+    values = f"{of.aggregate()} AS one, {of.aggregate()} AS two, COUNT(*) AS n"
+    return f"SELECT {values} FROM t{where} GROUP BY {group}{having}"
 
 
 def _windows(chance: random.Random) -> str:

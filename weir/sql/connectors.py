@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from weir.dataflow.connectors import (
@@ -19,31 +20,30 @@ from weir.dataflow.connectors import (
     ParquetSink,
     Print,
 )
-from weir.dataflow.kafka_connectors import Kafka, KafkaSink
-from weir.dataflow.log_connectors import LogSink, LogSource
-from weir.nexmark.specs import Nexmark
 from weir.rows.schemas import Nullable
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, at
 from weir.sql.statements import Option, Statement
 from weir.sql.types import polars_type
 
-_SOURCES: Mapping[str, Callable[..., Any]] = {
+#: What takes long to import is named only.
+_Connectors = Mapping[str, Callable[..., Any] | str]
+_SOURCES: _Connectors = {
     "json": JsonLines,
     "csv": Csv,
     "parquet": Parquet,
     "arrow": ArrowIpc,
-    "kafka": Kafka,
-    "log": LogSource,
-    "nexmark": Nexmark,
+    "kafka": "weir.dataflow.kafka_connectors:Kafka",
+    "log": "weir.dataflow.log_connectors:LogSource",
+    "nexmark": "weir.nexmark.specs:Nexmark",
 }
-_SINKS: Mapping[str, Callable[..., Any]] = {
+_SINKS: _Connectors = {
     "json": JsonLinesSink,
     "csv": CsvSink,
     "parquet": ParquetSink,
     "delta": DeltaSink,
-    "kafka": KafkaSink,
-    "log": LogSink,
+    "kafka": "weir.dataflow.kafka_connectors:KafkaSink",
+    "log": "weir.dataflow.log_connectors:LogSink",
     "print": Print,
     "blackhole": Blackhole,
     "collect": Collect,
@@ -78,13 +78,13 @@ def source_of(statement: Statement) -> tuple[Any, int]:
                 raise Unplaced(
                     "the columns of nexmark are known; leave them out, but for WATERMARK", statement.start
                 )
-            made = _made(Nexmark, options, {}, statement)
+            made = _made(_maker(_SOURCES, name), options, {}, statement)
             return made, parallelism
         if not schema:
             raise Unplaced(
                 f"source {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start
             )
-        made = _made(_SOURCES[name], options, {"schema": schema}, statement)
+        made = _made(_maker(_SOURCES, name), options, {"schema": schema}, statement)
     return made, parallelism
 
 
@@ -97,12 +97,20 @@ def sink_of(statement: Statement) -> tuple[Any, int | None]:
     name, options, parallelism = _connector(statement, _SINKS)
     is_given = any(each.name == "parallelism" for each in statement.options)
     with at(statement.start):
-        return _made(_SINKS[name], options, {}, statement), parallelism if is_given else None
+        return _made(_maker(_SINKS, name), options, {}, statement), parallelism if is_given else None
 
 
-def _connector(
-    statement: Statement, known: Mapping[str, Callable[..., Any]]
-) -> tuple[str, list[Option], int]:
+def _maker(known: _Connectors, name: str) -> Callable[..., Any]:
+    """The class or function of a connector."""
+    found = known[name]
+    if isinstance(found, str):
+        module, _, attribute = found.partition(":")
+        made: Callable[..., Any] = getattr(import_module(module), attribute)
+        return made
+    return found
+
+
+def _connector(statement: Statement, known: _Connectors) -> tuple[str, list[Option], int]:
     """The connector, its settings, and the parallelism."""
     kind = statement.kind.lower()
     given: dict[str, Option] = {}

@@ -203,7 +203,7 @@ def _trimmed(node: exp.Trim, value_of: ValueOf) -> Typed:
 
 
 def _substring(text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> pl.Expr:
-    """Return what begins at the character ``start``; the first is 1. What is before that counts in ``length``."""
+    """Return what begins at the character ``start``, from 1 on; what is before the first one counts in ``length``."""
     first = pl.max_horizontal(start - 1, pl.lit(0))
     if length is None:
         return text.str.slice(first)

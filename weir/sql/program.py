@@ -135,6 +135,8 @@ class Program:
             found = known.get(node.name.lower())
             if found is None:
                 later = self.statements.get(node.name.lower())
+                if later is not None and later.name == statement.name:
+                    raise Unplaced(f"{node.name!r} reads itself; a stream has no fixed point", node)
                 if later is not None and later.kind != "SINK":
                     raise Unplaced(f"{node.name!r} is declared below; put it before {statement.name!r}", node)
                 names = [*(each.name for each in known.values())]

@@ -97,7 +97,7 @@ def test_what_is_wrong_is_told_with_its_place(query: str, column: int, words: st
             "no such column",
         ),
         ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
-        ("CREATE VIEW v AS SELECT * FROM v", "there is no source or view 'v'; there are none"),
+        ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
         ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
     ],
 )
@@ -116,9 +116,9 @@ def test_what_no_sink_reads_is_looked_at():
 def test_texts_with_mistakes_make_one_line_each():
     text = "\n\n".join(sample().split("\n\n")[:8])
     assert outcome(text) == "plan"
-    found = {seed: outcome(mutated(text, seed)) for seed in range(40)}
+    found = {seed: outcome(mutated(text, seed)) for seed in range(24)}
     assert {seed: told for seed, told in found.items() if told not in ("plan", "error")} == {}
-    assert list(found.values()).count("error") > 20
+    assert list(found.values()).count("error") > 12
 
 
 def test_streams_of_python_are_told_with_their_place():
