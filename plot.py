@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from weir.spark.session import DEFAULT_MASTER
 from workload.entry import ERROR_CONSOLE, one_line_errors
 from workload.plotting import plot
 from workload.report import phases_table, summary_table
-from workload.session import DEFAULT_MASTER
 
 #: Of the table where the width of a terminal is not known.
 TABLE_COLUMNS = 120

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from weir.spark.session import DEFAULT_MASTER
 from workload.entry import ERROR_CONSOLE, one_line_errors
 from workload.generate import generate
 from workload.parameters import (
@@ -16,7 +17,6 @@ from workload.parameters import (
     Schema,
     WorkloadParameters,
 )
-from workload.session import DEFAULT_MASTER
 
 EPILOG = """
 Examples:

@@ -12,6 +12,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import encryption
 from benchmarks.face_scaling import decisions_per_period, lag_and_slots
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.wide_job import JOB, WARM_UP_S, WideOptions, write_inputs
@@ -51,9 +52,14 @@ class FaceOptions:
     turns: int = 4
     #: Periods of the sine under which the autoscaler is to be calm.
     periods: int = 2
-    #: What is measured.
-    page: bool = True
-    scaling: bool = True
+    #: Pairs of runs with and without certificates.
+    tls_turns: int = 3
+    #: Measure nothing but ``page``, ``scaling`` or ``tls``; empty: all.
+    only: str = ""
+
+    def measures(self, part: str) -> bool:
+        """Whether a part is measured."""
+        return self.only in ("", part)
 
 
 def run(options: FaceOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -69,17 +75,19 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
             step = f"run {number} of {options.repeat}"
             directory = Path(name)
             figures: dict[str, Any] = {}
-            if options.page:
+            if options.measures("page"):
                 with Browser(directory / "browser") as browser:
                     report(f"{step}: a step becomes slow", 0.0)
                     figures |= _named(directory / "named", browser, options)
                     report(f"{step}: the page beside a wide job", 0.2)
                     figures |= _cost(directory / "cost", browser, options)
-            if options.scaling:
+            if options.measures("scaling"):
                 report(f"{step}: the autoscaler brings a lag back, and frees slots", 0.4)
                 figures |= lag_and_slots(directory / "lag")
                 report(f"{step}: the autoscaler under a sine", 0.6)
                 figures |= decisions_per_period(directory / "sine", options.periods)
+            if options.measures("tls"):
+                figures |= encryption.measure(encryption.EncryptionOptions(options.tls_turns), report)
             runs.append(figures)
     config = {
         "job": JOB,
@@ -87,10 +95,12 @@ def run(options: FaceOptions, report: Callable[[str, float], None]) -> Benchmark
         "slowed": options.slowed,
         "open_s": options.open_s,
         "turns": options.turns,
+        "tls_turns": options.tls_turns,
         "us_per_row": [_QUICK_US, _SLOW_US],
         "periods": options.periods,
     }
-    bars = (BARS if options.page else ()) + (SCALING_BARS if options.scaling else ())
+    parts = (("page", BARS), ("scaling", SCALING_BARS), ("tls", encryption.BARS))
+    bars = tuple(bar for part, of_part in parts if options.measures(part) for bar in of_part)
     return BenchmarkResult("face", config, runs, bars)
 
 

@@ -10,6 +10,7 @@ from benchmarks.law import (
     join_steps,
     kept_steps,
     keyed_steps,
+    order_steps,
     retained_steps,
     session_steps,
     table_join_steps,
@@ -37,6 +38,7 @@ LAW = (
     *ttl_steps.SURE,
     *retained_steps.SURE,
     *chain_steps.SURE,
+    *order_steps.SURE,
 )
 
 

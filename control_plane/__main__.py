@@ -15,6 +15,7 @@ from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
+    begin_identity,
     parameter_texts,
     run,
     set_up_logging,
@@ -115,6 +116,9 @@ SetOption = Annotated[
 ShowParametersOption = Annotated[
     bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
 ]
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Check no caller, also beyond this machine.")
+]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log more.")]
 
 
@@ -136,6 +140,7 @@ def main(
     config: ConfigOption = None,
     set_flags: SetOption = None,
     show_parameters: ShowParametersOption = False,
+    insecure: InsecureOption = False,
     verbose: VerboseOption = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
@@ -154,7 +159,7 @@ def main(
     name = "control_plane" if parent is None else "weir run"
     if show_parameters:
         run(name, lambda: _show_parameters(job))
-    overrides = _overrides(port, http_port, task_managers, strict)
+    overrides = _overrides(port, http_port, task_managers, strict, insecure)
 
     def serve() -> int:
         command = StartCommand(
@@ -171,19 +176,21 @@ def main(
             report_path="" if report is None else str(report),
         )
         loaded = settings(config, set_flags or [], overrides, tells_of_absence=parent is None)
+        begin_identity("control-plane", loaded, {"controlPlane.host": loaded.config.control_plane.host})
         return _serve(loaded.config, command)
 
     run(name, serve)
 
 
 def _overrides(
-    port: int | None, http_port: int | None, task_managers: int | None, strict: bool
+    port: int | None, http_port: int | None, task_managers: int | None, strict: bool, insecure: bool
 ) -> dict[str, str]:
     flags = {
         "controlPlane.cp_grpc_port": port,
         "controlPlane.control_port": http_port,
         "controlPlane.min_task_managers": task_managers,
         "controlPlane.strict": "true" if strict else None,
+        "security.insecure": "true" if insecure else None,
     }
     return {key: str(value) for key, value in flags.items() if value is not None}
 

@@ -84,7 +84,7 @@ class ControlPlane:
         policy = restart_policy(config)
         has_restarts = policy.is_allowed and outside.store is not None
         self.job = RunningJob(job_module, loaded, start, strategy, restarts=has_restarts)
-        self.task_managers = TaskManagers(config.lease_timeout_ms)
+        self.task_managers = TaskManagers(config.lease_timeout_ms, config.disk_hold_bytes)
         left = start.left
         rescales = RescaleLog() if left is None else RescaleLog(left.rescales, left.used_by_rescales)
         self.record = self._record(start, rescales, outside)

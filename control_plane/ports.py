@@ -73,6 +73,10 @@ class TaskManagerCalls(Protocol):
     #: Where it takes questions to running state, as its latest status says.
     question_place: QuestionPlace
 
+    def may_order(self, secret: bytes) -> None:
+        """Note that it has registered here, and told by which secret it takes orders."""
+        ...
+
     async def status(self) -> control_pb2.StatusReply:
         """Who is there."""
         ...

@@ -19,7 +19,6 @@ from control_plane.link.clients import TaskManagerClient
 from control_plane.link.frequent_service import serve_frequent_calls
 from control_plane.link.service import serve_grpc
 from control_plane.ports import ManifestStore
-from control_plane.record.file_keeper import FileKeeper, Keeper
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
 from control_plane.web.http import HttpServer, create_app
@@ -31,6 +30,9 @@ from weir.dataflow.loading import LoadedJob, load_job
 from weir.metrics import JobMetrics, register_process_metrics
 from weir.process.entry_point import SHOWN_LOGGER
 from weir.protocol.job.job_machine import JobState
+from weir.questions.access import Audit
+from weir.records.file_keeper import FileKeeper, Keeper
+from weir.security.identity import current
 from weir.types import join_address
 
 log = logging.getLogger("control_plane")
@@ -84,7 +86,7 @@ async def serve(config: Config, command: StartCommand) -> int:
         autoscaler=config.autoscaler,
         channel_batches=config.task_manager.operator_buffer_size,
     )
-    async with _serving(control_plane, background, keeper, command):
+    async with _serving(control_plane, background, keeper, command, config.security.audit_file):
         await until_over(control_plane, lost, command)
         if command.report_path:
             _write_report(control_plane, Path(command.report_path))
@@ -140,7 +142,11 @@ async def _begin(
 
 @contextlib.asynccontextmanager
 async def _serving(
-    control_plane: ControlPlane, loop: LoopBackground, keeper: Keeper | None, command: StartCommand
+    control_plane: ControlPlane,
+    loop: LoopBackground,
+    keeper: Keeper | None,
+    command: StartCommand,
+    audit_file: str,
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
     section, parent = control_plane.config, command.parent
@@ -148,7 +154,9 @@ async def _serving(
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(control_plane))
     http = HttpServer(
-        create_app(control_plane, registry, section), section, or_any_port=command.or_any_http_port
+        create_app(control_plane, registry, section, Audit(audit_file)),
+        section,
+        or_any_port=command.or_any_http_port,
     )
     calls_server, control_plane.reception.calls_place = await serve_frequent_calls(control_plane, section)
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
@@ -160,8 +168,9 @@ async def _serving(
     host = section.advertised_host or section.host
     log.info("job %s: %d stages", control_plane.job.identity.job_id, len(control_plane.job.graph.stages))
     log.info(
-        "task managers register at %s; http://%s/status",
+        "task managers register at %s; %s://%s/status",
         join_address(host, grpc_port),
+        "http" if current().tls is None else "https",
         join_address(host, http.port),
     )
     if parent is not None:
@@ -203,9 +212,9 @@ async def _follow(control_plane: ControlPlane) -> None:
 
 def _keeper(section: ControlPlaneConfig, job_name: str, on_lost: Callable[[], None]) -> Keeper | None:
     if section.etcd_endpoints:
-        from control_plane.record.etcd_keeper import EtcdKeeper
+        from weir.records.etcd_keeper import EtcdKeeper
 
-        return EtcdKeeper(section.etcd_endpoints, job_name, on_lost)
+        return EtcdKeeper(section.etcd_endpoints, f"/weir/{job_name}", on_lost)
     return FileKeeper(Path(section.state_path)) if section.state_path else None
 
 

@@ -28,6 +28,7 @@ python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments log-chaos --faults 100
+python -m experiments fuzz --inputs 100000
 python -m experiments page --out docs/images
 python -m experiments simulate --seeds 5000
 python -m experiments simulate --seed 17
@@ -245,6 +246,31 @@ def simulate(
         what = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         print(f"{seeds} seeds, none failed, {time.monotonic() - began_s:.0f} s; {what}")
         return 0
+
+    run_command("experiments", main)
+
+
+@app.command()
+def fuzz(
+    inputs: Annotated[int, typer.Option(min=1, help="Over all entries.")] = 1_000_000,
+    seed: Annotated[int, typer.Option(help="Of the first input; a finding names its own.")] = 0,
+    only: Annotated[str, typer.Option(help="Entries whose name has this text.")] = "",
+) -> None:
+    """Random and damaged inputs to every entry: no crash, no hang, no growth, one clear error each."""
+
+    def main() -> int:
+        from experiments.fuzzing.run import fuzz as run_fuzz
+
+        began_s = time.monotonic()
+        tally = run_fuzz(inputs, seed, only, print)
+        for finding in tally.findings:
+            print(finding)
+        print(
+            f"{sum(tally.inputs.values()):,} inputs to {len(tally.inputs)} entries, {len(tally.findings)} findings, "
+            f"{time.monotonic() - began_s:.0f} s; slowest: {tally.slowest_entry}, {tally.slowest_s * 1e3:.0f} ms; "
+            f"grown by {tally.grown_bytes / (1 << 20):.1f} MiB"
+        )
+        return 1 if tally.findings else 0
 
     run_command("experiments", main)
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -35,7 +36,7 @@ Start = Callable[[Sequence[str], IO[bytes], Mapping[str, str]], "subprocess.Pope
 #: The ports that README.md names, which are the defaults of config.json.
 _GRPC_PORT, _HTTP_PORT, _TASK_MANAGER_PORT, _TASK_MANAGER_PORT_STEP = 8008, 9008, 8018, 10
 #: In the log of a control plane: where it is asked.
-_STATUS_PAGE = re.compile(r"; http://\S+:(\d+)/status")
+_STATUS_PAGE = re.compile(r"; https?://\S+:(\d+)/status")
 #: Job states that never change again.
 FINAL_STATES = frozenset({"FINISHED", "FAILED", "CANCELLED", "STOPPED"})
 
@@ -184,9 +185,15 @@ class Cluster:
 
     def http(self, method: str, path: str, timeout_s: float = 30.0) -> tuple[int, Any]:
         """Call the control plane; gives the status code and the decoded JSON (or the text)."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.http_port}{path}", method=method)
+        scheme, context, headers = "http", None, {}
+        if directory := self._settings.get("security.directory"):
+            # As a program of an operator would.
+            scheme, context = "https", ssl.create_default_context(cafile=f"{directory}/ca.pem")
+            headers["Authorization"] = f"Bearer {Path(f'{directory}/operate.token').read_text().strip()}"
+        address = f"{scheme}://127.0.0.1:{self.http_port}{path}"
+        request = urllib.request.Request(address, method=method, headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+            with urllib.request.urlopen(request, timeout=timeout_s, context=context) as reply:
                 code, body, kind = reply.status, reply.read(), reply.headers.get_content_type()
         except urllib.error.HTTPError as error:
             with error:

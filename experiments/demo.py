@@ -19,7 +19,7 @@ from experiments.processes import ClusterError
 from weir.errors import WeirError
 from weir.process.entry_point import INTERRUPTED_EXIT_CODE
 from weir.questions.report import report
-from workload.java import find_java
+from weir.spark.java import find_java
 
 EPILOG = """
 Examples:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import weir.log
@@ -17,13 +17,22 @@ from experiments.tcp_proxy import TcpProxy
 from weir.errors import WeirError
 
 _POLL_S = 0.02
+#: Number of the second controller.
+STANDBY = -1
 
 
 class LogCluster:
     """A controller and some brokers, numbered from 1. As a context manager it kills all of them at its end."""
 
     def __init__(
-        self, directory: Path, brokers: int = 3, lease_ms: int = 1000, *, is_proxied: bool = False
+        self,
+        directory: Path,
+        brokers: int = 3,
+        lease_ms: int = 1000,
+        *,
+        is_proxied: bool = False,
+        etcd: str = "",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -31,10 +40,14 @@ class LogCluster:
             directory: of all data.
             brokers: how many.
             lease_ms: a broker that is silent for so long is lost.
+            etcd: of the record, and a second controller, ``STANDBY``, may be started; "": it is in a file.
+            environment: variables on top of this process's.
             is_proxied: others reach each broker, and it reaches the controller, by a proxy that can be cut.
         """
         self.directory = directory
-        self.controller_port = free_port()
+        self._etcd = etcd
+        self._environment = {**os.environ, **(environment or {})}
+        self.controller_port, self._standby_port = free_port(), free_port()
         self.http_port = free_port()
         self.ports = {number: free_port() for number in range(1, brokers + 1)}
         self._lease_ms = lease_ms
@@ -78,24 +91,27 @@ class LogCluster:
         """Start a process that does not run; 0 is the controller."""
         arguments = [
             "--port",
-            str(self.controller_port),
+            str(self._standby_port if number == STANDBY else self.controller_port),
             "--controller-only",
             "--http-port",
-            str(self.http_port),
+            "0" if self._etcd else str(self.http_port),
             "--lease-ms",
             str(self._lease_ms),
+            *(("--etcd", self._etcd) if self._etcd else ()),
         ]
-        if number:
+        if number > 0:
             arguments = ["--id", str(number), "--port", str(self.ports[number])]
             controller_port = self.controller_port
             if number in self.proxies:
                 controller_port = self.controller_proxies[number].port
                 arguments += ["--advertised-port", str(self.proxies[number].port)]
-            arguments += ["--controller", f"127.0.0.1:{controller_port}"]
+            also = f",127.0.0.1:{self._standby_port}" if self._etcd else ""
+            arguments += ["--controller", f"127.0.0.1:{controller_port}{also}"]
         with open(self.log_path(number), "ab") as output:
             self._processes[number] = subprocess.Popen(
                 [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number)), *arguments],
                 stdin=subprocess.DEVNULL,
+                env=self._environment,
                 stdout=output,
                 stderr=output,
             )
@@ -125,6 +141,10 @@ class LogCluster:
     def stop(self, number: int) -> int:
         """End it in order; returns its exit code."""
         self._processes[number].send_signal(signal.SIGTERM)
+        return self._processes[number].wait(WAIT_TIMEOUT_S)
+
+    def exit_code(self, number: int) -> int:
+        """Wait until it has ended by itself."""
         return self._processes[number].wait(WAIT_TIMEOUT_S)
 
     def pause(self, number: int) -> None:

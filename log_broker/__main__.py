@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from weir.errors import ConfigError
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
@@ -22,6 +23,7 @@ Examples:
 
 \b
 python -m log_broker --controller-only --port 7007 --dir data/log/controller
+python -m log_broker --controller-only --host 10.0.0.5 --etcd 10.0.0.5:2379,10.0.0.6:2379
 python -m log_broker --id 1 --port 7008 --controller 127.0.0.1:7007 --dir data/log/1
 python -m log_broker --id 2 --host 0.0.0.0 --advertised-host 10.0.0.6 --controller 10.0.0.5:7007 --dir /data/log
 """
@@ -32,8 +34,8 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 @app.command(epilog=EPILOG)
 def main(
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where data, or the record, is kept.")
-    ],
+        Path | None, typer.Option("--dir", metavar="DIR", help="Where data, or the record, is kept.")
+    ] = None,
     broker_id: Annotated[
         int, typer.Option("--id", min=1, help="Of this broker; the same at each start.")
     ] = 1,
@@ -46,11 +48,20 @@ def main(
         int, typer.Option(min=0, max=65535, help="Port under which others reach this broker; 0: --port.")
     ] = 0,
     controller: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Address of the controller.")
+        str, typer.Option(metavar="HOST:PORT[,...]", help="Address of the controller, or of several.")
     ] = "127.0.0.1:7007",
     controller_only: Annotated[
         bool, typer.Option("--controller-only", help="Be the controller, not a broker.")
     ] = False,
+    etcd: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT[,...]", help="Of the controller: its record is in etcd, and several may run."
+        ),
+    ] = "",
+    log_name: Annotated[
+        str, typer.Option("--name", help="With --etcd: of this log, if several have their record there.")
+    ] = "log",
     http_port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Of the controller: port of the page /log; 0: any free one."),
@@ -58,6 +69,23 @@ def main(
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
+    security_directory: Annotated[
+        str,
+        typer.Option(
+            "--security-dir",
+            envvar="WEIR_SECURITY_DIRECTORY",
+            metavar="DIR",
+            help="Certificates that 'weir security init' has made.",
+        ),
+    ] = "",
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            envvar="WEIR_SECURITY_INSECURE",
+            help="Check no caller, also beyond this machine.",
+        ),
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
@@ -70,15 +98,33 @@ def main(
     set_up_logging(name, verbose=verbose, path=log_file)
 
     def serve() -> int:
-        from log_broker.process import run_broker, run_controller
+        from log_broker.process import RecordPlace, run_broker, run_controller
 
+        begin_identity(directory=security_directory, insecure=insecure, host=host)
         settle_memory()
         keep_freed_memory()
         if controller_only:
-            return run_controller(host, port, directory, lease_ms / 1000, http_port, advertised_host)
+            record = RecordPlace(directory, [text.strip() for text in etcd.split(",") if text], log_name)
+            return run_controller(host, port, record, lease_ms / 1000, http_port, advertised_host)
+        if directory is None:
+            raise ConfigError("a broker needs a directory for its data: give --dir")
         return run_broker(broker_id, host, port, controller, directory, advertised_host, advertised_port)
 
     run(name, serve)
+
+
+def begin_identity(*, directory: str, insecure: bool, host: str) -> None:
+    """Take on who this process is.
+
+    Raises:
+        ConfigError: certificates or the secret cannot be read, or it would listen beyond this machine without any.
+    """
+    from weir.security.identity import begin, check_reach, section_of_environment
+    from weir.security.roles import Role
+
+    section = section_of_environment().model_copy(update={"directory": directory, "insecure": insecure})
+    check_reach(host, "--host", section)
+    begin(Role.LOG_BROKER, section)
 
 
 def start() -> None:

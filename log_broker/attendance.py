@@ -10,6 +10,7 @@ from typing import Any
 import grpc.aio
 
 from log_broker.broker import Broker
+from log_broker.peers import Controllers
 from log_broker.waiting import EOF, end, start
 from weir.rpc import log_pb2
 
@@ -17,21 +18,23 @@ log = logging.getLogger("log_broker.attendance")
 
 _REPORT_EVERY_S = 0.1
 _RETRY_S = 0.2
+#: One of several controllers that is silent for so long may be paused or cut off.
+_SILENCE_S = 5.0
 
 
 class Attendance:
     """Keeps the link; the broker goes on with what it leads while there is none."""
 
-    def __init__(self, broker: Broker, controller: str, address: str) -> None:
+    def __init__(self, broker: Broker, controllers: Controllers, address: str) -> None:
         """Connect nothing yet.
 
         Args:
             broker: that reports.
-            controller: its address.
+            controllers: their addresses; this says which one leads.
             address: where this broker is called by others.
         """
         self._broker = broker
-        self._controller = controller
+        self._controllers = controllers
         self._address = address
         self._is_told_away = False
 
@@ -40,19 +43,22 @@ class Attendance:
         while True:
             try:
                 await self._attend()
-            except grpc.aio.AioRpcError as error:
+            except (grpc.aio.AioRpcError, TimeoutError) as error:
                 if not self._is_told_away:
-                    log.warning("the controller at %s does not answer: %s", self._controller, error.details())
+                    why = error.details() if isinstance(error, grpc.aio.AioRpcError) else "it is silent"
+                    log.warning("the controller at %s does not answer: %s", self._controllers.current, why)
                 self._is_told_away = True
+            self._controllers.turn()
             await asyncio.sleep(_RETRY_S)
 
     async def _attend(self) -> None:
-        call = self._broker.peers.controller(self._controller).Attend()
+        call = self._broker.peers.controller(self._controllers.current).Attend()
+        silence_s = _SILENCE_S if self._controllers.are_several else None
         reports = start(self._report(call), "reports")
         try:
-            while (view := await call.read()) is not EOF:
+            while (view := await asyncio.wait_for(call.read(), silence_s)) is not EOF:
                 if self._is_told_away:
-                    log.info("the controller at %s answers again", self._controller)
+                    log.info("the controller at %s answers again", self._controllers.current)
                 self._is_told_away = False
                 self._broker.apply(view)
         finally:

@@ -104,7 +104,7 @@ class Broker:
         self, replica: PartitionReplica, decided: log_pb2.PartitionView, addresses: dict[int, str]
     ) -> None:
         machine = replica.machine
-        if decided.epoch > machine.promised_epoch:
+        if decided.epoch > replica.stored_promise:
             replica.promise(decided.epoch)
             self.news.set()
         members = members_from_proto(decided.members)
@@ -148,7 +148,7 @@ class Broker:
                 replica.name,
                 replica.report(),
                 replica.log.first_offset,
-                replica.trouble,
+                replica.trouble or replica.cannot_write,
             )
             for replica in self.replicas.values()
         ]

@@ -9,6 +9,7 @@ import grpc.aio
 
 from log_broker.broker import Broker
 from log_broker.errors import LogDamagedError, LogWriteError
+from log_broker.peers import Controllers
 from log_broker.producing import ProducerStream
 from log_broker.reading import ReaderStream
 from log_broker.replication import follow
@@ -40,10 +41,10 @@ def add_to(server: grpc.aio.Server, service: BrokerService) -> None:
 class BrokerService(log_pb2_grpc.LogBrokerServicer):
     """Called by gRPC, in the broker's event loop."""
 
-    def __init__(self, broker: Broker, controller: str) -> None:
-        """``controller``: its address."""
+    def __init__(self, broker: Broker, controllers: Controllers) -> None:
+        """``controllers``: says which one leads."""
         self._broker = broker
-        self._controller = controller
+        self._controllers = controllers
 
     async def Produce(self, _: Any, context: Any) -> None:
         """Serve one producer and partition; messages come as bytes."""
@@ -93,7 +94,10 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
         if replica is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "this broker has not heard of the partition yet")
             return
-        await follow(replica, request.open, context)
+        try:
+            await follow(replica, request.open, context)
+        except LogWriteError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     async def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataReply:
         """Say who leads the partitions of a topic."""
@@ -104,7 +108,7 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
         self, request: log_pb2.CreateTopicRequest, context: Any
     ) -> log_pb2.CreateTopicReply:
         """Ask the controller."""
-        stub = self._broker.peers.controller(self._controller)
+        stub = self._broker.peers.controller(self._controllers.current)
         try:
             reply: log_pb2.CreateTopicReply = await stub.CreateTopic(request, timeout=_CONTROLLER_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -113,7 +117,7 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
 
     async def Rearrange(self, request: log_pb2.RearrangeRequest, context: Any) -> log_pb2.RearrangeReply:
         """Ask the controller."""
-        stub = self._broker.peers.controller(self._controller)
+        stub = self._broker.peers.controller(self._controllers.current)
         try:
             reply: log_pb2.RearrangeReply = await stub.Rearrange(request, timeout=_CONTROLLER_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -122,7 +126,7 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Ask the controller; without it, say what is known here."""
-        stub = self._broker.peers.controller(self._controller)
+        stub = self._broker.peers.controller(self._controllers.current)
         try:
             reply: log_pb2.StatusReply = await stub.Status(request, timeout=_STATUS_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -132,4 +136,4 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
         return reply
 
     def _no_controller(self, error: grpc.aio.AioRpcError) -> str:
-        return f"the controller at {self._controller} does not answer: {error.details()}; start it again"
+        return f"the controller at {self._controllers.current} does not answer: {error.details()}; start it again"

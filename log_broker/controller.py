@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from log_broker.storage.places import DirectoryPlace
+from log_broker.record import ControllerRecord, RecordSaver
 from log_broker.views import members_to_proto, name_from_proto, report_from_proto
 from log_broker.waiting import EOF
 from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
 from weir.protocol.log.placement import balanced, place_replicas, without_broker
+from weir.records.file_keeper import Keeper
 from weir.rpc import log_pb2, log_pb2_grpc
 from weir.rpc.log_status import LogStatus, status_of
 
 log = logging.getLogger("log_broker.controller")
 
-_DOCUMENT = "controller.json"
 _DURABILITIES = ("memory", "os", "fsync")
 PARTITIONS_MAX = 1024
 #: Leaders move to brokers that are to lead this often, one at a time.
@@ -27,6 +26,8 @@ _MOVE_EVERY_S = 1.0
 _STAYS_S = 5.0
 #: Nor to a broker that has been silent for so long: an election would wait for it.
 _SILENT_S = 0.5
+#: A broker hears something at least so often: it looks for another controller if this one stands still.
+_TELL_EVERY_S = 1.0
 
 
 class _Session:
@@ -43,26 +44,35 @@ class _Session:
 class Controller(log_pb2_grpc.LogControllerServicer):
     """Called by gRPC, in the process's event loop."""
 
-    def __init__(self, directory: Path, lease_s: float) -> None:
-        """Read the record.
+    def __init__(self, keeper: Keeper, lease_s: float) -> None:
+        """Read the record, for a moment only.
 
         Args:
-            directory: of the record.
+            keeper: of the record; this process leads there.
             lease_s: a broker that is silent for so long is lost.
 
         Raises:
+            CheckpointError: the record cannot be read.
             LogDamagedError: the record is not what was written.
         """
-        self._place = DirectoryPlace(directory)
         self._lease_s = lease_s
         self._sessions: dict[int, _Session] = {}
-        document = self._place.load(_DOCUMENT) or {"topics": [], "partitions": []}
-        self._topics: dict[str, dict[str, Any]] = {each["topic"]: each for each in document["topics"]}
-        #: Brokers that are to have nothing.
-        self._drained = set[int](document.get("drained", []))
+        #: What is stored: nobody hears of anything else.
+        self._stored = ControllerRecord.from_bytes(keeper.load(), keeper.place)
+        self._topics = dict(self._stored.topics)
+        self._drained = set(self._stored.drained)
         self._partitions = [
-            PartitionControl(PartitionRecord.from_json(each)) for each in document["partitions"]
+            PartitionControl(PartitionRecord.from_json(each.to_json())) for each in self._stored.partitions
         ]
+        self._saver = RecordSaver(keeper, self._has_stored)
+
+    async def store(self) -> None:
+        """Store whatever is decided, until cancelled.
+
+        Raises:
+            SupersededError: another controller leads.
+        """
+        await self._saver.run()
 
     # -- sessions
 
@@ -122,10 +132,12 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                 name, before = (record.topic, record.partition), record.leader
                 if known.get(name, (0, 0.0))[0] != record.epoch:
                     known[name] = record.epoch, now_s
+                latest = reports.get((record.topic, record.partition), {})
                 is_to_go = bool(record.target) and record.leader not in record.target
+                is_to_go = is_to_go or control.leader_cannot_write(latest)
                 if not is_to_go and now_s - known[name][1] < _STAYS_S:
                     continue
-                if control.move_leader(reports.get((record.topic, record.partition), {})):
+                if control.move_leader(latest):
                     log.info(
                         "partition %s/%d: another broker than %d is to lead",
                         record.topic,
@@ -136,16 +148,18 @@ class Controller(log_pb2_grpc.LogControllerServicer):
                     break
 
     async def _tell(self, session: _Session, context: Any) -> None:
-        told = b""
+        told, loop = b"", asyncio.get_running_loop()
+        told_s = loop.time()
         while True:
+            # Set by each report of the broker, several times a second.
             await session.news.wait()
             session.news.clear()
             view = self.view()
             # Again and again as long as somebody is to act on it.
-            if (content := view.SerializeToString()) != told or any(
-                not each.record.leader for each in self._partitions
-            ):
-                told = content
+            is_open = any(not each.leader for each in self._stored.partitions)
+            is_late = loop.time() - told_s >= _TELL_EVERY_S
+            if (content := view.SerializeToString()) != told or is_late or is_open:
+                told, told_s = content, loop.time()
                 await context.write(view)
 
     # -- decisions
@@ -189,13 +203,12 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             self._save()
 
     def _save(self) -> None:
-        """Store the record; nobody is told anything before that."""
-        document = {
-            "topics": list(self._topics.values()),
-            "drained": sorted(self._drained),
-            "partitions": [each.record.to_json() for each in self._partitions],
-        }
-        self._place.save(_DOCUMENT, document, is_synced=True)
+        """Let the record be stored; nobody is told anything before that."""
+        partitions = [each.record for each in self._partitions]
+        self._saver.want(ControllerRecord(self._topics, frozenset(self._drained), partitions))
+
+    def _has_stored(self, record: ControllerRecord) -> None:
+        self._stored = record
         self._tell_all()
 
     def _tell_all(self) -> None:
@@ -203,29 +216,29 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             session.news.set()
 
     def view(self) -> log_pb2.ClusterView:
-        """Return all that was decided."""
+        """Return all that was decided and is stored."""
         addresses = {broker_id: session.address for broker_id, session in self._sessions.items()}
         return log_pb2.ClusterView(
-            topics=[log_pb2.TopicSettings(**topic) for topic in self._topics.values()],
+            topics=[log_pb2.TopicSettings(**topic) for topic in self._stored.topics.values()],
             brokers=[
                 log_pb2.BrokerAddress(broker_id=broker_id, address=address)
                 for broker_id, address in addresses.items()
             ],
             partitions=[
                 log_pb2.PartitionView(
-                    name=log_pb2.PartitionName(topic=each.record.topic, partition=each.record.partition),
-                    epoch=each.record.epoch,
-                    leader_id=each.record.leader,
-                    leader_address=addresses.get(each.record.leader, ""),
-                    replica_ids=each.record.replicas,
-                    members=members_to_proto(each.record.members),
-                    config=each.record.config,
-                    learner_id=each.record.learner,
-                    target_ids=each.record.target,
+                    name=log_pb2.PartitionName(topic=each.topic, partition=each.partition),
+                    epoch=each.epoch,
+                    leader_id=each.leader,
+                    leader_address=addresses.get(each.leader, ""),
+                    replica_ids=each.replicas,
+                    members=members_to_proto(each.members),
+                    config=each.config,
+                    learner_id=each.learner,
+                    target_ids=each.target,
                 )
-                for each in self._partitions
+                for each in self._stored.partitions
             ],
-            drained_ids=sorted(self._drained),
+            drained_ids=sorted(self._stored.drained),
         )
 
     # -- topics
@@ -234,7 +247,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         self, request: log_pb2.CreateTopicRequest, context: Any
     ) -> log_pb2.CreateTopicReply:
         """Create a topic; again with the same settings: nothing."""
-        return log_pb2.CreateTopicReply(error=self._create(request.settings))
+        error = self._create(request.settings)
+        return log_pb2.CreateTopicReply(error=error or await self._saver.until_stored())
 
     def _create(self, asked: log_pb2.TopicSettings) -> str:
         settings = {field.name: getattr(asked, field.name) for field in asked.DESCRIPTOR.fields}
@@ -287,7 +301,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         for number, target in moves.items():
             controls[number].rearrange(target)
         self._save()
-        return log_pb2.RearrangeReply(partitions=len(moves))
+        return log_pb2.RearrangeReply(partitions=len(moves), error=await self._saver.until_stored())
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Say what every broker has told last."""

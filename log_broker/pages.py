@@ -11,8 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from log_broker.controller import Controller
 from weir.errors import AddressInUseError
+from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware, own_hosts
-from weir.questions.http_server import QuietServer, listen
+from weir.questions.http_server import QuietServer, encrypt, http_tokens, listen
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.silent_connections import BACKLOG, PatientProtocol
 from weir.types import join_address
@@ -48,7 +49,7 @@ def log_pages(controller: Controller, admitted: Admission) -> ASGIApp:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return GuardMiddleware(HeadMiddleware(answer), admitted)
+    return GuardMiddleware(AccessMiddleware(HeadMiddleware(answer), http_tokens(), Audit()), admitted)
 
 
 class PageServer:
@@ -82,11 +83,14 @@ class PageServer:
                 pages,
                 http=PatientProtocol,
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,
             )
         )
+        encrypt(self._server.config)
         self.port: int = self._socket.getsockname()[1]
         self._task: asyncio.Task[None] | None = None
         log.info("state of the log: http://%s/log", join_address(host, self.port))

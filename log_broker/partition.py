@@ -31,6 +31,8 @@ from weir.protocol.log.replica import Replica
 log = logging.getLogger("log_broker.partition")
 
 _DOCUMENT = "replica.json"
+#: With less than this a replica that could not write still does not count as one that can.
+_ROOM_BYTES = 16 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -95,6 +97,10 @@ class PartitionReplica:
         self.stream_number = 0
         #: Grows several times a second: at each of them followers hear how far all is committed.
         self.ticks = 0
+        #: Why a write failed, until one succeeds and there is room again; "": none did. Another broker should lead.
+        self.cannot_write = ""
+        #: What a restart finds: no other promise may be told.
+        self.stored_promise = 0
         #: Grows whenever entries were cut off, so that a sync that began before does not count.
         self._cuts = 0
         self._sync_wanted = asyncio.Event()
@@ -150,17 +156,24 @@ class PartitionReplica:
         if trouble:
             log.error("partition %s begins anew and is filled by others: %s", self.name, trouble)
         self.log.close()
+        # First: a crash in between must not leave the name of the data without the data.
+        self._place.discard(_DOCUMENT)
         for base in self._place.bases():
             self._place.remove(base)
         self.log = self._new_log()
         self.machine = Replica(self._broker_id, secrets.randbits(63), self.settings.replicas)
+        self.stored_promise = 0
         self._save()
 
     def damaged(self, error: LogDamagedError) -> None:
         """Begin anew, since something stored is not what was written; whoever has a stream here ends it."""
         self.stream_number += 1
         self._cuts += 1
-        self._begin_anew(str(error))
+        try:
+            self._begin_anew(str(error))
+        except LogWriteError as full:
+            # New, and silent until its promise can be stored: a restart finds no name, and begins anew as well.
+            log.error("partition %s: %s", self.name, full)
         self.changed()
 
     def _save(self, *, is_clean: bool = False) -> None:
@@ -172,6 +185,7 @@ class PartitionReplica:
             "end_offset": self.machine.end_offset,
         }
         self._place.save(_DOCUMENT, document, is_synced=True)
+        self.stored_promise = self.machine.promised_epoch
 
     def changed(self) -> None:
         """Wake all who wait."""
@@ -181,10 +195,15 @@ class PartitionReplica:
     # -- promises and leadership
 
     def promise(self, epoch: int) -> None:
-        """Refuse lower epochs from now on, also after a restart."""
+        """Refuse lower epochs from now on, also after a restart.
+
+        Raises:
+            LogWriteError: the promise is not stored; lower epochs are refused, and nobody may be told.
+        """
         if self.machine.promise(epoch):
-            self._save()
             self.changed()
+        if self.stored_promise < self.machine.promised_epoch:
+            self._save()
 
     def lead(self, epoch: int, members: dict[int, int], replicas: int, config: int) -> None:
         """Begin an epoch with its first entry.
@@ -218,18 +237,19 @@ class PartitionReplica:
         self.confirm()
 
     def report(self) -> Report:
-        """Return what the controller is told; with it this replica votes."""
+        """Return what the controller is told; with it this replica votes, if its promise is stored."""
         machine = self.machine
-        machine.vote(machine.promised_epoch)
+        machine.vote(self.stored_promise)
         return Report(
             machine.incarnation,
-            machine.promised_epoch,
+            self.stored_promise,
             machine.lineage.last_epoch,
             machine.end_offset,
             machine.leading_epoch,
             machine.caught_up(),
             machine.commit_offset,
             machine.settled_config,
+            bool(self.cannot_write),
         )
 
     # -- writing
@@ -271,10 +291,20 @@ class PartitionReplica:
         now_ms = max(wall_ms(self._clock), self.log.last_append_ms)
         head = envelope_bytes(len(batch), machine.leading_epoch, offset, now_ms, crc)
         entry = Entry(Envelope(len(batch), machine.leading_epoch, offset, now_ms, crc), read_header(batch), 0)
-        self.log.append([head, batch], [entry])
+        self._write([head, batch], [entry])
         machine.appended(machine.leading_epoch, offset, entry.end_offset)
         self._settle()
         return offset
+
+    def _write(self, parts: list[bytes], entries: list[Entry]) -> None:
+        try:
+            self.log.append(parts, entries)
+        except LogWriteError as error:
+            self.cannot_write = str(error)
+            raise
+        # A small entry finds room where a batch does not.
+        if self.cannot_write and self._place.room_bytes() >= _ROOM_BYTES:
+            self.cannot_write = ""
 
     def append_entries(self, chunk: bytes) -> None:
         """Append what the leader sent, checked.
@@ -288,7 +318,7 @@ class PartitionReplica:
         machine = self.machine
         for entry in entries[:1]:
             machine.check_follows(entry.envelope.offset)
-        self.log.append([chunk], entries)
+        self._write([chunk], entries)
         for entry in entries:
             machine.appended(entry.envelope.epoch, entry.envelope.offset, entry.end_offset)
         self._settle()
@@ -307,7 +337,12 @@ class PartitionReplica:
             await self._sync_wanted.wait()
             self._sync_wanted.clear()
             end_offset, cuts = self.machine.end_offset, self._cuts
-            await loop.run_in_executor(None, sync, self.log.to_sync())
+            try:
+                await loop.run_in_executor(None, sync, self.log.to_sync())
+            except OSError as error:
+                # The kernel has dropped what it could not write, and says so only once.
+                self.damaged(LogDamagedError(f"{self._place.name}: cannot be synced: {error.strerror}"))
+                continue
             if cuts == self._cuts:
                 self.machine.made_durable(end_offset)
                 self.changed()

@@ -6,8 +6,10 @@ from typing import Any
 
 import grpc.aio
 
-from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc import channels, log_pb2, log_pb2_grpc
 from weir.rpc.log_wire import LOG_MESSAGE_BYTES_MAX, REPLICATE, as_it_is
+from weir.rpc.wire import parse_address
+from weir.security.roles import Role
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", LOG_MESSAGE_BYTES_MAX),
@@ -22,6 +24,32 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+class Controllers:
+    """Addresses of the controllers, of which one leads; the others answer nobody."""
+
+    def __init__(self, addresses: str) -> None:
+        """``addresses``: ``host:port``, or several with commas.
+
+        Raises:
+            HandshakeError: one is not of this form.
+        """
+        self._addresses = [str(parse_address(text.strip())) for text in addresses.split(",")]
+
+    @property
+    def current(self) -> str:
+        """The one that led last, as far as this process knows."""
+        return self._addresses[0]
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is another one to ask."""
+        return len(self._addresses) > 1
+
+    def turn(self) -> None:
+        """Let another one be the current one, since that one does not answer."""
+        self._addresses.append(self._addresses.pop(0))
+
+
 class Peers:
     """Holds the channels of one process."""
 
@@ -31,7 +59,9 @@ class Peers:
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
+            channel = self._channels[address] = channels.connect_async(
+                address, Role.LOG_BROKER, CHANNEL_OPTIONS
+            )
         return channel
 
     def broker(self, address: str) -> log_pb2_grpc.LogBrokerStub:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 from typing import Any
@@ -73,7 +74,7 @@ class FollowerStream:
             call.cancel()
             return
         if first.promised_epoch:
-            replica.promise(first.promised_epoch)
+            self._step_down(first.promised_epoch)
             return
         await call.write(self._first_request(first).SerializeToString())
         answers = start(self._take_answers(call), f"answers of broker {self._follower_id}")
@@ -82,6 +83,11 @@ class FollowerStream:
         finally:
             call.cancel()
             await end(answers)
+
+    def _step_down(self, epoch: int) -> None:
+        # A full disk keeps nobody from giving up; the promise is told once it is stored.
+        with contextlib.suppress(LogWriteError):
+            self._replica.promise(epoch)
 
     def _first_request(self, first: Any) -> log_pb2.ReplicateRequest:
         """Say where the follower cuts its log, or begins anew because what would follow is no longer kept."""
@@ -136,7 +142,7 @@ class FollowerStream:
         replica = self._replica
         while (reply := await call.read()) is not EOF:
             if reply.promised_epoch:
-                replica.promise(reply.promised_epoch)
+                self._step_down(reply.promised_epoch)
                 return
             while self._under_way and self._under_way[0][0] <= reply.end_offset:
                 self._in_flight_bytes -= self._under_way.pop(0)[1]

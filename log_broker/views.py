@@ -45,6 +45,7 @@ def report_to_proto(
         caught_up=members_to_proto(dict(report.caught_up)),
         settled_config=report.settled_config,
         trouble=trouble,
+        cannot_write=report.cannot_write,
     )
 
 
@@ -59,6 +60,7 @@ def report_from_proto(message: log_pb2.ReplicaReport) -> Report:
         members_from_proto(message.caught_up),
         message.commit_offset,
         message.settled_config,
+        message.cannot_write,
     )
 
 

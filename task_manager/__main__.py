@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 # Each subtask has a thread of its own; a pool of threads below each of them would only add switches.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -22,6 +22,7 @@ from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
     LogFileOption,
     ParentOption,
+    begin_identity,
     keep_freed_memory,
     run,
     set_up_logging,
@@ -29,6 +30,9 @@ from weir.process.entry_point import (
     settle_memory,
 )
 from weir.process.lifeline import Parent
+
+if TYPE_CHECKING:
+    from weir.config import LoadedConfig
 
 log = logging.getLogger("task_manager")
 
@@ -69,6 +73,9 @@ def main(
     prometheus_port: Annotated[
         int | None, typer.Option(help="Port of the metrics page, if prometheus.enabled is set.")
     ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Check no caller, also beyond this machine.")
+    ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
@@ -84,10 +91,14 @@ def main(
     name = f"task_manager:{port}" if port else "task_manager"
     raise_limit()
     set_up_logging(name, verbose=verbose, path=log_file)
-    run(
-        "task_manager",
-        lambda: _serve(_overrides(port, control_plane, prometheus_port), config, set_flags or [], parent),
-    )
+
+    def serve() -> int:
+        overrides = _overrides(port, control_plane, prometheus_port)
+        if insecure:
+            overrides["security.insecure"] = "true"
+        return _serve(overrides, config, set_flags or [], parent)
+
+    run("task_manager", serve)
 
 
 def _overrides(port: int | None, control_plane: str | None, prometheus_port: int | None) -> dict[str, str]:
@@ -118,6 +129,7 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], p
         # The control plane has read the settings by now: what is wrong with them is told once, and not by each process.
         overrides.update(_overrides(None, parent.receive()["control_plane"], None))
         loaded = settings(path, set_flags, overrides, tells_of_absence=False)
+    _begin(loaded)
     settle_memory()
     keep_freed_memory()
     sys.setswitchinterval(_GIL_SWITCH_INTERVAL_S)
@@ -129,6 +141,19 @@ def _serve(overrides: dict[str, str], path: Path | None, set_flags: list[str], p
     signal.signal(signal.SIGTERM, lambda *_: process.drain())
     signal.signal(signal.SIGINT, lambda *_: process.stop())
     return process.run()
+
+
+def _begin(loaded: LoadedConfig) -> None:
+    hosts = {"taskManager.host": loaded.config.task_manager.host}
+    if loaded.config.prometheus.enabled:
+        hosts["prometheus.prometheus_host"] = loaded.config.prometheus.prometheus_host
+    section = loaded.config
+    if section.prometheus.enabled and section.security.directory:
+        raise ConfigError(
+            "prometheus.enabled = true: the page of metrics knows no tokens; where security.directory is set, ask for "
+            "/metrics at taskManager.http_port with the token in look.token"
+        )
+    begin_identity("task-manager", loaded, hosts)
 
 
 def _arguments(arguments: list[str]) -> list[str]:

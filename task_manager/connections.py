@@ -8,7 +8,9 @@ import re
 import grpc
 
 from weir.errors import HandshakeError
+from weir.rpc import channels
 from weir.rpc.wire import JobIdentity, check_same_job, parse_address
+from weir.security.roles import Role
 
 #: How often a thread that waits in grpcio looks without need; not a part of its interface.
 _GRPC_WAIT_MODULE, _GRPC_WAIT, _GRPC_WAIT_S = "grpc._common", "MAXIMUM_WAIT_TIMEOUT", 5.0
@@ -40,9 +42,10 @@ def connect(address: str, options: list[tuple[str, int]]) -> grpc.Channel:
     Raises:
         HandshakeError: the address has another form than ``host:port``.
     """
-    return grpc.insecure_channel(
+    return channels.connect(
         str(parse_address(address)),
-        options=[
+        Role.TASK_MANAGER,
+        [
             *options,
             ("grpc.use_local_subchannel_pool", 1),
             ("grpc.max_reconnect_backoff_ms", 1000),

@@ -173,6 +173,7 @@ class JobRuntime:
                 # Before any has been told: a call that is refused may come again.
                 raise HandshakeError(f"source {subtask} does not run on task manager {self._address}")
             running[subtask] = found.subtask
+        self.checkpoints.begun(checkpoint_id)
         ended = []
         for subtask, source in running.items():
             begin = partial(source.checkpoint, checkpoint_id, holds=holds)
@@ -265,6 +266,11 @@ class JobRuntime:
         """Tell sources of the lowest watermark of each group of sources that wait for each other."""
         for running in list(self._running.values()):
             running.align(lowest_ms)
+
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on."""
+        for running in list(self._running.values()):
+            running.hold_back(reason)
 
     def forget(self, subtasks: Sequence[SubtaskId]) -> None:
         """Drop what is kept of subtasks that are not part of the job any more; one that still runs is stopped."""

@@ -47,6 +47,8 @@ class JobSlot:
     ) -> None:
         """``on_change`` is called when there is something to report; the address is set by the server's start."""
         self.incarnation = secrets.token_hex(8)
+        #: Who has been told it, when this task manager registered, may deploy here.
+        self.orders_secret = secrets.token_bytes(32)
         self.address = ""
         self._config = config
         self._metrics = metrics
@@ -97,6 +99,12 @@ class JobSlot:
             generation,
         ):
             runtime.align(lowest_ms)
+
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on. Called with each heartbeat while it is so."""
+        runtime = self._runtime
+        if runtime is not None:
+            runtime.hold_back(reason)
 
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
         """The control plane has the last report of these subtasks and needs nothing more of them."""

@@ -48,9 +48,8 @@ class TaskManagerProcess:
         clock, section = SystemClock(), self._config.task_manager
         self._clock = clock
         control_planes = ControlPlanes(control_plane_addresses(section))
-        self._link = ControlLink(
-            section, control_planes, clock, machine_use=machine_use(Path(section.rocksdb_path), clock)
-        )
+        state_path = None if section.state_backend == "memory" else Path(section.rocksdb_path)
+        self._link = ControlLink(section, control_planes, clock, machine_use=machine_use(state_path, clock))
         calls = GrpcControlCalls(section, control_planes, clock, lambda: self._link.is_stopped)
         self._metrics = TaskManagerMetrics(clock)
         self._slot = JobSlot(self._config, self._metrics, clock, self._link.notify, calls)

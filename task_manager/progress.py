@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from weir.errors import FailureKind
+from weir.protocol.job.load import HotPart
 from weir.protocol.job.rejects import Rejects
 from weir.rows.records import WATERMARK_MIN_MS
 from weir.types import SubtaskId
@@ -115,6 +116,9 @@ class SubtaskProgress:
     #: The key group of which most rows came of late, and its share of them; 0: no row was looked at.
     hot_group: int = 0
     hot_group_share: float = 0.0
+    #: Groups and keys of which most rows came of late, the hottest first.
+    hot_groups: Sequence[HotPart] = ()
+    hot_keys: Sequence[HotPart] = ()
     #: Of a subtask of a last stage: rows that were looked at, by bucket of ``weir.metrics.latency``.
     latency_counts: Sequence[int] = ()
 

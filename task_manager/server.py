@@ -17,6 +17,7 @@ from weir.errors import (
     AddressInUseError,
 )
 from weir.rpc import control_pb2_grpc, state_pb2_grpc
+from weir.rpc.access import Gate, add_port, threaded_gates
 from weir.rpc.wire import (
     message_size_options,
 )
@@ -34,13 +35,15 @@ class TaskManagerServer:
     ) -> None:
         self._config = config
         self._slot = slot
+        gate = self._gate = Gate(orders=slot.orders_secret)
         self._server = grpc.server(
             ThreadPoolExecutor(_SERVER_THREADS_MAX, thread_name_prefix="grpc"),
+            interceptors=threaded_gates(gate),
             # Without this, two task managers could share a port and each get half of the calls.
             options=[("grpc.so_reuseport", 0), *message_size_options(config.message_bytes_max)],
         )
         self._questions = questions
-        service = ControlService(slot, config.operator_quota, lambda: questions.place)
+        service = ControlService(slot, config.operator_quota, lambda: questions.place, gate)
         control_pb2_grpc.add_TaskManagerServicer_to_server(service, self._server)
         questions.calls = service.frequent_calls
         self._exchange = ExchangeService(slot.find_inbox, config.message_bytes_max, clock)
@@ -62,11 +65,11 @@ class TaskManagerServer:
 
     def _listen(self) -> str:
         section = self._config
-        self._exchange.listen(section.host, section.exchange_port)
+        self._exchange.listen(section.host, section.exchange_port, is_local=section.unix_sockets)
         self._questions.start()
         bound = join_address(section.host, section.tm_port)
         try:
-            port = self._server.add_insecure_port(bound)
+            port = add_port(self._server, bound, self._gate)
         except RuntimeError as error:
             raise AddressInUseError(
                 f"cannot listen on {bound}: the port is in use or the address is not this machine's; "

@@ -245,3 +245,32 @@ def cassandra_port(request):
     """Port of a real node; that of one that runs already: WEIR_TEST_CASSANDRA_PORT."""
     running = os.environ.get("WEIR_TEST_CASSANDRA_PORT")
     return int(running) if running else request.getfixturevalue("cassandra_node").port
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One Spark session for all tests of a process: starting one takes several seconds."""
+    from weir.spark.session import open_session
+
+    few = {"spark.sql.shuffle.partitions": "2"}
+    with open_session("weir tests", "local[2]", short_run=True, conf=few) as session:
+        yield session
+
+
+@pytest.fixture
+def own_spark(spark):
+    """A session beside it, as jobs have it."""
+    from weir.spark.running import own_session
+
+    return own_session(spark)
+
+
+@pytest.fixture(autouse=True)
+def _py4j_leaves_sockets(request):
+    """py4j leaves the sockets of finished threads to the garbage collector."""
+    if request.node.get_closest_marker("spark"):
+        for warning in (
+            "ignore:unclosed <socket:ResourceWarning",
+            "ignore::pytest.PytestUnraisableExceptionWarning",
+        ):
+            request.node.add_marker(pytest.mark.filterwarnings(warning))

@@ -29,6 +29,10 @@ _TOGETHER = {
         "tests/weir/operators/kafka/test_late_requests.py",
     ),
     "Spark": (
+        "tests/runners/test_command.py",
+        "tests/runners/test_runners.py",
+        "tests/weir/spark/test_expressions.py",
+        "tests/weir/spark/test_session.py",
         "tests/workload/test_analysis.py",
         "tests/workload/test_benchmark_lines.py",
         "tests/workload/test_generate.py",
@@ -37,7 +41,6 @@ _TOGETHER = {
         "tests/workload/test_nexmark.py",
         "tests/workload/test_plotting.py",
         "tests/workload/test_reading.py",
-        "tests/workload/test_session.py",
         "tests/workload/test_verify.py",
     ),
 }

@@ -54,6 +54,8 @@ class WeirError(Exception):
     failure_kind = FailureKind.OTHER
     #: Name of the step of the job in which it was raised; the operator chain sets it.
     step = ""
+    #: Whether the message begins with the file, line and column of a text that the user wrote.
+    names_place = False
     #: What a process exits with when this error ends it.
     exit_code = 1
 

@@ -6,9 +6,11 @@ weir.config``, refusals of settings. What processes send to each other is not ch
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
 #: What stands in the place of a credential.
 HIDDEN = "***"
@@ -25,7 +27,76 @@ _USER_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:[^\s/@,;'\"]+@(?
 _SETTING = re.compile(
     rf"((?<![\w.-])[\w.-]*(?:{_SECRET})[\w.-]*\s*=\s*)(?:'[^']*'|\"[^\"]*\"|[^&#;,\s'\"]+)", re.IGNORECASE
 )
+#: The password in addresses of either form.
+_PASSWORD_OF_URI = re.compile(r"(?<=://)[^/?#\s@:]*:([^?#\s]*)@")
+_PASSWORD_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:(?!//)([^\s@,;'\"]+)@(?=[\w\[])")
+#: Names, numbers and paths of words.
+_WORDS = re.compile(r"[A-Za-z_./ -]*|[0-9.]*")
+#: Shorter ones are hidden only where something tells what they are.
+_KNOWN_BYTES_MIN, _KNOWN_MAX = 8, 1_000
 _SECRET_NAME = re.compile(_SECRET, re.IGNORECASE)
+
+
+class KnownSecrets:
+    """Credentials that this process has met in its settings and parameters: they are hidden wherever they come up.
+
+    An exception of a driver or of the job's own code may quote one without anything around it that tells what it is.
+    """
+
+    def __init__(self) -> None:
+        #: By their forms, which are as JSON writes them, too; replaced as a whole, so that any thread may read.
+        self._texts: tuple[str, ...] = ()
+
+    def learn(self, value: Any) -> None:
+        """Note the credentials in JSON-able values, as :func:`redacted` finds them; too many are not kept."""
+        found = {text for text in _credentials(value) if _is_secretive(text)}
+        forms = {form for text in found for form in (text, json.dumps(text)[1:-1], quote(text, safe=""))}
+        kept = {*self._texts, *forms}
+        if len(kept) <= _KNOWN_MAX:
+            # A secret that holds another one goes first.
+            self._texts = tuple(sorted(kept, key=len, reverse=True))
+
+    def hidden(self, text: str) -> str:
+        """Return a text without them."""
+        for known in self._texts:
+            if known in text:
+                text = text.replace(known, HIDDEN)
+        return text
+
+    def masked(self, content: bytes) -> bytes:
+        """Return an answer without them, of the same length."""
+        for known in self._texts:
+            form = known.encode()
+            if form in content:
+                content = content.replace(form, b"*" * len(form))
+        return content
+
+
+#: Those of this process.
+KNOWN = KnownSecrets()
+
+
+def _credentials(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Texts that are, or are within, credentials."""
+    if isinstance(value, str):
+        if is_secret:
+            yield value
+        for pattern in (_PASSWORD_OF_URI, _PASSWORD_OF_ADDRESS):
+            for match in pattern.finditer(value):
+                yield match[1]
+        for match in _SETTING.finditer(value):
+            yield match[0][len(match[1]) :].strip("'\"")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _credentials(item, is_secret=is_secret or _names_secret(key))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _credentials(item, is_secret=is_secret)
+
+
+def _is_secretive(text: str) -> bool:
+    """Whether a text can be told from a name or a word, which logs have for other reasons, too."""
+    return len(text) >= _KNOWN_BYTES_MIN and not _WORDS.fullmatch(text)
 
 
 def redacted(value: Any) -> Any:
@@ -44,6 +115,7 @@ def redacted(value: Any) -> Any:
 
 def redacted_text(text: str) -> str:
     """A text whose addresses have no user names, passwords and secret query parameters any more."""
+    text = KNOWN.hidden(text)
     text = _USER_OF_URI.sub(f"{HIDDEN}@", text)
     text = _USER_OF_ADDRESS.sub(f"{HIDDEN}@", text)
     return _SETTING.sub(rf"\g<1>{HIDDEN}", text)

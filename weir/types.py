@@ -87,6 +87,17 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a server with this host can be reached from its own machine only; a name other than ``localhost`` is not.
+
+    Names may lead elsewhere tomorrow.
+    """
+    try:
+        return ipaddress.ip_address(_without_brackets(host)).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
 def join_address(host: str, port: int) -> str:
     """``host:port``; IPv6 addresses have brackets."""
     return f"[{_without_brackets(host)}]:{port}" if ":" in host else f"{host}:{port}"

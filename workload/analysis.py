@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from weir.errors import InputError
+from weir.spark.session import spark_path
 from workload.latency_files import LatencyFile
-from workload.session import spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from weir.spark.session import DEFAULT_MASTER, SparkFailedError, open_session, spark_path
 from workload.columns import ROW
 from workload.directory import check_target, publish, staging_directory
 from workload.parameters import FileFormat, WorkloadParameters
 from workload.progress import job_progress
 from workload.rows import events, json_lines
-from workload.session import DEFAULT_MASTER, SparkFailedError, open_session, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

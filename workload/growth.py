@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from weir.spark.session import open_session
 from workload.pictures import pictures_style, save_picture
-from workload.session import open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

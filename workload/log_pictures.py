@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weir.errors import InputError
+from weir.spark.session import DEFAULT_MASTER, open_session, spark_path
 from workload.pictures import BAR_COLOURS, pictures_style, save_picture
-from workload.session import DEFAULT_MASTER, open_session, spark_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

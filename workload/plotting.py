@@ -9,12 +9,12 @@ from pathlib import Path
 from rich.console import Console
 
 from weir.errors import ConfigError, InputError
+from weir.spark.session import DEFAULT_MASTER, open_session
 from workload.analysis import FileAnalysis, analyse
 from workload.latency_files import find_latency_files
 from workload.pictures import PICTURE_NAMES, draw_pictures
 from workload.progress import job_progress
 from workload.report import SUMMARY_NAME, summary, write_summary
-from workload.session import DEFAULT_MASTER, open_session
 
 #: About three million lines.
 _SHORT_RUN_BYTES = 64 << 20

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from weir.errors import InputError
+from weir.spark.session import DEFAULT_MASTER, open_session, spark_path
 from workload.entry import one_line_errors
-from workload.session import DEFAULT_MASTER, open_session, spark_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

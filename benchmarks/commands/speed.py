@@ -343,6 +343,33 @@ def nexmark(
 
 
 @app.command()
+def sql(
+    json: Json = None,
+    query: Annotated[list[str] | None, typer.Option(help="Of Nexmark, such as q5; all unless given.")] = None,
+    events: Annotated[
+        int, typer.Option(min=0, help="People, auctions and bids of a run. 0: measure nothing.")
+    ] = 5_000_000,
+    repeat: Repeat = 3,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare/--no-compare", help="Compare results with Spark SQL's, which needs Java."),
+    ] = True,
+    made_up: Annotated[int, typer.Option(min=0, help="Made-up queries that DuckDB judges.")] = 200,
+    mutations: Annotated[int, typer.Option(min=0, help="Texts with mistakes.")] = 200,
+    seed: Annotated[int, typer.Option(help="Of made-up queries and mistakes.")] = 1,
+) -> None:
+    """SQL beside the builder; results beside those of Spark SQL and DuckDB; plan time; texts with mistakes."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks.sql import run as benchmark
+
+        options = benchmark.SqlOptions(tuple(query or ()), events, repeat, compare, made_up, seed, mutations)
+        return benchmark.run(options, report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
 def transport(
     json: Json = None,
     events: Annotated[int, typer.Option(min=1, help="Rows per batch size, at most.")] = 10_000_000,
@@ -378,5 +405,22 @@ def first_run(json: Json = None) -> None:
         from benchmarks import first_run as benchmark
 
         return benchmark.run(report).as_json()
+
+    execute(measure, json)
+
+
+@app.command()
+def runners(
+    json: Json = None,
+    events: Annotated[int, typer.Option(min=1, help="Bids of one run.")] = 2_000_000,
+    repeat: Repeat = 3,
+    master: Annotated[str, typer.Option(help="Of Spark.")] = "local[2]",
+) -> None:
+    """Three jobs on Spark, as Weir runs them there, beside the same jobs written by hand in PySpark."""
+
+    def measure(report: Report) -> dict[str, Any]:
+        from benchmarks import runners as benchmark
+
+        return benchmark.run(benchmark.RunnersOptions(events, repeat, master), report).as_json()
 
     execute(measure, json)

@@ -168,24 +168,22 @@ def face(
     periods: Annotated[
         int, typer.Option(min=1, help="Periods of the sine, each an hour in six minutes.")
     ] = 2,
-    only: Annotated[str, typer.Option(help="page or scaling; empty: both.")] = "",
+    tls_turns: Annotated[int, typer.Option(min=1, help="Pairs of runs with and without certificates.")] = 3,
+    only: Annotated[str, typer.Option(help="page, scaling or tls; empty: all three.")] = "",
 ) -> None:
-    """The page in a real browser, and the autoscaler.
+    """The page in a real browser, the autoscaler, and what certificates cost.
 
     How soon the page names a slow step, its first paint, and what it costs beside a job. How soon the autoscaler brings
-    a lag back and frees slots, and how often it decides under a sine.
+    a lag back and frees slots, and how often it decides under a sine. Throughput and latency with certificates.
     """
-    if only not in ("", "page", "scaling"):
-        raise typer.BadParameter("--only takes page or scaling")
+    if only not in ("", "page", "scaling", "tls"):
+        raise typer.BadParameter("--only takes page, scaling or tls")
 
     def measure(report: Report) -> dict[str, Any]:
         from benchmarks import face as benchmark
 
         return benchmark.run(
-            benchmark.FaceOptions(
-                repeat, slowed, open_s, turns, periods, page=only != "scaling", scaling=only != "page"
-            ),
-            report,
+            benchmark.FaceOptions(repeat, slowed, open_s, turns, periods, tls_turns, only), report
         ).as_json()
 
     execute(measure, json)

@@ -149,6 +149,12 @@ def _bars(document: Mapping[str, Any]) -> str:
         rows.append(
             f"| of {document['failover_acknowledged']:,} records over killed leaders | {', '.join(wrong)} | |"
         )
+    if "kafka_failover_ms" in document:
+        rows.append(
+            f"| of Kafka, for comparison: `kafka_failover_ms` | {document['kafka_failover_ms']:g} | |"
+        )
+    for name, why in document.get("failed", {}).items():
+        rows.append(f"| {name} | failed: {why} | |")
     return "\n".join(rows) + "\n"
 
 

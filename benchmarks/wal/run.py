@@ -23,6 +23,7 @@ from benchmarks.wal.document import BARS, as_document, ratios
 from benchmarks.wal.failover import failover
 from benchmarks.wal.figures import Client, Usage
 from benchmarks.wal.kafka_client import KafkaClient
+from benchmarks.wal.kafka_failover import kafka_failover
 from benchmarks.wal.reading import reading
 from benchmarks.wal.recovery import recovery
 from benchmarks.wal.weir_client import WeirClient
@@ -93,6 +94,10 @@ def run(
         if FAILOVER in trials:
             with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=memory) as directory:
                 _attempt(found, FAILOVER, said, partial(failover, Path(directory), said))
+            if options.with_kafka:
+                with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=memory) as directory:
+                    theirs = partial(kafka_failover, Path(directory) / "kafka", _HEAP, said)
+                    _attempt(found, f"{FAILOVER} of Kafka", said, theirs)
         if RECOVERY in trials:
             with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=options.disk) as directory:
                 _attempt(

@@ -12,6 +12,8 @@ from weir.errors import ConnectionLostError, HandshakeError, WeirError
 from weir.protocol.queries import TIMEOUT_S
 from weir.questions.link import QuestionLink, QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.access import ORDERS_KEY
+from weir.rpc.channels import Metadata, connect_async
 from weir.rpc.frequent_calls import FrequentCall, Message, call_frame, reply_from
 from weir.rpc.wire import (
     CONTROL_MESSAGE_BYTES_MAX,
@@ -20,6 +22,7 @@ from weir.rpc.wire import (
     parse_address,
     refusal_kind,
 )
+from weir.security.roles import Role
 
 #: Loading a job and opening a store may take a while on a cold machine.
 _DEPLOY_TIMEOUT_S = 60.0
@@ -47,9 +50,11 @@ class TaskManagerClient:
     def __init__(self, address: str) -> None:
         self.address = address
         self._is_closed = False
-        self._connection = grpc.aio.insecure_channel(
+        self._orders: Metadata = ()
+        self._connection = connect_async(
             address,
-            options=[
+            Role.TASK_MANAGER,
+            [
                 *message_size_options(CONTROL_MESSAGE_BYTES_MAX),
                 ("grpc.enable_http_proxy", 0),
                 # A process that comes back at the same address is not to wait for the connection of its predecessor,
@@ -60,6 +65,7 @@ class TaskManagerClient:
                 # So long may one attempt take, on a busy machine; one that is refused ends at once.
                 ("grpc.min_reconnect_backoff_ms", int(_CALL_TIMEOUT_S * 1e3)),
             ],
+            more=lambda: self._orders,
         )
         self._stub = control_pb2_grpc.TaskManagerStub(self._connection)
         #: As the latest answer to :meth:`status` says.
@@ -68,6 +74,10 @@ class TaskManagerClient:
         #: For calls that come often; None: not connected yet.
         self._calls: QuestionLink | None = None
         self._has_calls = True
+
+    def may_order(self, secret: bytes) -> None:
+        """The task manager has registered here, and told by which secret it takes orders."""
+        self._orders = ((ORDERS_KEY, secret),)
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there.

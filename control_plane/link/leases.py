@@ -68,6 +68,7 @@ class Leases:
         if is_wildcard(address.host):
             raise HandshakeError(f"nobody can connect to {address}: set taskManager.advertised_host")
         client = self._connect(request.address)
+        client.may_order(request.orders_secret)
         try:
             status = await client.status()
             if status.incarnation != request.incarnation:
@@ -182,5 +183,6 @@ class Leases:
         client = self._task_managers.clients.pop(member.name, None)
         self._task_managers.waits_for.pop(member.name, None)
         self._task_managers.use.pop(member.name, None)
+        self._task_managers.disks.forget(member.name)
         if client is not None:
             self._background.spawn(client.close())

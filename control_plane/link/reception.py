@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from weir.rows.records import WATERMARK_MIN_MS
 from weir.rpc import common_pb2, control_pb2
 from weir.rpc.wire import failure_kind_from_proto, parse_address, subtask_from_proto
 from weir.types import MachineUse, SubtaskId
+
+log = logging.getLogger(__name__)
 
 _REPORTED = {
     control_pb2.SUBTASK_STATE_DEPLOYED: SubtaskStatus.DEPLOYED,
@@ -130,6 +133,7 @@ class Reception:
                 request.processors,
                 request.memory_bytes,
             )
+            self._look_at_disk(request)
         if known and self._is_of_deployment(request):
             for report in request.subtasks:
                 self._take_report(report, request.address)
@@ -142,7 +146,13 @@ class Reception:
             control_plane_id=self.control_plane_id,
             forgotten=self._forgotten(request) if known and self._job.state is JobState.RUNNING else (),
             lowest_watermarks_ms=lowest_ms,
+            held_back=self._task_managers.disks.reason if known else "",
         )
+
+    def _look_at_disk(self, request: control_pb2.HeartbeatRequest) -> None:
+        note = self._task_managers.disks.take(request.address, request.disk_free_bytes, request.disk_bytes)
+        if note is not None:
+            log.log(logging.WARNING if note.is_bad else logging.INFO, "%s", note.message)
 
     def drain(self, request: control_pb2.DrainRequest) -> control_pb2.DrainReply:
         """Empty a task manager that wants to leave, or tell how far that is; called until it is not DRAINING."""

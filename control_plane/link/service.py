@@ -12,6 +12,7 @@ from control_plane.directory import directory_json
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError, FencedError, WeirError
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.access import Gate, add_port, async_gates
 from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options
 from weir.types import join_address
 
@@ -86,13 +87,15 @@ async def serve_grpc(control_plane: ControlPlane, config: ControlPlaneConfig) ->
     Raises:
         AddressInUseError: the port is taken.
     """
+    gate = Gate()
     server = grpc.aio.server(
-        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)]
+        interceptors=async_gates(gate),
+        options=[("grpc.so_reuseport", 0), *message_size_options(CONTROL_MESSAGE_BYTES_MAX)],
     )
     control_pb2_grpc.add_ControlPlaneServicer_to_server(ControlPlaneService(control_plane), server)
     address = join_address(config.host, config.cp_grpc_port)
     try:
-        port = server.add_insecure_port(address)
+        port = add_port(server, address, gate)
     except RuntimeError as error:
         raise AddressInUseError(
             f"cannot listen on {address}: the port is in use or the address is not this "

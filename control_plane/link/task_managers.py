@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from control_plane.ports import Connect, TaskManagerCalls
 from weir.errors import ConnectionLostError, WeirError
+from weir.protocol.job.disk_watch import DiskWatch
 from weir.protocol.job.job_machine import Assignment
 from weir.protocol.job.membership import Member, Membership
 from weir.types import MachineUse, SubtaskId
@@ -31,7 +32,7 @@ async def job_at(connect: Connect, address: str) -> tuple[str, int, str] | None:
 class TaskManagers:
     """One per process; ``Leases`` adds and removes, others look up and call."""
 
-    def __init__(self, lease_timeout_ms: int) -> None:
+    def __init__(self, lease_timeout_ms: int, disk_hold_bytes: int = 0) -> None:
         self.membership = Membership(lease_timeout_ms)
         #: Connections to the task managers that hold a lease, by address.
         self.clients: dict[str, TaskManagerCalls] = {}
@@ -39,6 +40,17 @@ class TaskManagers:
         self.waits_for: dict[str, str] = {}
         #: What each has in use of its machine, by address; as it last reported.
         self.use: dict[str, MachineUse] = {}
+        #: Whether their disks have room.
+        self.disks = DiskWatch(disk_hold_bytes)
+
+    def waits(self, name: str) -> str:
+        """What rows wait for outside of the job because of one of them, one line; empty: nothing."""
+        return self.waits_for.get(name, "") or self.disks.held_by(name)
+
+    def all_waits(self) -> str:
+        """The same of all of them."""
+        found = {*self.waits_for.values(), self.disks.reason} - {""}
+        return ", ".join(sorted(found))
 
     def members(self) -> list[Member]:
         """All lease holders, by address."""

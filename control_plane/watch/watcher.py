@@ -69,7 +69,7 @@ class Watcher:
             self._load,
             state=machine.state.value,
             cause=waits or machine.cause or (machine.restart_cause if not machine.state.is_final else ""),
-            waits_for=", ".join(sorted(set(self._task_managers.waits_for.values()))),
+            waits_for=self._task_managers.all_waits(),
             rows_in=self._rows_in(),
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from weir.plan.graph import PhysicalGraph, Stage
 from weir.protocol.job.latency_share import share_below
-from weir.protocol.job.load import StageLoad, SubtaskLoad
+from weir.protocol.job.load import HotPart, StageLoad, SubtaskLoad
 from weir.rpc import control_pb2
 from weir.types import SubtaskId
 
@@ -119,6 +119,8 @@ class LoadWindows:
             partitions=len(report.lags),
             overdue=report.rows_overdue,
             overdue_more_per_s=(report.rows_overdue - before.rows_overdue) / seconds if seconds > 0 else 0.0,
+            hot_groups=tuple(HotPart(hot.group, hot.share) for hot in report.hot_groups),
+            hot_keys=tuple(HotPart(hot.group, hot.share, hot.key) for hot in report.hot_keys),
         )
 
     def _first(self, subtask: SubtaskId) -> _Look | None:

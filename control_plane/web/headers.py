@@ -8,6 +8,9 @@ import re
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from weir.questions.access import LOGIN_PATH
+from weir.redaction import KNOWN
+
 #: Pages load what this server has, and nothing else; no page of others frames them.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -19,6 +22,8 @@ _DOCUMENTATION_POLICY = (
     "default-src 'none'; script-src 'self' {scripts}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
+#: The page that asks for a token, which has a form.
+_LOGIN_POLICY = _POLICY.replace("form-action 'none'", "form-action 'self'")
 _INLINE_SCRIPT = re.compile(rb"<script>(.*?)</script>", re.DOTALL)
 _OTHERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -38,13 +43,19 @@ class HeadersMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        policy = _LOGIN_POLICY if scope["path"].rstrip("/") == LOGIN_PATH else _POLICY
         if scope["path"].rstrip("/") == _DOCUMENTATION:
             await self._app(scope, receive, _documentation(send))
             return
 
+        # Answers to questions have what is in the state.
+        hides = not scope["path"].startswith("/state")
+
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = _with_policy(message, _POLICY)
+                message = _with_policy(message, policy)
+            elif hides and message["type"] == "http.response.body":
+                message = {**message, "body": KNOWN.masked(message.get("body", b""))}
             await send(message)
 
         await self._app(scope, receive, send_with)

@@ -42,17 +42,23 @@ from weir.errors import AddressInUseError
 from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointRefusal
 from weir.protocol.rescale.rescale_log import AnyRescale
 from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
+from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
-from weir.questions.http_server import QuietServer, listen
+from weir.questions.http_server import QuietServer, encrypt, http_tokens, listen
 from weir.questions.joined_writes import JoiningProtocol
 from weir.questions.methods import HeadMiddleware
 from weir.questions.silent_connections import BACKLOG
+from weir.security.tokens import Tokens
 
 
 def create_app(
-    control_plane: ControlPlane, registry: CollectorRegistry, config: ControlPlaneConfig
+    control_plane: ControlPlane,
+    registry: CollectorRegistry,
+    config: ControlPlaneConfig,
+    audit: Audit | None = None,
 ) -> FastAPI:
-    """The application; its handlers run in the control plane's event loop."""
+    """The application; its handlers run in the control plane's event loop. ``audit``: None: the log only."""
+    tokens, audit = http_tokens(), audit or Audit()
     app = FastAPI(
         title="Weir control plane",
         version=weir.__version__,
@@ -66,8 +72,10 @@ def create_app(
     _add_error_pages(app)
     # Before the guard, so that it comes after it.
     admitted = admission(config)
-    app.state.begin = add_state_pages(app, control_plane, registry, admitted).begin
-    _add_guard(app, config, admitted)
+    begin = add_state_pages(app, control_plane, registry, admitted).begin
+    # What comes before the application sees no tokens.
+    app.state.begin = begin if tokens is None else None
+    _add_guard(app, config, admitted, tokens, audit)
 
     live = add_page(app, control_plane)
     app.state.close = live.close
@@ -263,13 +271,16 @@ def _add_error_pages(app: FastAPI) -> None:
         return JSONResponse({"error": problems}, 400)
 
 
-def _add_guard(app: FastAPI, config: ControlPlaneConfig, admitted: Admission) -> None:
+def _add_guard(
+    app: FastAPI, config: ControlPlaneConfig, admitted: Admission, tokens: Tokens | None, audit: Audit
+) -> None:
     """Keep other web pages out; those that may come in may also read the answers."""
     if config.allowed_origins:
         app.add_middleware(
             CORSMiddleware, allow_origins=config.allowed_origins, allow_methods=["GET", "POST"]
         )
     app.add_middleware(HeadMiddleware)
+    app.add_middleware(AccessMiddleware, tokens=tokens, audit=audit)
     # Added last, so that they come first: refusals have the headers, too.
     app.add_middleware(GuardMiddleware, admitted=admitted)
     app.add_middleware(HeadersMiddleware)
@@ -303,12 +314,15 @@ class HttpServer:
                 # Questions for one key are answered before the application, if it has any.
                 http=partial(JoiningProtocol, begin=getattr(app.state, "begin", None)),  # type: ignore[arg-type]
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=2,
             )
         )
+        encrypt(self._server.config)
         #: Ends what else would hold up the end of the server.
         self._close: Callable[[], None] = getattr(app.state, "close", _nothing)
         self._task: asyncio.Task[None] | None = None

@@ -12,6 +12,8 @@ from control_plane.web.views import (
     AutoscaledView,
     AutoscalerView,
     HeadlineView,
+    HotGroupView,
+    HotKeyView,
     InputQueueView,
     InputWatermarkView,
     PlanView,
@@ -116,7 +118,7 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             subtasks=placed[member.name],
             heartbeat_age_ms=max(0, now_ms - member.heard_ms),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
-            waits_for=members.waits_for.get(member.name, ""),
+            waits_for=members.waits(member.name),
             **asdict(members.use.get(member.name, MachineUse())),
         )
         for member in membership.members()
@@ -169,6 +171,14 @@ def _stage_view(
         subtasks=subtasks,
         recent_hot_group=group if share else None,
         recent_hot_group_share=round(share, 4),
+        recent_hot_groups=[
+            HotGroupView(group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_groups)
+        ],
+        recent_hot_keys=[
+            HotKeyView(key=part.key, group=part.group, share=round(part.share, 4))
+            for part in (() if load is None else load.hot_keys)
+        ],
     )
 
 

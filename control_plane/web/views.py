@@ -74,6 +74,21 @@ class SubtaskView(BaseModel):
     )
 
 
+class HotGroupView(BaseModel):
+    """A key group with many of a stage's rows of late."""
+
+    group: int
+    share: float = Field(description="its share of the rows of the stage, 0 to 1")
+
+
+class HotKeyView(BaseModel):
+    """A key with many of a stage's rows of late."""
+
+    key: str = Field(description="its columns as text, the first 60 characters")
+    group: int = Field(description="its key group")
+    share: float = Field(description="its share of the rows of the stage, 0 to 1")
+
+
 class StageView(BaseModel):
     """One stage and its subtasks."""
 
@@ -86,6 +101,12 @@ class StageView(BaseModel):
     subtasks: list[SubtaskView]
     recent_hot_group: int | None = Field(None, description="the key group with most of its rows of late")
     recent_hot_group_share: float = Field(0.0, description="its share of the rows of the stage")
+    recent_hot_groups: list[HotGroupView] = Field(
+        [], description="key groups with most of its rows of late, the hottest first"
+    )
+    recent_hot_keys: list[HotKeyView] = Field(
+        [], description="keys with 1 % of a subtask's rows of late and more, the hottest first"
+    )
 
 
 class TaskManagerView(BaseModel):

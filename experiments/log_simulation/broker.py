@@ -114,6 +114,8 @@ class SimBroker(Node):
         self._is_synced = is_synced
         self._judge = judge
         self.disk = Disk(world.random.getrandbits(60))
+        #: The disk takes nothing more.
+        self.is_full = False
         self.peers: dict[int, SimBroker] = {}
         self.controller: Any = None
         self.view: Any = None
@@ -200,24 +202,30 @@ class SimBroker(Node):
             self.later(_REPORT_MS, lambda: self._report(stream))
         elif stream.is_open:
             machine = self.machine
-            machine.vote(machine.promised_epoch)
+            promised = min(machine.promised_epoch, self.disk.promised_epoch)
+            machine.vote(promised)
             report = Report(
                 machine.incarnation,
-                machine.promised_epoch,
+                promised,
                 machine.lineage.last_epoch,
                 machine.end_offset,
                 machine.leading_epoch,
                 machine.caught_up(),
                 machine.commit_offset,
                 machine.settled_config,
+                self.is_full,
             )
             stream.send(self, report)
             self.later(_REPORT_MS, lambda: self._report(stream))
 
-    def _promise(self, epoch: int) -> None:
-        if self.machine.promise(epoch):
-            self.disk.promised_epoch = epoch
+    def _promise(self, epoch: int) -> bool:
+        """Refuse lower epochs; False: the promise is not stored, so that nobody may be told."""
+        is_news = self.machine.promise(epoch)
+        if not self.is_full:
+            self.disk.promised_epoch = max(self.disk.promised_epoch, self.machine.promised_epoch)
+        if is_news:
             self._changed()
+        return self.disk.promised_epoch >= epoch
 
     def _apply(self, view: Any) -> None:
         """``view``: (epoch, leader, members, replicas, learner, config)."""
@@ -228,14 +236,20 @@ class SimBroker(Node):
             self._leave(epoch)
             return
         self.disk.has_replica = True
-        self._promise(epoch)
+        if not self._promise(epoch):
+            return
         machine = self.machine
         if leader == self.broker_id and machine.may_lead(epoch, members):
+            if self.is_full:
+                return
             machine.lead(epoch, members, len(replicas), config)
             self._append(Header(CONTROL, 1, 0, 0, EPOCH_START_PRODUCER, 0, 0, 0, 0), ())
         if machine.leading_epoch and machine.leading_epoch == epoch:
             if machine.config != config:
                 machine.reconfigure(members, len(replicas), config)
+                if self.is_full:
+                    # The next entry shows it.
+                    return
                 self._append(Header(CONTROL, 1, 0, 0, EPOCH_START_PRODUCER, 0, 0, 0, 0), ())
             elif machine.members != members:
                 machine.set_members(members)
@@ -386,7 +400,9 @@ class SimBroker(Node):
             if not machine.accepts(epoch):
                 stream.send(self, ("promised", machine.promised_epoch))
                 return
-            self._promise(epoch)
+            if not self._promise(epoch):
+                stream.close()
+                return
             self._accepted, self._is_cut = (stream, epoch), False
             stream.send(self, ("has", list(machine.lineage.starts), machine.incarnation, machine.end_offset))
             return
@@ -396,6 +412,9 @@ class SimBroker(Node):
             or not machine.accepts(self._accepted[1])
         ):
             stream.send(self, ("promised", machine.promised_epoch))
+            return
+        if self.is_full and kind == "entries" and values[0]:
+            stream.close()
             return
         try:
             self._take(kind, values)
@@ -443,6 +462,9 @@ class SimBroker(Node):
             if not self.machine.leading_epoch:
                 stream.send(self, ("elsewhere",))
                 return
+            if self.is_full:
+                stream.close()
+                return
             stream.state = _Producing(self.machine.leading_epoch)
             self._producings[stream] = None
             if not epoch:
@@ -457,6 +479,10 @@ class SimBroker(Node):
         state = stream.state
         if self.machine.leading_epoch != state.epoch or state.has_refused:
             self._answer(stream)
+            return
+        if self.is_full:
+            self._producings.pop(stream, None)
+            stream.close()
             return
         verdict, offset = self.producers.judge(header)
         if verdict is Verdict.APPEND:
@@ -492,7 +518,7 @@ class SimBroker(Node):
     def take_reading(self, stream: Stream, begin_offset: int) -> None:
         """Serve a reader; called by its stream."""
         epoch = self.machine.leading_epoch
-        if not epoch:
+        if not epoch or self.is_full:
             stream.close()
             return
         confirmed = 0

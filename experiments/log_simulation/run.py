@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from random import Random
 
 from experiments.log_check import check_history
 from experiments.log_linear import violations
@@ -14,6 +15,8 @@ from experiments.log_simulation.world import World
 _TROUBLE_MS = 3_000.0
 _HEALING_MS = 5_000.0
 _IDS_OF_A_PRODUCER = 1_000_000
+#: Disks fill up in one seed of so many.
+_FULL_DISKS_EVERY = 5
 
 
 class ViolationError(AssertionError):
@@ -60,6 +63,8 @@ class Run:
         self.judge = Judge(self.world)
         is_synced = random.random() < 0.4
         self._moves_replicas = random.random() < 0.5
+        #: Of its own, so that the other faults of a seed do not depend on it; None: disks have room.
+        self._full_disks = Random(seed) if seed % _FULL_DISKS_EVERY == 0 else None
         self.controller = SimController(self.world, machines)
         self.brokers = [
             SimBroker(self.world, number, machines, is_synced=is_synced, judge=self.judge)
@@ -90,6 +95,7 @@ class Run:
         for client in self._clients:
             client.boot()
         self.world.later(self.world.random.uniform(200, 600), self._trouble)
+        self.world.later(200.0, self._fill_a_disk)
         self.world.run(_TROUBLE_MS)
         self._heal()
         self.world.run(_TROUBLE_MS + _HEALING_MS / 5)
@@ -99,6 +105,27 @@ class Run:
         return self._check()
 
     # -- faults
+
+    def _fill_a_disk(self) -> None:
+        random = self._full_disks
+        if random is None or self.world.now_ms >= _TROUBLE_MS:
+            return
+        broker = random.choice(self.brokers)
+        broker.is_full = True
+        # Some crash with what they could not store.
+        if random.random() < 0.3:
+            self.world.later(random.uniform(1, 200), lambda: self._crash(broker, random.uniform(10, 300)))
+        self.world.later(random.uniform(50, 900), lambda: self._free(broker))
+        self.world.later(random.expovariate(1 / 300), self._fill_a_disk)
+
+    @staticmethod
+    def _free(broker: SimBroker) -> None:
+        broker.is_full = False
+
+    def _crash(self, broker: SimBroker, down_ms: float) -> None:
+        if broker.is_up:
+            broker.crash()
+            self.world.later(down_ms, lambda: self._start(broker))
 
     def _trouble(self) -> None:
         if self.world.now_ms >= _TROUBLE_MS:
@@ -270,6 +297,7 @@ class Run:
     def _heal(self) -> None:
         self.world.cuts.clear()
         for broker in self.brokers:
+            self._free(broker)
             self._start(broker)
         self._start_controller()
 

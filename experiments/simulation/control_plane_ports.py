@@ -92,6 +92,9 @@ class WorldClient:
         self._open: dict[asyncio.Future[Any], None] = {}
         self._is_closed = False
 
+    def may_order(self, secret: bytes) -> None:
+        """Everybody may here."""
+
     async def _call(
         self, method: str, request: object, timeout_s: float = 5.0, *, doubles: bool = True
     ) -> Any:

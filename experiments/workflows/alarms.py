@@ -16,6 +16,8 @@ from experiments.workflows.windows import Tally
 class Alarms(weir.KeyedProcess):
     """Registers a timer for each row, which has its time; yields counts of those that fire."""
 
+    timer_time = "processing"
+
     def __init__(self, window_ms: int) -> None:
         self._window_ms = window_ms
         self._subtask = 0

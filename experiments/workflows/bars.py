@@ -1,4 +1,4 @@
-"""``workflows run bars``: the figures of issue 30 that one machine and an empty store can have."""
+"""``workflows run bars``: the figures of issue 30; what is not measured is there as null, with the reason."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.events_file import events_directory
+from benchmarks.polars_reference import run_reference
 from experiments.workflows.driver import Launch
+from experiments.workflows.grown import measure_grown
+from experiments.workflows.hot_keys import run_hot_keys
 from experiments.workflows.peer_run import run_peer
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 
@@ -24,6 +28,14 @@ _PARTITIONS = 2
 _QUARTER = 4
 #: Beside the sweep: commands per second of so many workflows, until so long after it is due.
 _BESIDE_RATE, _BESIDE_WORKFLOWS, _SWEEP_S = 2_000, 100, 5.0
+#: Lines that Polars counts, to tell how quick the machine is, with which bar; issue 30: so many commands for so many.
+_LINES, _LINES_PER_SECOND, _COMMANDS_PER_SECOND = 5_000_000, 6_000_000, 80_000
+#: Fields that this command cannot have.
+_ABSENT = {
+    "ratio_bounded_memory": "no run with all memory bounded by a cgroup is built",
+    "relink_s": "state has no home in an object store yet",
+    "relink_shipped_bytes": "state has no home in an object store yet",
+}
 #: Delay of the timers of the sweep's trial: all are due when the sweep comes.
 _DUE_MS = 1
 
@@ -42,6 +54,8 @@ class BarOptions:
         paced_s: about how long the paced run takes.
         timers: due at the sweep.
         sweep_after_ms: from the first timer to the sweep.
+        grown_bytes: payloads in the store where its throughput is compared with that of an empty one; 0: not measured.
+        hot_rows: of each run with a hot key; 0: not measured.
         peer: also run Kafka Streams, in turn with the job over Kafka.
     """
 
@@ -53,11 +67,13 @@ class BarOptions:
     paced_s: float = 10.0
     timers: int = 150_000
     sweep_after_ms: int = 40_000
+    grown_bytes: int = 256 << 20
+    hot_rows: int = 6_000_000
     peer: bool = False
 
 
 def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
-    """Measure; returns the fields, those of the issue first. What cannot be measured yet is absent.
+    """Measure; returns the fields, those of the issue first. ``reasons`` says why one of them is null.
 
     Raises:
         WeirError: a process ended, or commands were not written or processed.
@@ -67,24 +83,57 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     paced = _paced(options, rate / _QUARTER, say)
     sweep = _sweep(options, say)
     against = _against_peer(options, tops, say) if options.peer else {}
-    wrong = sum(part["wrong"] for part in [*tops, paced, sweep]) + against.pop("wrong", 0)
-    return {
+    grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
+    hot = run_hot_keys(options.hot_rows, options.repeat, "per_event", say) if options.hot_rows else {}
+    wrong = sum(part.get("wrong", 0) for part in [*tops, paced, sweep, grown]) + against.pop("wrong", 0)
+    fields = {
         "commands_per_second": round(rate),
-        **against,
+        "ratio_to_kafka_streams": against.pop("ratio_to_kafka_streams", None),
+        "ratio_on_grown": grown.get("ratio"),
+        "ratio_bounded_memory": None,
         "start_latency_ms_mean": paced["start_latency_ms_mean"],
         "start_latency_ms_max": paced["start_latency_ms_max"],
         "pause_ms_max": paced["pause_ms_max"],
         "sweep_row_wait_ms_max": sweep["sweep_row_wait_ms_max"],
+        "restore_first_output_ms": grown.get("restore_first_output_ms"),
+        "relink_s": None,
+        "relink_shipped_bytes": None,
+        "hot_key_ratio": hot.get("ratio"),
         "wrong": wrong,
+    }
+    return {
+        **fields,
+        "reasons": {name: _reason(name) for name, value in fields.items() if value is None},
+        **_machine(),
         "top": tops,
         "paced": paced,
         "sweep": sweep,
+        "grown": grown,
+        "hot_keys": hot,
+        **against,
         "store": options.store,
         "log": options.log,
         "payload": options.launch.payload,
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),
         "load_average_1_min": round(os.getloadavg()[0], 2),
+    }
+
+
+def _reason(name: str) -> str:
+    asked = {"ratio_to_kafka_streams": "--peer", "hot_key_ratio": "--hot-rows 6000000"}
+    return _ABSENT.get(name) or f"not asked for: {asked.get(name, '--grown 1G')}"
+
+
+def _machine() -> dict[str, Any]:
+    """How quick the machine is, and the bar of commands per second that this makes."""
+    with tempfile.TemporaryDirectory() as place:
+        lines = events_directory(_LINES, 100_000, root=Path(place))
+        counted = run_reference(lines, Path(place) / "counts.parquet", threads=len(os.sched_getaffinity(0)))
+    rate = counted["events_per_second"]
+    return {
+        "polars_lines_per_second": round(rate),
+        "commands_per_second_bar": round(_COMMANDS_PER_SECOND * rate / _LINES_PER_SECOND),
     }
 
 

@@ -188,6 +188,12 @@ def run_set(
     ] = "1000,2000,100",
     timers: Annotated[int, typer.Option(min=1, help="bars: due at the sweep.")] = 150_000,
     peer: Annotated[bool, typer.Option("--peer", help="bars: run Kafka Streams beside, in turn.")] = False,
+    grown: Annotated[
+        str, typer.Option(help="bars: payloads in the store for the figures of a large one; 0: none of them.")
+    ] = "256M",
+    hot_rows: Annotated[
+        int, typer.Option(min=0, help="bars: rows of each run with a hot key; 0: no such runs.")
+    ] = 6_000_000,
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
     out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
     payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
@@ -198,7 +204,9 @@ def run_set(
         from experiments.workflows.series import run_bars_command, run_growth_command
 
         if series == "bars":
-            return run_bars_command(store, log, shape, payload, repeat, timers, peer, json_path, _say)
+            return run_bars_command(
+                store, log, shape, payload, repeat, timers, peer, grown, hot_rows, json_path, _say
+            )
         return run_growth_command(series, store, log, sizes, payload, out, _say)
 
     run("experiments workflows run", main)

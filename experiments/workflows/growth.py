@@ -49,7 +49,7 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
     with Trial(out / "trial", store=store, log=log, say=say) as trial:
         done: list[Launch] = []
         for size in sizes:
-            _fill(trial, done, size, payload, say)
+            fill(trial, done, size, payload, say)
             say(f"at {size / 2**20:,.0f} MiB of payloads")
             rows.append(
                 {"size_bytes": size, "store": store, "payload": payload, **_probe(trial, done, payload)}
@@ -77,16 +77,18 @@ def _check_room(out: Path, size: int) -> None:
         )
 
 
-def _fill(trial: Trial, done: list[Launch], size: int, payload: str, say: Say) -> None:
-    """Bring the payloads in the store to a size."""
+def fill(trial: Trial, done: list[Launch], size: int, payload: str, say: Say) -> None:
+    """Bring the payloads in the store to a size; ``done`` has all launches so far."""
     there = sum(each.workflows * each.tasks * each.payload_bytes for each in done)
     tasks = (size - there) // (_FILLING.workflows * _FILLING.payload_bytes)
     if tasks > 0:
         say(f"filling: {tasks:,} tasks of {_FILLING.workflows:,} workflows")
-        _launch(trial, done, replace(_FILLING, tasks=tasks, payload=payload, prefix=f"fill{len(done)}"))
+        launch_and_wait(
+            trial, done, replace(_FILLING, tasks=tasks, payload=payload, prefix=f"fill{len(done)}")
+        )
 
 
-def _launch(trial: Trial, done: list[Launch], launch: Launch) -> float:
+def launch_and_wait(trial: Trial, done: list[Launch], launch: Launch) -> float:
     """Send, and wait until all is processed; returns the seconds."""
     began_s = time.monotonic()
     trial.launch(launch)
@@ -100,7 +102,7 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
     time.sleep(2 * WINDOW_MS / 1000)
     since_ms = int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
     launch = replace(_PROBE, payload=payload, prefix=f"probe{len(done)}")
-    took_s = _launch(trial, done, launch)
+    took_s = launch_and_wait(trial, done, launch)
     sums = trial.sums(since_ms)
     metrics = trial.metrics()
     return {
@@ -111,7 +113,7 @@ def _probe(trial: Trial, done: list[Launch], payload: str) -> dict[str, Any]:
         "store_disk_bytes": _sum(metrics, "weir_store_disk_bytes"),
         "store_memory_bytes": _sum(metrics, "weir_store_memory_bytes"),
         "checkpoint_ms": _checkpoint_ms(trial),
-        "restore_ms": _restore_ms(trial, done, payload),
+        "restore_ms": restore_ms(trial, done, payload),
         "wrong": trial.wrong(done, trial.sums()),
     }
 
@@ -131,7 +133,7 @@ def _checkpoint_ms(trial: Trial) -> int:
     return round((time.monotonic() - began_s) * 1000)
 
 
-def _restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
+def restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
     """From kill -9 of a task manager, in whose place another one is started, to the next command that is processed."""
     cluster = trial.cluster
     names = [name for name in cluster.processes if name.startswith("task_manager")]

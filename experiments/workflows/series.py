@@ -24,6 +24,8 @@ def run_bars_command(
     repeat: int,
     timers: int,
     peer: bool,
+    grown: str,
+    hot_rows: int,
     json_path: Path | None,
     say: Say,
 ) -> int:
@@ -41,7 +43,17 @@ def run_bars_command(
     except ValueError:
         raise ConfigError(f"--shape {shape}: give three numbers, such as 1000,2000,100") from None
     launch = Launch(workflows, payload_bytes, tasks, drivers=2, payload=payload)
-    figures = run_bars(BarOptions(store, log, launch, repeat, timers=timers, peer=peer), say)
+    options = BarOptions(
+        store,
+        log,
+        launch,
+        repeat,
+        timers=timers,
+        grown_bytes=size_bytes(grown, "--grown"),
+        hot_rows=hot_rows,
+        peer=peer,
+    )
+    figures = run_bars(options, say)
     text = to_json(figures)
     print(text)
     if json_path is not None:
@@ -70,7 +82,7 @@ def run_growth_command(
     return 0
 
 
-def size_bytes(text: str) -> int:
+def size_bytes(text: str, option: str = "--sizes") -> int:
     """Bytes of a size such as 256M.
 
     Raises:
@@ -78,7 +90,7 @@ def size_bytes(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip().upper())
     if found is None:
-        raise ConfigError(f"--sizes: {text!r} is no size; write 0, 256M or 4G, in ascending order")
+        raise ConfigError(f"{option}: {text!r} is no size; write 0, 256M or 4G (--sizes: in ascending order)")
     return int(found[1]) * _UNITS[found[2]]
 
 

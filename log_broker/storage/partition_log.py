@@ -167,6 +167,9 @@ class PartitionLog:
             if self._syncs:
                 self._unsynced.append(last.descriptor())
             last.close()
+        if self._syncs:
+            # A file that is synced and has no name after the machine went down is lost all the same.
+            self._place.sync()
         return self._segments[-1]
 
     def to_sync(self) -> list[int]:

@@ -11,10 +11,12 @@ from typing import Any, Protocol
 
 from log_broker.errors import LogDamagedError, LogWriteError
 from weir.protocol.log.entries import checksum
+from weir.security.private_files import private_directory
 
 _NAME_DIGITS = 20
 #: Of ``fallocate``: reserve blocks behind the end, and leave the end where it is; Python has only what moves it.
 _KEEP_SIZE = 1
+_MEMORY_ROOM_BYTES = 1 << 40
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
@@ -55,6 +57,18 @@ class Place(Protocol):
         """Read a document; None: there is none."""
         ...
 
+    def discard(self, name: str) -> None:
+        """Remove a document, which also a full disk can; nothing if it is absent."""
+        ...
+
+    def room_bytes(self) -> int:
+        """How many more bytes there is room for."""
+        ...
+
+    def sync(self) -> None:
+        """Let names of files be on the disk."""
+        ...
+
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""
         ...
@@ -76,7 +90,7 @@ class DirectoryPlace:
         """
         self.path = path
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            private_directory(path)
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; choose another --dir") from error
 
@@ -129,6 +143,9 @@ class DirectoryPlace:
                 if is_synced:
                     os.fsync(file.fileno())
             os.replace(fresh, path)
+            if is_synced:
+                # Else another name, or none, may be there after the machine went down.
+                self.sync()
         except OSError as error:
             fresh.unlink(missing_ok=True)
             raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
@@ -148,6 +165,23 @@ class DirectoryPlace:
             raise LogDamagedError(f"{self.path / name} has another checksum than was written")
         document: dict[str, Any] = json.loads(body)
         return document
+
+    def discard(self, name: str) -> None:
+        """Remove a document, which also a full disk can; nothing if it is absent."""
+        (self.path / name).unlink(missing_ok=True)
+
+    def room_bytes(self) -> int:
+        """How many more bytes there is room for."""
+        facts = os.statvfs(self.path)
+        return facts.f_bavail * facts.f_frsize
+
+    def sync(self) -> None:
+        """Let names of files be on the disk."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""
@@ -183,6 +217,17 @@ class MemoryPlace:
     def load(self, name: str) -> dict[str, Any] | None:
         """Return a document; None: there is none."""
         return self._documents.get(name)
+
+    def discard(self, name: str) -> None:
+        """Forget a document."""
+        self._documents.pop(name, None)
+
+    def room_bytes(self) -> int:
+        """Whatever the machine has: nobody counts it before it is needed."""
+        return _MEMORY_ROOM_BYTES
+
+    def sync(self) -> None:
+        """Keep what ends with the process."""
 
     def remove(self, base_offset: int) -> None:
         """Give the memory of a segment back."""

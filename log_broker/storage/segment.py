@@ -135,8 +135,8 @@ class Segment:
         """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`."""
         with self._file() as descriptor:
             os.ftruncate(descriptor, position)
-        # An index that was written when the segment was longer.
-        self._place.save(f"{segment_name(self.base_offset)}.index", {"bytes": -1})
+        # An index that was written when the segment was longer. Without it the segment is read; a full disk lets go.
+        self._place.discard(f"{segment_name(self.base_offset)}.index")
         self._forget()
 
     def _forget(self) -> None:

@@ -50,6 +50,9 @@ Result = TypeVar("Result")
 #: How long uploads that are given up may take to end. Less than the control plane waits for a new deployment.
 _GIVE_UP_S = 15.0
 
+#: A checkpoint that ends cannot have a number so far above all that were met here.
+_AHEAD_MAX = 1_000
+
 #: Images that peers asked for are kept until so many later checkpoints have ended.
 _FOR_PEERS_CHECKPOINTS = 8
 
@@ -109,6 +112,8 @@ class CheckpointParticipant:
         self._for_peers: dict[str, tuple[int, Future[tuple[StoreImage, int]]]] = {}
         #: Checkpoints up to this number are over.
         self.ended_id = 0
+        #: The highest number that a checkpoint had, or 0: none was met here.
+        self._begun_id = 0
         self._closed = False
         #: What is done in ``threads``.
         self._under_way: set[Future[Any]] = set()
@@ -134,6 +139,7 @@ class CheckpointParticipant:
             CheckpointError: the job ends; or a file from which the state was restored is damaged.
             WeirError: the database that keeps the state has refused changes for good.
         """
+        self.begun(checkpoint_id)
         part = TakenPart(subtask, checkpoint_id, operators, passed_id)
         if backend is None:
             return part
@@ -288,8 +294,22 @@ class CheckpointParticipant:
             raise CheckpointError(f"task manager {self._address}: the job ends") from None
         return orjson.dumps(image_to_json(image)), new_bytes
 
+    def begun(self, checkpoint_id: int) -> None:
+        """The control plane has begun a checkpoint; called before any subtask is told."""
+        self._begun_id = max(self._begun_id, checkpoint_id)
+
     def ended(self, checkpoint_id: int, *, committed: bool) -> None:
-        """The control plane has ended a checkpoint."""
+        """The control plane has ended a checkpoint.
+
+        Raises:
+            CheckpointError: none of this number can have begun; taken for ended, it would end all that come.
+        """
+        newest_id = max(self.ended_id, self._begun_id)
+        if newest_id and checkpoint_id > newest_id + _AHEAD_MAX:
+            raise CheckpointError(
+                f"checkpoint {checkpoint_id} was never begun: the newest that task manager {self._address} has met is "
+                f"{newest_id}"
+            )
         self.ended_id = max(self.ended_id, checkpoint_id)
         with self._lock:
             over = [hold for number, hold in self._holds if number <= checkpoint_id]

@@ -6,6 +6,7 @@ import hmac
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from task_manager.exchange.sockets import (
     receive_greeting,
     send_at_once,
 )
+from task_manager.exchange.tunnels import server_tunnel
 from weir.clock import Clock
 from weir.errors import HandshakeError
 from weir.rpc import data_pb2, data_pb2_grpc
@@ -72,8 +74,10 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         """Answer on ``server``; called before it starts."""
         data_pb2_grpc.add_ExchangeServicer_to_server(self, server)
 
-    def listen(self, host: str, port: int = 0) -> None:
+    def listen(self, host: str, port: int = 0, *, is_local: bool = True) -> None:
         """Take connections from now on; called once, before the gRPC server starts. ``port`` 0: any free one.
+
+        ``is_local``: also by a Unix socket, of task managers of this machine.
 
         Raises:
             AddressInUseError: the port is taken.
@@ -81,7 +85,7 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         listening = listen(host, port)
         self._port = listening.getsockname()[1]
         self._listening.append(listening)
-        if (local := listen_locally()) is not None:
+        if is_local and (local := listen_locally()) is not None:
             self._listening.append(local[0])
             self._local_name = local[1]
         for each in self._listening:
@@ -136,10 +140,12 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
     def _serve(self, connected: socket.socket) -> None:
         """One link, until either end hangs up."""
         try:
-            is_known, memory = self._greeted(connected)
+            connected, is_known, memory = self._greeted(connected)
             if is_known:
                 reader = FrameReader(connected, self._frame_bytes_max)
                 ReceivingLink(connected, self._find_inbox, self._clock, memory).serve(reader)
+        except ssl.SSLError as error:
+            log.warning("refused a connection for rows: %s", error)
         except (OSError, HandshakeError) as error:
             # Its own side reports why.
             log.debug("a link of another task manager has ended: %s", error)
@@ -148,10 +154,16 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 self._connections.discard(connected)
             connected.close()
 
-    def _greeted(self, connected: socket.socket) -> tuple[bool, ReceivedMemory | None]:
-        """Whether the connection began as it must, and the memory that the other end shares."""
+    def _greeted(self, connected: socket.socket) -> tuple[socket.socket, bool, ReceivedMemory | None]:
+        """The connection, encrypted if that is to be, whether it began as it must, and the memory that is shared."""
         try:
             connected.settimeout(_GREETING_TIMEOUT_S)
+            found = server_tunnel(connected)
+            if found is not connected:
+                with self._lock:
+                    self._connections.discard(connected)
+                    self._connections.add(found)
+                connected = found
             greeting, descriptor = receive_greeting(connected)
             connected.settimeout(None)
             send_at_once(connected)
@@ -160,8 +172,8 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 self._strangers -= 1
         is_known = hmac.compare_digest(greeting, self._greeting)
         if descriptor is None:
-            return is_known, None
+            return connected, is_known, None
         try:
-            return is_known, ReceivedMemory(descriptor) if is_known else None
+            return connected, is_known, ReceivedMemory(descriptor) if is_known else None
         finally:
             os.close(descriptor)

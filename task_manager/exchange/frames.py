@@ -228,7 +228,7 @@ class FrameDecoder:
                 return self._read_places(body, self._schema)
             batch = pa.ipc.read_record_batch(body, self._schema)
             batch.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, EOFError) as error:
             raise HandshakeError(f"a record batch on a data channel is damaged: {error}") from error
         return batch
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from task_manager.exchange.frames import SIZES
+from task_manager.exchange.tunnels import TunnelSocket, client_tunnel
 from weir.errors import AddressInUseError, HandshakeError
 from weir.types import join_address
 
@@ -85,6 +86,7 @@ def dial(
         connected = socket.create_connection((host.removeprefix("[").removesuffix("]"), port), timeout_s)
     try:
         send_at_once(connected)
+        connected = connected if is_local(connected) else client_tunnel(connected)
         sent = 0
         if shared is not None and is_local(connected):
             sent = socket.send_fds(connected, [greeting], [shared])
@@ -112,7 +114,8 @@ def _dial_locally(name: str, timeout_s: float) -> socket.socket | None:
 
 def is_local(connected: socket.socket) -> bool:
     """Whether the other end is surely on this machine."""
-    return sys.platform == "linux" and connected.family == socket.AF_UNIX
+    is_unix = sys.platform == "linux" and connected.family == socket.AF_UNIX
+    return is_unix and not isinstance(connected, TunnelSocket)
 
 
 def receive_greeting(connected: socket.socket) -> tuple[bytes, int | None]:

@@ -78,6 +78,8 @@ class ControlLink:
         self._reported: tuple[object, ...] = ()
         self._owned: list[control_pb2.OwnershipReport] = []
         self._is_idle = False
+        #: Why sources read nothing, as the control plane said last.
+        self._held_back = ""
 
     def notify(self) -> None:
         """Report at once instead of at the next heartbeat; called by subtasks."""
@@ -231,6 +233,10 @@ class ControlLink:
             # Sources learn of each other by reports, also of one that has no rows for a moment.
             self._is_steady = self._is_idle = False
             server.align(request.job_id, request.generation, reply.lowest_watermarks_ms)
+        if reply.held_back or self._held_back:
+            # Also subtasks that are new since.
+            self._held_back = reply.held_back
+            server.hold_back(reply.held_back)
         return reply
 
     def _note_calm(self, request: control_pb2.HeartbeatRequest) -> None:
@@ -302,6 +308,7 @@ class ControlLink:
             operator_quota=self._config.operator_quota,
             job_id=runtime.identity.job_id if runtime else "",
             generation=runtime.identity.generation if runtime else 0,
+            orders_secret=server.orders_secret,
         )
         try:
             stub = self._control_planes.stub

@@ -10,9 +10,10 @@ import grpc
 from task_manager.link.frequent_calls import FrequentCalls
 from weir.config import TaskManagerConfig
 from weir.errors import ConfigError, HandshakeError
-from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc import channels, control_pb2, control_pb2_grpc
 from weir.rpc.frequent_calls import FrequentCall, Message
 from weir.rpc.wire import CONTROL_MESSAGE_BYTES_MAX, message_size_options, parse_address
+from weir.security.roles import Role
 from weir.types import Address
 
 Reply = TypeVar("Reply", bound=Message)
@@ -43,7 +44,7 @@ def control_plane_addresses(config: TaskManagerConfig) -> list[str]:
 
 
 def _connect(address: str) -> grpc.Channel:
-    return grpc.insecure_channel(address, options=_OPTIONS)
+    return channels.connect(address, Role.CONTROL_PLANE, _OPTIONS)
 
 
 class ControlPlanes:

@@ -11,6 +11,8 @@ import grpc
 
 from weir.questions.link import FRAME_BYTES_MAX, HEADER
 from weir.rpc.frequent_calls import FrequentCall, Message, call_frame, reply_from
+from weir.security.identity import current
+from weir.security.roles import Role
 from weir.types import Address
 
 _CONNECT_S = 1.0
@@ -81,12 +83,11 @@ class FrequentCalls:
             if not self._is_open:
                 return None
         try:
-            connection = socket.create_connection((self._place.host, self._place.port), _CONNECT_S)
+            connection = _connect(self._place)
         except OSError:
             # Perhaps a firewall lets other ports through only, which costs time with each try.
             self.close()
             return None
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # The call fails in the same way.
             connection.sendall(self._greeting)
         return connection
@@ -97,6 +98,24 @@ class FrequentCalls:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+def _connect(place: Address) -> socket.socket:
+    """A connection, encrypted if this process has certificates.
+
+    Raises:
+        OSError: nobody answers, or it proves nothing.
+    """
+    connection = socket.create_connection((place.host, place.port), _CONNECT_S)
+    try:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        tls = current().tls
+        if tls is None:
+            return connection
+        return tls.calling().wrap_socket(connection, server_hostname=Role.CONTROL_PLANE.server_name)
+    except OSError:
+        connection.close()
+        raise
 
 
 def _read_frame(connection: socket.socket) -> bytes:

@@ -23,8 +23,11 @@ def nothing_known() -> MachineUse:
     return MachineUse()
 
 
-def machine_use(state_path: Path, clock: Clock) -> Callable[[], MachineUse]:
-    """Returns what looks at this process, and at the disk on which this directory is or will be; never raises."""
+def machine_use(state_path: Path | None, clock: Clock) -> Callable[[], MachineUse]:
+    """Returns what looks at this process, and at the disk on which this directory is or will be; never raises.
+
+    None: state is kept in memory, so that no disk of it can be full.
+    """
     process = psutil.Process()
     found, looked_s = MachineUse(), -_LOOK_EVERY_S
     processors, memory_bytes = _processors(), _memory_bytes()
@@ -40,9 +43,11 @@ def machine_use(state_path: Path, clock: Clock) -> Callable[[], MachineUse]:
     return look
 
 
-def _look(process: psutil.Process, state_path: Path) -> MachineUse:
+def _look(process: psutil.Process, state_path: Path | None) -> MachineUse:
     resident_bytes, times = process.memory_info().rss, process.cpu_times()
     processor_us = int((times.user + times.system) * 1e6)
+    if state_path is None:
+        return MachineUse(resident_bytes, processor_us=processor_us)
     for place in (state_path, *state_path.absolute().parents):
         try:
             disk = shutil.disk_usage(place)

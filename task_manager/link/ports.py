@@ -34,6 +34,8 @@ class LinkedServer(Protocol):
 
     address: str
     incarnation: str
+    #: With it the control plane shows that this task manager has registered there.
+    orders_secret: bytes
 
     @property
     def runtime(self) -> LinkedJob | None:
@@ -50,6 +52,10 @@ class LinkedServer(Protocol):
 
     def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
         """Tell sources of a deployment of the lowest watermark of each group of sources."""
+        ...
+
+    def hold_back(self, reason: str) -> None:
+        """Let sources read nothing for this reason; empty: they read on."""
         ...
 
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:

@@ -54,6 +54,10 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         is_held_back=progress.is_held_back,
         hot_group=progress.hot_group,
         hot_group_share=progress.hot_group_share,
+        hot_groups=[control_pb2.HotGroup(group=hot.group, share=hot.share) for hot in progress.hot_groups],
+        hot_keys=[
+            control_pb2.HotKey(key=hot.key, group=hot.group, share=hot.share) for hot in progress.hot_keys
+        ],
         latency_counts=progress.latency_counts,
         processor_us=None if progress.processor_s is None else int(progress.processor_s * 1e6),
         rows_overdue=progress.rows_overdue,

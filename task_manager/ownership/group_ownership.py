@@ -89,8 +89,12 @@ class Ownership:
         process: Callable[[InputRows], None],
         keyed_inputs: Collection[int],
         settle: Callable[[], None] = lambda: None,
+        *,
+        tells_ahead: bool = False,
     ) -> None:
         """``keyed_inputs``: rows of others belong to no key group, and never wait for one.
+
+        ``tells_ahead``: as of ``row_watermarks.combined``.
 
         ``settle`` writes what operators hold back: rows of a key leave in order, although another subtask goes on.
         """
@@ -100,6 +104,7 @@ class Ownership:
         self._process = process
         self._keyed_inputs = keyed_inputs
         self._settle = settle
+        self._tells_ahead = tells_ahead
         self._parked = ParkedRows(len(machine.owned_mask))
 
     @property
@@ -144,7 +149,7 @@ class Ownership:
         owned = self._machine.owned_mask[groups]
         if owned.all():
             return batch
-        batch = row_watermarks.standing_still(batch, shown_ms)
+        batch = row_watermarks.standing_still(batch, shown_ms, tells_ahead=self._tells_ahead)
         self._parked.add(InputRows(rows.input_index, batch.filter(pa.array(~owned))), groups[~owned])
         return batch.filter(pa.array(owned)) if owned.any() else None
 

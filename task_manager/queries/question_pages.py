@@ -12,7 +12,9 @@ import uvicorn
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
+from weir.questions.http_server import encrypt, http_tokens
 from weir.questions.joined_writes import Begin, JoiningProtocol
 from weir.questions.methods import READING, HeadMiddleware, wrong_method
 from weir.questions.pages import StatePages
@@ -48,13 +50,15 @@ def question_pages(pages: StatePages, registry: CollectorRegistry, admitted: Adm
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    return GuardMiddleware(HeadMiddleware(pages.before(others)), admitted)
+    return GuardMiddleware(
+        AccessMiddleware(HeadMiddleware(pages.before(others)), http_tokens(), Audit()), admitted
+    )
 
 
 class PageServer(uvicorn.Server):
     """Serves an application in the loop that it is started in; leaves signals to the process."""
 
-    def __init__(self, app: ASGIApp, begin: Begin, bound: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, begin: Begin | None, bound: socket.socket) -> None:
         """``begin``: see ``JoiningProtocol``."""
         protocol = partial(JoiningProtocol, begin=begin)
         super().__init__(
@@ -62,11 +66,14 @@ class PageServer(uvicorn.Server):
                 app,
                 http=protocol,  # type: ignore[arg-type]
                 log_level="warning",
+                # As all of this process: bounded, and without control characters.
+                log_config=None,
                 lifespan="off",
                 access_log=False,
                 backlog=BACKLOG,
             )
         )
+        encrypt(self.config)
         # Connections inherit it: else the rest of an answer waits 40 ms for the caller to acknowledge its head.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._bound = bound

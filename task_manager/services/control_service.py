@@ -23,6 +23,7 @@ from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.questions.link import QuestionPlace
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.access import ORDERS_KEY, Gate
 from weir.rpc.frequent_calls import FrequentCall, Handler
 from weir.rpc.wire import (
     PROTOCOL_VERSION,
@@ -40,9 +41,21 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
     """Called by gRPC's threads."""
 
     def __init__(
-        self, slot: JobSlot, operator_quota: int, questions: Callable[[], QuestionPlace] = QuestionPlace
+        self,
+        slot: JobSlot,
+        operator_quota: int,
+        questions: Callable[[], QuestionPlace] = QuestionPlace,
+        gate: Gate | None = None,
     ) -> None:
-        """``operator_quota``: subtasks that may run here; ``questions``: where they are taken."""
+        """Called once for each process.
+
+        Args:
+            slot: of the job.
+            operator_quota: subtasks that may run here.
+            questions: where they are taken.
+            gate: knows the control plane by which this process is known; None: every caller is (in simulations).
+        """
+        self._gate = gate
         self._slot = slot
         self._questions = questions
         self._operator_quota = operator_quota
@@ -62,7 +75,9 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self, request: control_pb2.StatusRequest, context: grpc.ServicerContext
     ) -> control_pb2.StatusReply:
         """Who this is and what runs here."""
-        runtime, place = self._slot.runtime, self._questions()
+        runtime = self._slot.runtime
+        # Whoever begins a connection with a greeting is not asked for more.
+        place = self._questions() if self._is_own(context) else QuestionPlace()
         return control_pb2.StatusReply(
             protocol_version=PROTOCOL_VERSION,
             incarnation=self._slot.incarnation,
@@ -74,6 +89,15 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
             question_greeting=place.greeting,
             question_http_address=place.http_address,
             frequent_calls_greeting=place.calls_greeting,
+        )
+
+    def _is_own(self, context: grpc.ServicerContext) -> bool:
+        """Whether this process has registered at the caller."""
+        if self._gate is None or self._gate.identity.trusts_all:
+            return True
+        return any(
+            key == ORDERS_KEY and self._gate.gives_orders(value)
+            for key, value in context.invocation_metadata()
         )
 
     def Deploy(

@@ -29,11 +29,12 @@ from weir.metrics import QuestionMetrics
 from weir.protocol.queries import QueryError, Question, question_from_json
 from weir.questions.asking import Asking
 from weir.questions.guard import Admission, own_hosts
-from weir.questions.link import AnsweringProtocol, QuestionPlace, new_greeting
+from weir.questions.link import AnsweringProtocol, FrameBudget, QuestionPlace, new_greeting
 from weir.questions.pages import StatePages
 from weir.rpc import control_pb2
 from weir.rpc.frequent_calls import FrequentCall, Handler, answer_to, called
 from weir.rpc.wire import JobIdentity, handshake_from_proto
+from weir.security.identity import current, server_context
 from weir.state.tables.cells.cell_table import ChangingError
 from weir.types import join_address
 
@@ -150,8 +151,11 @@ class QuestionServer:
         """Answer until told to stop; it may be told so before this begins."""
         loop = asyncio.get_running_loop()
         takers = {self.place.greeting: self._asked, self.place.calls_greeting: self._called}
-        await loop.create_server(lambda: AnsweringProtocol(takers), sock=links)
-        PageServer(self._app, self._pages.begin, pages).begin(loop)
+        budget = FrameBudget()
+        await loop.create_server(lambda: AnsweringProtocol(takers, budget), sock=links, ssl=server_context())
+        # What comes before the application sees no tokens.
+        begin = self._pages.begin if current().tls is None else None
+        PageServer(self._app, begin, pages).begin(loop)
         await self._stopping.wait()
         # Else they are told of on standard error when the process ends.
         tasks = asyncio.all_tasks() - {asyncio.current_task()}

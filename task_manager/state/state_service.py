@@ -27,6 +27,7 @@ _GET_REPLY_BYTES = 512 << 10
 #: Entries of a load are added when they are this many bytes.
 _LOADED_BYTES_MAX = 8 << 20
 #: Of a key: key group and state id. Groups end before the last one.
+_GROUP_MAX = 0xFFFF
 _PREFIX_BYTES, _LAST_PREFIX = 4, b"\xff" * 4
 #: Keys read from the store at a time.
 _GET_CHUNK_KEYS = 2048
@@ -161,6 +162,10 @@ class StateService(state_pb2_grpc.StateServicer):
 
     def _admit(self, fence: state_pb2.StateFence, keys: Iterable[bytes]) -> StateBackend:
         store, epochs = self._find_store(handshake_from_proto(fence.handshake))
+        if fence.key_groups and max(fence.key_groups) > _GROUP_MAX:
+            raise HandshakeError(
+                f"key group {max(fence.key_groups)} cannot be: they are numbered from 0 to {_GROUP_MAX} at most"
+            )
         allowed = {group.to_bytes(2, "big") for group in fence.key_groups}
         outside = {key[:2] for key in keys} - allowed
         if outside:

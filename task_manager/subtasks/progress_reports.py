@@ -29,6 +29,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
     progress.processor_s = running.subtask.processor_s()
     sample = running.subtask.sample
     progress.hot_group, progress.hot_group_share = sample.hot_group()
+    progress.hot_groups, progress.hot_keys = sample.hot_parts()
     progress.latency_counts = sample.latency_counts()
     sample.want()
     progress.late = late_rows_of(running.chain)

@@ -1,4 +1,4 @@
-"""What is looked at in a batch now and then: which key group most rows are of, and how old rows of a last stage are.
+"""What is looked at in a batch now and then: of which key groups and keys most rows are, and how old last rows are.
 
 Reports ask for a batch now and then, so a subtask pays for one look at a flag with each batch, and for one sample a
 second.
@@ -6,13 +6,16 @@ second.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from task_manager.subtasks.hot_keys import TEXT_MAX, HotKeys
 from weir.metrics.latency import LatencyRecorder
+from weir.protocol.job.load import HotPart
 from weir.rows.records import INGEST_TIME_COLUMN, KEY_HASH_COLUMN, int64_column
 
 #: Of a larger batch only the first rows are looked at.
@@ -21,6 +24,8 @@ _ROWS_MAX = 8_192
 _REPORTS = 3
 #: By so much the rows of earlier samples count less with each sample: about the last ten count.
 _KEPT_SHARE = 0.9
+#: Groups, and keys, that are told.
+_TOLD_MAX = 3
 _HASH_SHIFT = np.uint64(32)
 
 
@@ -37,6 +42,10 @@ class RowSample:
         self.is_last = False
         self._counts: npt.NDArray[Any] = np.zeros(0)
         self._hot = (0, 0.0)
+        #: By input, the columns of its rows that are the key.
+        self.key_columns: Mapping[int, Sequence[str]] = {}
+        self._keys = HotKeys(_KEPT_SHARE)
+        self._parts: tuple[Sequence[HotPart], Sequence[HotPart]] = ((), ())
         self._reports = 0
         self._latencies = LatencyRecorder()
 
@@ -46,12 +55,13 @@ class RowSample:
             self.is_wanted = True
         self._reports += 1
 
-    def take(self, batch: pa.RecordBatch, now_us: int) -> None:
+    def take(self, batch: pa.RecordBatch, now_us: int, input_index: int = 0) -> None:
         """Look at a batch that has been processed, at this epoch microsecond; called by the subtask's thread.
 
         Args:
             batch: as it came, with the columns of the system.
             now_us: wall clock.
+            input_index: the input of its rows.
         """
         self.is_wanted = False
         batch = batch.slice(0, _ROWS_MAX)
@@ -64,9 +74,30 @@ class RowSample:
             earlier = self._counts * _KEPT_SHARE if len(self._counts) else 0.0
             self._counts = counts + earlier
             group = int(self._counts.argmax())
-            self._hot = group, float(self._counts[group]) / max(float(self._counts.sum()), 1.0)
+            total = max(float(self._counts.sum()), 1.0)
+            self._hot = group, float(self._counts[group]) / total
+            self._keys.add(hashes, lambda row: self._text(batch, row, input_index))
+            self._note_parts(total)
         if self.is_last and batch.schema.get_field_index(INGEST_TIME_COLUMN) >= 0:
             self._latencies.observe_us(now_us - int64_column(batch, INGEST_TIME_COLUMN))
+
+    def _text(self, batch: pa.RecordBatch, row: int, input_index: int) -> str:
+        """The key of a row as an operator reads it."""
+        names = [name for name in self.key_columns.get(input_index, ()) if name in batch.schema.names]
+        return ", ".join(str(batch.column(name)[row].as_py()) for name in names)[:TEXT_MAX]
+
+    def _note_parts(self, total: float) -> None:
+        order = np.argsort(-self._counts, kind="stable")[:_TOLD_MAX].tolist()
+        groups = [HotPart(at, float(self._counts[at]) / total) for at in order if self._counts[at] > 0]
+        keys = [
+            HotPart(((key_hash >> 32) * self.group_count) >> 32, share, text)
+            for text, key_hash, share in self._keys.top(_TOLD_MAX)
+        ]
+        self._parts = groups, keys
+
+    def hot_parts(self) -> tuple[Sequence[HotPart], Sequence[HotPart]]:
+        """Key groups, and keys, with most rows of late, the hottest first; empty before a sample. Any thread."""
+        return self._parts
 
     def hot_group(self) -> tuple[int, float]:
         """The key group with most rows of late and its share of them, 0 to 1; (0, 0.0) before a sample. Any thread."""

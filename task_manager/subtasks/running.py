@@ -57,6 +57,11 @@ class RunningSubtask:
         if isinstance(self.subtask, SourceSubtask):
             self.subtask.align(lowest_ms)
 
+    def hold_back(self, reason: str) -> None:
+        """Let a source read nothing for this reason; empty: it reads on."""
+        if isinstance(self.subtask, SourceSubtask):
+            self.subtask.hold_back(reason)
+
     def post(self, command: Callable[[], None]) -> Future[None] | None:
         """Run this between two of the subtask's batches, or at a pause of its operators; None: it has ended."""
         return self.subtask.mailbox.post(command, at_pauses=True)

@@ -47,6 +47,8 @@ class SourceSubtask(Subtask):
         self._moments = WatermarkTimes(parts.timers.watermark_interval_ms, soon=parts.timers.watermarks_soon)
         #: Name of the reader's step, once it is open.
         self._step = ""
+        #: Why it reads nothing now, whatever rows there are; empty: it reads.
+        self._outside = ""
         #: The savepoint after whose barrier nothing is read; 0: none.
         self._held_by = 0
         #: Checkpoints up to this number are over.
@@ -149,7 +151,7 @@ class SourceSubtask(Subtask):
             if self._chain.output.is_over and not self._chain.output.has_room():
                 self._wait_for_room(self._housekeeping())
                 continue
-            if not times.may_read:
+            if not self._may_read:
                 self._wait_for_others()
                 continue
             # naming_step by hand, as in the operator chain.
@@ -241,12 +243,23 @@ class SourceSubtask(Subtask):
         if drift.told(lowest_ms[drift.group]) and self.progress.is_held_back:
             self.mailbox.inbox.wake()
 
+    def hold_back(self, reason: str) -> None:
+        """Read nothing for this reason; empty: read on. Called by any thread, again and again."""
+        is_over = bool(self._outside) and not reason
+        self._outside = reason
+        if is_over:
+            self.mailbox.inbox.wake()
+
+    @property
+    def _may_read(self) -> bool:
+        return not self._outside and self._times.may_read
+
     def _wait_for_others(self) -> None:
-        """Read nothing until the sources that are behind have caught up, or a savepoint holds this one."""
+        """Read nothing until sources that are behind have caught up, a disk has room, or a savepoint is over."""
         self.progress.is_held_back = True
         # It has rows, so that it is not idle; if it was, it says so again when it comes to that.
         self.progress.is_idle = False
-        while not self._held_by and not self._times.may_read:
+        while not self._held_by and not self._may_read:
             self._times.has_rows(self._clock.monotonic_s())
             deadline_s = self._housekeeping()
             self._make_watermark(self._clock.monotonic_s(), self._clock.now_us())

@@ -177,6 +177,7 @@ class SubtaskFactory:
         if group_state is not None:
             group_state.bind(parts.chain.tables)
             task.sample.group_count = topology.routing[stage.index].max_parallelism
+            task.sample.key_columns = {at: edge.key_columns for at, edge in enumerate(stage.inputs)}
             machine = OwnerMachine(subtask.subtask_index, topology.routing[stage.index], inputs)
             # Without states there is nothing to keep.
             backend = group_state.backend if group_state.state_ids else None

@@ -73,10 +73,13 @@ class TaskSubtask(Subtask):
         for rows in restored_rows:
             # From itself: no barrier comes after them by that way, so that each that passes them holds what is left.
             channel, batch = ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch
-            if not (rows.in_time and parts.restored_times.is_own):
+            if not (rows.in_time and parts.restored_times.is_own) and self._times.order is None:
                 # What other inputs had come to is not known.
-                batch = row_watermarks.standing_still(batch, WATERMARK_MIN_MS)
+                batch = row_watermarks.standing_still(
+                    batch, WATERMARK_MIN_MS, tells_ahead=parts.chain.tells_ahead
+                )
             self._barriers.put_last(Delivery(channel, batch, no_release, batch_bytes(batch)))
+        self._times.process = self._process_released
         self._state: PlacedStore | None = None
         # A small batch pays for every question.
         self._tells_inputs_apart = self._chain.tells_inputs_apart
@@ -108,7 +111,8 @@ class TaskSubtask(Subtask):
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
         self._ownership = ownership = Ownership(
-            machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators
+            *(machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators),
+            tells_ahead=self._chain.tells_ahead,
         )
         self._times.is_parked = lambda: ownership.holds_watermark
 
@@ -221,6 +225,10 @@ class TaskSubtask(Subtask):
             self._forward_watermark()
         if self._ownership is not None and self._ownership.has_parked_rows:
             raise StateError("rows are left whose key groups were never handed over; this is a bug in Weir")
+        if self._times.order is not None:
+            self._times.show()
+        if self._times.order:
+            raise StateError("rows are left that wait for their time; this is a bug in Weir")
         self._times.end()
         self._chain.finish()
         self._chain.output.broadcast(Watermark(WATERMARK_MAX_MS))
@@ -330,7 +338,15 @@ class TaskSubtask(Subtask):
             self._after_barrier(step, Barrier(checkpoint_id))
 
     def _process_input(self, rows: InputRows) -> None:
-        self._process(rows.batch, input_index=rows.input_index)
+        if not self._times.hold(rows.batch):
+            self._process(rows.batch, input_index=rows.input_index)
+
+    def _process_released(self, rows: pa.RecordBatch, input_index: int) -> None:
+        """Rows need not wait for their time any more."""
+        self._taken_edge = input_index
+        self._process(rows, None, input_index)
+        if self.sample.is_wanted:
+            self.sample.take(rows, self._clock.now_us())
 
     def _take_rows(self, delivery: Delivery) -> None:
         """Process a batch, together with those right after it: many small ones cost as much as large ones."""
@@ -349,17 +365,20 @@ class TaskSubtask(Subtask):
         if self._times.consumers.is_idle:
             self._times.consumers.end_idleness()
             self.progress.is_idle = False
+        if self._times.order is not None:
+            batches = self._times.alike(batches)
         batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-        batches.clear()
+        del batches
         index = delivery.channel.edge_index
         rows = batch
         if ownership is not None and may_park:
             rows = ownership.admit(InputRows(index, batch), self._times.shown_ms)
-        if rows is not None:
+        is_waiting = self._times.order is not None and rows is not None and self._times.hold(rows)
+        if rows is not None and not is_waiting:
             self._taken_edge = index
             self._process(rows, size_bytes if rows is batch else None, index)
             if self.sample.is_wanted:
-                self.sample.take(rows, self._clock.now_us())
+                self.sample.take(rows, self._clock.now_us(), index)
         del batch, rows
         is_parked = ownership is not None and may_park and ownership.parked_bytes > _PARKED_BYTES_MAX
         # The rules that let rows go on come by another input.
@@ -368,7 +387,7 @@ class TaskSubtask(Subtask):
         else:
             for item in taken:
                 item.release()
-        if rises or self._rows_raise or self._times.is_held:
+        if rises or self._rows_raise or self._times.is_held or is_waiting:
             self._show_watermark()
 
     def _gather_rows(
@@ -389,20 +408,20 @@ class TaskSubtask(Subtask):
         inbox, is_calm = self.mailbox.inbox, self._barriers.is_calm
         if not is_calm:
             self._record(delivery)
-        delivery.element, self._rows_raise = times.rows_come(delivery.channel, delivery.element)
-        # As they are now: joined batches have the same columns.
         assert isinstance(delivery.element, pa.RecordBatch)
-        first = delivery.element
+        # Joined batches have the same columns.
+        schema, taken_rows = delivery.element.schema, delivery.element.num_rows
+        delivery.element, self._rows_raise = times.rows_come(delivery.channel, delivery.element)
         rises, heard = False, set[ChannelId]()
         # Large batches are not joined: that would only copy them.
         wanted = RowsWanted(
-            min(self._pace.rows_max, rows_max) - first.num_rows, JOINED_BYTES - delivery.size_bytes
+            min(self._pace.rows_max, rows_max) - taken_rows, JOINED_BYTES - delivery.size_bytes
         )
         edge = delivery.channel.edge_index if self._tells_inputs_apart or may_park else None
         while wanted.rows > 0 and wanted.bytes > 0:
             but = heard if rises else ()
-            ready = None if is_calm else self._barriers.ready_rows(wanted, first.schema, edge, but)
-            more = inbox.poll_rows(wanted, first.schema, edge, but) if ready is None else ready
+            ready = None if is_calm else self._barriers.ready_rows(wanted, schema, edge, but)
+            more = inbox.poll_rows(wanted, schema, edge, but) if ready is None else ready
             for item in more:
                 if is_calm or not self._barriers.put_aside(item):
                     if not is_calm:

@@ -101,3 +101,6 @@ def test_what_was_not_measured_is_not_judged():
     assert "| of 1,234,567 records over killed leaders | 0 lost, 0 duplicated, 0 reordered | |" in text
     assert "| send, words, acks=all | 400.0 | - | 1.00 / 2.50 | - |" in text
     assert "No result stands here yet" in log_section([{"name": "other"}])
+    more = log_section([{**result, "kafka_failover_ms": 3456.0, "failed": {"reader": "it has read nothing"}}])
+    assert "| of Kafka, for comparison: `kafka_failover_ms` | 3456 | |" in more
+    assert "| reader | failed: it has read nothing | |" in more

@@ -6,6 +6,7 @@ import pytest
 
 import weir.log
 from experiments.log_cluster import LogCluster
+from tests.log_broker.waiting import wait_for
 
 pytestmark = pytest.mark.scenario
 
@@ -63,5 +64,5 @@ def test_what_only_the_leader_has_acknowledged_dies_with_it(cluster):
     cluster.kill(leader)
     for number in others:
         cluster.resume(number)
-    assert cluster.leader("wal") in others
+    wait_for(lambda: cluster.leader("wal") in others)
     assert read_ids(cluster) == [1]

@@ -1,9 +1,15 @@
 """A follower's end of the stream from its leader: what it tells, and when."""
 
 import asyncio
+import errno
+import os
 
+import pytest
+
+from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
 from log_broker.replication import follow
+from log_broker.storage.places import DirectoryPlace
 from log_broker.waiting import EOF
 from weir.clock import SystemClock
 from weir.rpc import log_pb2
@@ -46,6 +52,8 @@ async def _told(replica):
     stream = Stream()
     following = asyncio.create_task(follow(replica, log_pb2.ReplicateOpen(epoch=2, leader_id=2), stream))
     syncing = asyncio.create_task(replica.sync_forever())
+    while not stream.replies:
+        await asyncio.sleep(0.001)
     # Long enough for whatever a follower might say by itself.
     await asyncio.sleep(0.05)
     before_cut = len(stream.replies)
@@ -94,3 +102,89 @@ async def _told_after_a_later_epoch(replica):
 def test_an_old_leader_does_not_hear_what_is_durable_under_a_later_one(tmp_path):
     replies = asyncio.run(_told_after_a_later_epoch(replica_of(tmp_path, "fsync")))
     assert [reply.durable_offset for reply in replies[1:]] == [1]
+
+
+def test_a_promise_that_is_not_stored_is_kept_and_told_to_nobody(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "os")
+
+    def full(*_, **__):
+        raise LogWriteError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replica._place, "save", full)
+        with pytest.raises(LogWriteError):
+            replica.promise(7)
+        # It leads no more, and accepts no older leader.
+        assert replica.machine.leading_epoch == 0
+        assert not replica.machine.accepts(6)
+        assert replica.report().promised_epoch == 1
+        assert not replica.machine.may_lead(7, {1: replica.machine.incarnation})
+        # Nor the new one, whose entries would be votes.
+        with pytest.raises(LogWriteError):
+            asyncio.run(follow(replica, log_pb2.ReplicateOpen(epoch=7, leader_id=2), Stream()))
+    replica.promise(7)
+    assert replica.report().promised_epoch == 7
+    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    assert again.machine.promised_epoch == 7
+
+
+def test_a_replica_that_cannot_write_says_so_until_there_is_room(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "os")
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", full)
+        with pytest.raises(LogWriteError):
+            replica.confirm()
+    assert replica.report().cannot_write
+    with monkeypatch.context() as patch:
+        patch.setattr(replica._place, "room_bytes", lambda: 1000)
+        replica.confirm()
+        assert replica.report().cannot_write
+    replica.confirm()
+    assert not replica.report().cannot_write
+
+
+def test_a_crash_while_data_is_removed_leaves_a_new_replica(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "os")
+    before = replica.machine.incarnation
+
+    def dies(base):
+        DirectoryPlace.remove(replica._place, base)
+        raise SystemExit
+
+    monkeypatch.setattr(replica._place, "remove", dies)
+    with pytest.raises(SystemExit):
+        replica.damaged(LogDamagedError("a flipped bit"))
+    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    assert again.machine.end_offset == 0
+    assert again.machine.incarnation != before
+
+
+def test_what_cannot_be_synced_is_not_trusted(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "fsync")
+    before = replica.machine.incarnation
+
+    def broken(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async def sync():
+        syncing = asyncio.create_task(replica.sync_forever())
+        while replica.machine.incarnation == before:
+            await asyncio.sleep(0.001)
+        syncing.cancel()
+
+    monkeypatch.setattr(os, "fdatasync", broken)
+    asyncio.run(asyncio.wait_for(sync(), 30))
+    assert "cannot be synced" in replica.trouble
+    assert replica.machine.leading_epoch == 0
+
+
+def test_with_fsync_a_start_syncs_what_a_killed_process_has_left(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "fsync")
+    synced = []
+    monkeypatch.setattr(os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_ino))
+    PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    assert {file.stat().st_ino for file in tmp_path.glob("*.log")} <= set(synced)

@@ -59,3 +59,28 @@ def test_full_disks_refuse_clearly_and_heal(tmp_path, disks):
         assert not check_history(load.acknowledged, read)
         for number in cluster.ports:
             assert stored_ids(cluster.broker_directory(number) / "wal-0") == read
+
+
+def test_leadership_goes_to_a_broker_whose_disk_has_room(tmp_path, disks):
+    with LogCluster(tmp_path / "log") as cluster:
+        weir.log.create_topic(cluster.addresses, "wal", segment_bytes=1 << 20)
+        load = Load(cluster.addresses, "wal", 1, under_way_max=UNDER_WAY_MAX).start()
+        wait_for(lambda: len(load.acknowledged) > FRESH)
+        full = cluster.leader("wal")
+
+        def has_moved():
+            # Whatever a segment had set aside is free again.
+            disks[full].fill()
+            return cluster.leader("wal") != full
+
+        wait_for(has_moved)
+        before = len(load.acknowledged)
+        wait_for(lambda: len(load.acknowledged) > before + 2 * FRESH)
+        [partition] = weir.log.log_status(cluster.addresses).partitions
+        assert any("No space left" in each.trouble for each in partition.replicas if each.broker_id == full)
+        disks[full].free()
+        load.stop()
+        assert load.errors == []
+        cluster.wait_until_whole("wal")
+        read = [(record.offset, record.id) for record in weir.log.Reader(cluster.addresses, topic="wal")]
+        assert not check_history(load.acknowledged, read)

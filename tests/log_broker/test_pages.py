@@ -8,12 +8,13 @@ import pytest
 from log_broker.controller import Controller
 from log_broker.pages import log_pages
 from weir.questions.guard import Admission, own_hosts
+from weir.records.file_keeper import FileKeeper
 from weir.rpc import log_pb2
 
 
 @pytest.fixture
 def ask(tmp_path):
-    controller = Controller(tmp_path, lease_s=1.0)
+    controller = Controller(FileKeeper(tmp_path / "controller.json"), lease_s=1.0)
     settings = log_pb2.TopicSettings(topic="wal", partitions=2, replication=0, durability="os")
     assert "0 replicas" in controller._create(settings)
     transport = httpx.ASGITransport(log_pages(controller, Admission(own_hosts("127.0.0.1"))))

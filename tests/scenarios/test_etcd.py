@@ -1,18 +1,16 @@
 """Two control planes and a real etcd: one leads, the other waits, takes over and lets the job go on."""
 
-import shutil
-import subprocess
 import time
-import urllib.request
 
 import pytest
 
-from control_plane.record.etcd_keeper import EtcdKeeper
 from experiments.cluster import FINAL_STATES
+from experiments.etcd_server import etcd_server
 from experiments.ports import free_port
 from experiments.soak import JOB
 from experiments.soak_check import check_output, write_events
 from weir.errors import CheckpointError
+from weir.records.etcd_keeper import EtcdKeeper
 
 pytestmark = pytest.mark.scenario
 
@@ -20,29 +18,8 @@ pytestmark = pytest.mark.scenario
 @pytest.fixture
 def etcd(tmp_path):
     """The address of a server of this test's own."""
-    assert shutil.which("etcd"), "etcd is not on PATH; `make test` installs it (Debian: etcd-server)"
-    client, peer = free_port(), free_port()
-    urls = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-    command = ["etcd", "--data-dir", str(tmp_path / "etcd"), "--listen-client-urls", urls[0]]
-    command += ["--advertise-client-urls", urls[0], "--listen-peer-urls", urls[1]]
-    command += ["--initial-advertise-peer-urls", urls[1], "--initial-cluster", f"default={urls[1]}"]
-    log = (tmp_path / "etcd.log").open("wb")
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        wait_until(lambda: is_healthy(urls[0]), "etcd")
-        yield urls[0]
-    finally:
-        process.kill()
-        process.wait()
-        log.close()
-
-
-def is_healthy(url):
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=1) as reply:
-            return b"true" in reply.read()
-    except OSError:
-        return False
+    with etcd_server(tmp_path) as url:
+        yield url
 
 
 def wait_until(condition, what, timeout_s=120):
@@ -54,7 +31,9 @@ def wait_until(condition, what, timeout_s=120):
 
 def test_one_leads_and_only_it_writes(etcd):
     lost = []
-    first, second = (EtcdKeeper([etcd], "job", lambda name=name: lost.append(name)) for name in ("1", "2"))
+    first, second = (
+        EtcdKeeper([etcd], "/weir/job", lambda name=name: lost.append(name)) for name in ("1", "2")
+    )
     first.lead()
     assert first.load() is None
     first.save(b"one")
@@ -71,7 +50,7 @@ def test_one_leads_and_only_it_writes(etcd):
 
 
 def test_no_etcd_is_one_clear_error():
-    keeper = EtcdKeeper([f"127.0.0.1:{free_port()}"], "job", lambda: None)
+    keeper = EtcdKeeper([f"127.0.0.1:{free_port()}"], "/weir/job", lambda: None)
     with pytest.raises(CheckpointError, match=r"no etcd endpoint answers .*controlPlane\.etcd_endpoints"):
         keeper.lead()
 

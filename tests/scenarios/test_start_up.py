@@ -103,7 +103,7 @@ def test_end_of_stream_ends_a_job_without_rows(make_cluster, tmp_path):
 def test_listening_on_all_addresses_needs_one_to_tell(make_cluster, tmp_path, write_events):
     """Processes bind to 0.0.0.0 and tell each other 127.0.0.1; without that they do not start."""
     events = write_events(tmp_path / "events.jsonl", EVENTS)
-    everywhere = {"taskManager.host": "0.0.0.0", "controlPlane.host": "0.0.0.0"}
+    everywhere = {"taskManager.host": "0.0.0.0", "controlPlane.host": "0.0.0.0", "security.insecure": "true"}
     told = {"taskManager.advertised_host": "127.0.0.1", "controlPlane.advertised_host": "127.0.0.1"}
     cluster = make_cluster(settings={**everywhere, **told})
     untold = cluster.start("untold", "task_manager", [], {"taskManager.advertised_host": ""})

@@ -17,7 +17,9 @@ from weir.errors import AddressInUseError
 
 def make(**settings):
     config = TaskManagerConfig(**{"tm_port": 0} | settings)
-    slot = SimpleNamespace(runtime=None, find_inbox=None, find_store=None, drop_job=lambda: None)
+    slot = SimpleNamespace(
+        runtime=None, orders_secret=b"orders", find_inbox=None, find_store=None, drop_job=lambda: None
+    )
     calls = SimpleNamespace(directory=dict)
     questions = QuestionServer(slot, calls, CollectorRegistry(), config, SystemClock())
     return TaskManagerServer(config, slot, SystemClock(), questions)

@@ -110,3 +110,10 @@ def test_pages_with_values_of_different_types_are_one_frame(pages, expected):
         thread.join()
     assert frame.columns == ["key", "value"]
     assert frame["value"].to_list() == expected
+
+
+def test_an_encrypted_address_is_one_where_there_are_certificates(monkeypatch, tmp_path):
+    monkeypatch.setenv("WEIR_SECURITY_DIRECTORY", str(tmp_path))
+    assert place_of("https://localhost:9010/") == ("localhost", 9010)
+    with pytest.raises(weir.WeirError, match="must be HOST:PORT"):
+        place_of("http://localhost:9010")

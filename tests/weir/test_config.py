@@ -384,6 +384,7 @@ def test_sections_are_found_at_every_depth():
         "taskManager.cassandra",
         "autoscaler",
         "prometheus",
+        "security",
     }
 
 

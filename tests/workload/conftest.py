@@ -1,24 +1,15 @@
-"""One Spark session for all tests of this directory: starting one takes several seconds."""
+"""Runs the scripts of the workload."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workload.session import open_session
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    with open_session("weir tests", "local[2]", short_run=True) as session:
-        yield session
 
 
 @pytest.fixture
@@ -30,14 +21,3 @@ def run_script():
         return subprocess.run(command, capture_output=True, text=True, env=env, timeout=250, check=False)
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def _py4j_leaves_sockets(request: pytest.FixtureRequest) -> None:
-    """py4j leaves the sockets of finished threads to the garbage collector."""
-    if request.node.get_closest_marker("spark"):
-        for warning in (
-            "ignore:unclosed <socket:ResourceWarning",
-            "ignore::pytest.PytestUnraisableExceptionWarning",
-        ):
-            request.node.add_marker(pytest.mark.filterwarnings(warning))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from weir.errors import GraphError
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: What ``process`` takes: rows, or whole batches.
 ProcessForm = Literal["records", "batches"]
+#: By which time an operator's timers go: "any": each as it is registered; "processing": all by the clock.
+TimerTime = Literal["any", "processing"]
 #: Hooks of the older form, and what only that needed.
 _GONE = ("state_codec", "readable_codecs", "snapshot", "commit", "flush")
 _FORMS = (
@@ -29,6 +31,9 @@ class KeyedHooks:
 
     #: What must be in a checkpoint as it is here for the states to go on, as JSON; of windows that are such operators.
     state_form: Any = None
+    #: "processing" promises that no timer is registered by event time: nothing happens between two rows of a batch
+    #: then, so that ``process_batch`` gets whole batches and not each key once at a time.
+    timer_time: ClassVar[TimerTime] = "any"
 
     def open(self, context: OperatorContext) -> None:
         """Called once before the first rows; may block and read files. States have no current key here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from weir.author.keyed_process import KeyedHooks, takes
+from weir.author.keyed_process import KeyedHooks, TimerTime, takes
 from weir.author.states import DeclaredState
 from weir.errors import GraphError
 
@@ -11,6 +11,11 @@ EVENT_TIMERS = "_event_timers"
 PROCESSING_TIMERS = "_processing_timers"
 #: What their entries mean, for checkpoints: (time, key) pairs, version 1.
 TIMERS_FORM = {"version": 1}
+#: By ``timer_time``, the states that are kept.
+_STATES: dict[TimerTime, tuple[str, ...]] = {
+    "any": (EVENT_TIMERS, PROCESSING_TIMERS),
+    "processing": (PROCESSING_TIMERS,),
+}
 #: By name of a hook, how many arguments it takes besides ``self``, and which.
 _HOOKS = {"on_timer": (3, "(self, key, time_ms, context)"), "on_timers": (2, "(self, batch, context)")}
 
@@ -33,11 +38,11 @@ def timer_states(kind: type[KeyedHooks]) -> tuple[DeclaredState, ...]:
     """The states that the timers of a class are kept in; empty if it has nothing to be called when one fires.
 
     Raises:
-        GraphError: that cannot be called as it is.
+        GraphError: that cannot be called as it is, or the class has a ``timer_time`` that there is not.
     """
+    if kind.timer_time not in _STATES:
+        known = " or ".join(map(repr, _STATES))
+        raise GraphError(f"{kind.__name__}: timer_time is {kind.timer_time!r}; it is {known}")
     if not timer_hooks(kind):
         return ()
-    return (
-        DeclaredState(EVENT_TIMERS, "timers", "times"),
-        DeclaredState(PROCESSING_TIMERS, "timers", "times"),
-    )
+    return tuple(DeclaredState(name, "timers", "times") for name in _STATES[kind.timer_time])

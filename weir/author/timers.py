@@ -27,11 +27,15 @@ class Timers:
     Polars series, or a list) with one time for each of them.
     """
 
-    def __init__(self, event: TimerSide, processing: TimerSide, cursor: Cursor, clock: Clock) -> None:
+    def __init__(
+        self, event: TimerSide | None, processing: TimerSide, cursor: Cursor, clock: Clock, owner: str = ""
+    ) -> None:
+        """``event`` is None for an ``owner`` (step and class, for messages) whose timers all go by the clock."""
         self._event = event
         self._processing = processing
         self._cursor = cursor
         self._clock = clock
+        self._owner = owner
         #: The event time up to which timers have fired, the one of now included; ``weir.rows.records.WATERMARK_MIN_MS``
         #: before the first watermark.
         self.watermark_ms = WATERMARK_MIN_MS
@@ -49,23 +53,25 @@ class Timers:
         """Fire when the watermark reaches a time: no row before it comes any more, unless it is late.
 
         Raises:
+            GraphError: the class says that its timers go by the clock.
             TypeError, ValueError: it is no time.
             StateError: there is no current key.
         """
-        self._change(self._event, "register", time_ms, keys, is_live=True)
+        self._change(self._by_event("register"), "register", time_ms, keys, is_live=True)
 
     def register_ends(self, ends_ms: np.ndarray, keys: Keys) -> None:
         """As :meth:`register`, of ends of windows: int64, one for each key. They may be any time that rows have."""
-        self._event.change_many(keys, ends_ms, is_live=True)
+        self._by_event("register_ends").change_many(keys, ends_ms, is_live=True)
 
     def delete(self, time_ms: Any, keys: Keys | None = None) -> None:
         """Take back what :meth:`register` was given; a timer that is not there is no error.
 
         Raises:
+            GraphError: the class says that its timers go by the clock.
             TypeError, ValueError: it is no time.
             StateError: there is no current key.
         """
-        self._change(self._event, "delete", time_ms, keys, is_live=False)
+        self._change(self._by_event("delete"), "delete", time_ms, keys, is_live=False)
 
     def register_processing(self, time_ms: Any, keys: Keys | None = None) -> None:
         """Fire when the clock (:attr:`now_ms`) reaches a time.
@@ -84,6 +90,14 @@ class Timers:
             StateError: there is no current key.
         """
         self._change(self._processing, "delete_processing", time_ms, keys, is_live=False)
+
+    def _by_event(self, method: str) -> TimerSide:
+        if self._event is None:
+            raise GraphError(
+                f'{self._owner} calls timers.{method}, but declares timer_time = "processing": its timers go by the '
+                f"clock; call {method}_processing, or leave timer_time out"
+            )
+        return self._event
 
     def _change(
         self, side: TimerSide, method: str, time_ms: Any, keys: Keys | None, *, is_live: bool

@@ -18,6 +18,7 @@ from weir.checkpoints.digests import digest_of
 from weir.checkpoints.layout import path_in_savepoint
 from weir.errors import CheckpointError, FailureKind
 from weir.protocol.checkpoints.manifest import FileRef
+from weir.security.private_files import private_directory
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ class FileChecks:
         """The store may delete a table before it has been read here."""
         link = self._folder / f"{os.getpid()}-{id(self)}-{next(self._numbers)}"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            private_directory(self._folder)
             os.link(path, link)
         except OSError:
             return None

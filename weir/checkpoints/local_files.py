@@ -220,5 +220,6 @@ def _make_folder(folder: Path) -> None:
         return
     if folder.parent != folder:
         _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    # Checkpoints hold rows and keys of users.
+    folder.mkdir(mode=0o700, exist_ok=True)
     sync(folder.parent)

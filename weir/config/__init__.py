@@ -8,6 +8,7 @@ from weir.config.autoscaler import AutoscalerConfig, StageSetting
 from weir.config.control_plane import ControlPlaneConfig
 from weir.config.loading import DEFAULT_PATH, LoadedConfig, load_config, parse_set_flags
 from weir.config.models import Config, PrometheusConfig
+from weir.config.security import SecurityConfig
 from weir.config.state_strategy import StateMove, StateStrategy
 from weir.config.stores import RocksDbConfig
 from weir.config.task_manager import TaskManagerConfig
@@ -20,6 +21,7 @@ __all__ = [
     "LoadedConfig",
     "PrometheusConfig",
     "RocksDbConfig",
+    "SecurityConfig",
     "StageSetting",
     "StateMove",
     "StateStrategy",

@@ -167,6 +167,15 @@ class ControlPlaneConfig(Section):
         ge=0,
         le=1000,
     )
+    disk_hold_bytes: int = setting(
+        512 << 20,
+        "Sources read nothing while the disk with the state of a task manager has less room than this, or than a tenth "
+        "of the disk if that is less; they read on with half as much again. Twice as much is warned of. State in "
+        "memory has no disk. 0: they always read.",
+        "bytes",
+        ge=0,
+        le=1 << 50,
+    )
     savepoint_roots: TextList = setting(
         ("savepoints",),
         "Directories, or URIs such as `s3://bucket/path`, below which `POST /savepoint` may write; relative ones are "

@@ -22,7 +22,7 @@ from weir.config.keys import (
 )
 from weir.config.models import Config
 from weir.errors import ConfigError
-from weir.redaction import redacted
+from weir.redaction import KNOWN, redacted, redacted_text
 
 #: Read when no path is given, from the working directory.
 DEFAULT_PATH = "config.json"
@@ -102,9 +102,12 @@ def load_config(
             draft.override(dotted, text, "command line")
         else:
             draft.problems.append(f"command line: {dotted} = {_shown(text)}: unknown key; {suggest(dotted)}")
+    # What is refused is quoted.
+    KNOWN.learn(draft.document)
     config = _validate(draft)
     if draft.problems or config is None:
-        raise ConfigError("\n".join(draft.problems))
+        raise ConfigError(KNOWN.hidden("\n".join(draft.problems)))
+    KNOWN.learn(config.model_dump(mode="json"))
     _warn_of_deprecated_keys(draft, config)
     return LoadedConfig(config, draft.warnings)
 
@@ -234,12 +237,14 @@ def _describe(draft: _Draft, location: list[str], detail: dict[str, Any]) -> str
         changed = f"{dotted}.{detail['type']}"
         if changed in all_keys():
             shown = _shown(value.get(detail["type"], all_keys()[changed].default))
-            return f"{draft.origin(changed)}: {changed} = {shown}: {detail['msg']}"
+            return f"{draft.origin(changed)}: {changed} = {shown}: {redacted_text(detail['msg'])}"
         return f"{draft.file}: {dotted} = {_shown(value)}: must be an object, {{...}}"
     while dotted not in all_keys():  # an element of a list: name the list
         location = location[:-1]
         dotted = ".".join(location)
-    wanted = detail["msg"] if detail["type"] == "not_supported" else f"must be {_wanted(dotted)}"
+    wanted = (
+        redacted_text(detail["msg"]) if detail["type"] == "not_supported" else f"must be {_wanted(dotted)}"
+    )
     return f"{draft.origin(dotted)}: {dotted} = {_shown(value)}: {wanted}"
 
 

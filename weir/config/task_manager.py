@@ -29,6 +29,11 @@ class TaskManagerConfig(Section):
         0,
         "Port on which rows from other task managers arrive; they ask for it at `tm_port`. 0: any free one.",
     )
+    unix_sockets: bool = setting(
+        True,
+        "Take rows of task managers of the same machine by Unix sockets, which are never encrypted: nobody but the two "
+        "processes can read them. false: by TCP, as between machines. Linux only.",
+    )
     http_port: ListenPort = setting(
         0,
         "Port of the pages: `/state/...`, as the control plane's, and `/metrics`. 0: any free one, which the log and "

@@ -13,6 +13,7 @@ import typer
 
 import weir
 from weir.console.log_commands import log_app
+from weir.console.security_commands import security_app
 from weir.process.entry_point import run
 
 RUN_EPILOG = """
@@ -22,6 +23,7 @@ Examples:
 weir run weir.examples.word_count
 weir run counts.py
 weir run counts.py --param input=events.jsonl --param parallelism=4
+weir run hot.sql --param parallelism=2
 weir run my_jobs.counts --task-managers 2
 weir run counts.py --store cassandra
 weir run counts.py --set taskManager.batch_size=1000 --no-follow > counts.jsonl
@@ -91,6 +93,13 @@ weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
 weir log start --brokers 3 --dir data/log
 """
+
+
+class Runner(StrEnum):
+    """What runs a job."""
+
+    WEIR = "weir"
+    SPARK = "spark"
 
 
 class Store(StrEnum):
@@ -182,7 +191,23 @@ ReportOption = Annotated[
 ]
 
 
+RunnerOption = Annotated[
+    Runner,
+    typer.Option(
+        help="What runs the job: task managers of Weir, or Spark (docs/runners.md).", show_choices=True
+    ),
+]
+StreamingOption = Annotated[
+    bool,
+    typer.Option(
+        "--streaming",
+        help="With --runner spark: follow the sources, as a stream, instead of reading them once.",
+    ),
+]
+
+
 app.add_typer(log_app, name="log")
+app.add_typer(security_app, name="security")
 
 
 @app.callback()
@@ -208,6 +233,22 @@ def run_command(
     strict: StrictOption = False,
     report: ReportOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    runner: RunnerOption = Runner.WEIR,
+    master: Annotated[
+        str, typer.Option(help="With --runner spark: local[N], spark://HOST:PORT, yarn or k8s://...")
+    ] = "local[*]",
+    streaming: StreamingOption = False,
+    spark_conf: Annotated[
+        list[str] | None,
+        typer.Option("--spark-conf", metavar="KEY=VALUE", help="With --runner spark: a setting of Spark."),
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH",
+            help="With --streaming: where Spark keeps its checkpoints (default: .weir/JOB/spark).",
+        ),
+    ] = None,
 ) -> None:
     """Run a job on processes of this machine until it ends. The exit code says how it ended.
 
@@ -215,6 +256,15 @@ def run_command(
     output has only what the job prints. The same command after a kill goes on from the latest checkpoint; after an end
     it begins the job anew.
     """
+
+    def start_on_spark() -> int:
+        from weir.console.given_job import GivenJob
+        from weir.console.spark_runs import SparkOptions, run_on_spark
+
+        given = GivenJob(job, param or [], config, set_flags or [])
+        return run_on_spark(
+            SparkOptions(given, master, streaming, spark_conf or [], checkpoints, keep_dir, strict=strict)
+        )
 
     def start() -> int:
         from weir.console.job_files import find_job
@@ -233,7 +283,7 @@ def run_command(
                 shared=_given({"--config": config})
                 + _repeated("--set", None if store is None else [f"taskManager.state_backend={store.value}"])
                 + _repeated("--set", set_flags),
-                control_plane=_repeated("--param", param)
+                control_plane=_repeated("--param", [*found.parameters, *(param or ())])
                 + _given(
                     {
                         "--from-savepoint": from_savepoint,
@@ -247,7 +297,7 @@ def run_command(
             )
         )
 
-    run("weir run", start)
+    run("weir run", start_on_spark if runner is Runner.SPARK else start)
 
 
 @app.command("plan", epilog=PLAN_EPILOG)
@@ -270,10 +320,18 @@ def plan_command(
         ),
     ] = None,
     allow_dropped_state: DroppedStateOption = False,
+    runner: RunnerOption = Runner.WEIR,
+    streaming: StreamingOption = False,
 ) -> None:
     """Check a job and draw its stages, without running it; or tell what it makes of the state of a checkpoint."""
 
     def plan() -> int:
+        if runner is Runner.SPARK:
+            from weir.console.given_job import GivenJob
+            from weir.console.spark_plans import print_spark_plan
+
+            given = GivenJob(job, param or [], config, set_flags or [])
+            return print_spark_plan(given, streaming=streaming, as_json=as_json)
         from weir.console.planning import print_plan
 
         return print_plan(

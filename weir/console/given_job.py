@@ -40,4 +40,4 @@ class GivenJob:
         flags = parse_set_flags(self.set_flags)
         config = load_config(self.config, os.environ, flags, tells_of_absence=False).config
         configured = {"input": config.file_name, "max_parallelism": config.control_plane.max_parallelism}
-        return load_job(found.module, parameter_texts(self.params), configured).graph
+        return load_job(found.module, parameter_texts([*found.parameters, *self.params]), configured).graph

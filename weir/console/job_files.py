@@ -13,6 +13,9 @@ from pathlib import Path
 from weir.errors import GraphError
 
 _SUFFIX = ".py"
+_SQL_SUFFIX = ".sql"
+#: The job that a file of SQL is a parameter of.
+_SQL_JOB = "weir.sql.job"
 #: What a job's processes import by these names: a file of the same name would be imported in its place.
 _TAKEN = sys.stdlib_module_names | {
     "control_plane",
@@ -38,6 +41,15 @@ class JobFile:
     module: str
     #: Before the working directory on the Python path; None: the job was given as a module.
     directory: Path | None = None
+    #: Parameters that the file itself stands for, NAME=VALUE.
+    parameters: tuple[str, ...] = ()
+    #: What messages and folders call it, if that is not the module.
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        """What messages and the run's folder call the job."""
+        return self.title or self.module
 
     def python_path(self, environment: Mapping[str, str]) -> list[str]:
         """Folders for PYTHONPATH: the job's, the working directory, and what the variable has already."""
@@ -62,13 +74,18 @@ def find_job(text: str) -> JobFile:
 
 
 def _find_job(text: str) -> JobFile:
+    if text.endswith(_SQL_SUFFIX):
+        path = Path(text)
+        if not path.is_file():
+            raise GraphError(f"job {text}: there is no such file in {Path.cwd()}")
+        return JobFile(_SQL_JOB, parameters=(f"file={path.resolve()}",), title=path.stem)
     if not text.endswith(_SUFFIX) and os.sep not in text and text not in (os.curdir, os.pardir):
         _check_module(text)
         return JobFile(text)
     path = Path(text)
     if path.is_dir() or not text.endswith(_SUFFIX):
         raise GraphError(
-            f"job {text} is no Python file; name a file such as counts.py or a module such as jobs.counts"
+            f"job {text} is no Python file; name a file such as counts.py or hot.sql, or a module such as jobs.counts"
         )
     if not path.is_file():
         raise GraphError(f"job {text}: there is no such file in {Path.cwd()}")

@@ -12,6 +12,7 @@ from types import FrameType
 from weir.clock import SystemClock
 from weir.console.processes import Child, Children, Ended, Signalled
 from weir.errors import ConfigError, GraphError
+from weir.security.private_files import private_directory
 from weir.state.ttl import duration_ms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -49,7 +50,7 @@ def run_log(directory: Path, brokers: int, port: int, http_port: int, lease_ms: 
         ConfigError: the directory cannot be made.
     """
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        private_directory(directory)
     except OSError as error:
         raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
     clock = SystemClock()

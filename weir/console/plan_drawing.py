@@ -72,7 +72,7 @@ def _step(graph: PhysicalGraph, node: Node) -> str:
 
 def _state(node: Node) -> str:
     """Key columns of each input, and the state tables where they have names."""
-    if not node.is_keyed:
+    if not node.spec.state_names:
         return ""
     ways = dict.fromkeys(", ".join(keys) for keys in node.key_columns if keys)
     named = [name for name in node.spec.state_names if name not in ("", LATE_STATE)]
@@ -81,7 +81,8 @@ def _state(node: Node) -> str:
 
 
 def _times(node: Node) -> str:
-    told = [text for text in (node.spec.time_words, node.spec.event_time_words) if text]
+    order = "rows in the order of time" if node.orders_time else None
+    told = [text for text in (order, node.spec.time_words, node.spec.event_time_words) if text]
     return "".join(f", [blue]{escape(text)}[/]" for text in told)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weir.errors import AddressInUseError, ConfigError
+from weir.security.private_files import private_directory
 
 #: Of the jobs that failed or were killed earlier, the checkpoints of this many are kept.
 _CHECKPOINTED_JOBS_MAX = 3
@@ -50,7 +51,7 @@ class RunDirectory:
             AddressInUseError: another run uses it.
         """
         try:
-            self.logs.mkdir(parents=True, exist_ok=True)
+            private_directory(self.logs)
             # Nobody wants to commit it.
             (self.path / ".gitignore").write_text("*\n")
             lock = open(self.path / ".lock", "ab")  # noqa: SIM115

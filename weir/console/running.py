@@ -160,7 +160,7 @@ class _Run:
             self.addresses, self.listens = message, True
             if is_first and not self.draws:
                 _say(
-                    f"job {self.options.job.module}: page http://{message['http']}/, http://{message['http']}/status"
+                    f"job {self.options.job.name}: page http://{message['http']}/, http://{message['http']}/status"
                 )
             for task_manager in self.task_managers:
                 self._tell_where(task_manager)
@@ -220,7 +220,7 @@ class _Run:
         if ended.code >= 0:
             return ended.code
         if self.signal and not self.addresses:
-            _say(f"job {self.options.job.module} cancelled before it began")
+            _say(f"job {self.options.job.name} cancelled before it began")
             return _CANCELLED_EXIT_CODE
         if self.signal:
             return _BY_SIGNAL_EXIT_CODE + self.signal
@@ -233,7 +233,7 @@ class _Run:
     def _say_goodbye(self, code: int) -> None:
         if not self.outcome:
             return
-        name, cause = self.options.job.module, self.outcome.get("cause", "")
+        name, cause = self.options.job.name, self.outcome.get("cause", "")
         if code == FAILED_EXIT_CODE:
             _say(f"logs are in {self.options.directory.logs}")
             failed = self.outcome["state"] == "FAILED"
@@ -287,7 +287,7 @@ class _Run:
 
 def default_directory(job: JobFile) -> RunDirectory:
     """Where a run of this job keeps its files unless the user names another place."""
-    return RunDirectory(Path(".weir") / job.module)
+    return RunDirectory(Path(".weir") / job.name)
 
 
 def _set(settings: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -53,6 +54,8 @@ class Dataflow:
         self.max_parallelism = max_parallelism
         self._nodes: dict[str, Node] = {}
         self._kinds: dict[str, int] = {}
+        #: Queries that have no name of their own.
+        self._queries = 0
         #: What steps were called before, by name.
         self._renamed: dict[str, str] = {}
         #: Where each step was written; see :meth:`line_of`.
@@ -117,6 +120,31 @@ class Dataflow:
         spec.check(name)
         return Stream(self, self.add(Node(name, spec, (), parallelism, spec.schema)))
 
+    def sql(self, query: str, /, *, step: str | None = None, **streams: Stream) -> Stream:
+        """The stream of a query among streams: ``flow.sql("SELECT id FROM orders WHERE price > 5", orders=orders)``.
+
+        Streams that are changelogs are tables, and so are results that change (docs/sql.md).
+
+        Args:
+            query: SELECT.
+            step: what the names of the steps begin with, to which their state belongs; None: ``sql``, ``sql_2`` and so
+                on, in the order of the calls.
+            streams: what the query calls them.
+
+        Raises:
+            GraphError: something in the query is wrong; one line, with line and column.
+        """
+        for name, stream in streams.items():
+            if not isinstance(stream, Stream) or stream.flow is not self:
+                raise GraphError(f"sql: {name} is no stream of this Dataflow")
+        if step is None:
+            self._queries += 1
+            step = "sql" if self._queries == 1 else f"sql_{self._queries}"
+        check_name("step", step)
+        # SQL stands on this API, so that this file cannot import it.
+        made: Stream = import_module("weir.sql.program").stream_of(self, query, step, streams)
+        return made
+
     def build(self) -> LogicalGraph:
         """The validated graph.
 
@@ -143,6 +171,10 @@ class Dataflow:
         with self._telling_lines():
             graph = checked_graph(self.name, nodes, self.max_parallelism, open_ends=True)
         return replace(graph, renamed={now: then for now, then in self._renamed.items() if now in wanted})
+
+    def node_of(self, step: str) -> Node:
+        """The step of this name; called by what reads what was built."""
+        return self._nodes[step]
 
     def line_of(self, step: str) -> str:
         """`` (FILE, line N)`` of the job's code that made a step; empty if that is not known."""

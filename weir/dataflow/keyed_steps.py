@@ -167,6 +167,7 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         schema: Columns | None = None,
         *,
         hold_until: HoldUntil | None = None,
+        in_time_order: bool | None = None,
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
         renamed_from: str | None = None,
@@ -181,6 +182,7 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
             hold_until: rows wait, and with them the watermark, until there are rules. "first": until the dict has an
                 item. A function of the dict: until it returns True. Once it is so it stays so, also after a restart.
                 When the stream of rules has ended, nothing waits any more. None: rows do not wait.
+            in_time_order: as for :meth:`process`, of the rows; not together with ``hold_until``.
             side_outputs: as for :meth:`process`.
             parallelism: subtasks; None: as many as this stream's step has.
             renamed_from: what the step was called in the checkpoint that the job starts from: its state goes on.
@@ -196,9 +198,14 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         if rules.input.exchange is not Exchange.BROADCAST:
             rules = rules.broadcast()
         made = checked_callable(name, factory)
+        if in_time_order and hold_until is not None:
+            raise GraphError(
+                f"step {name!r}: rows wait for rules (hold_until) or for others (in_time_order); give one of them"
+            )
         spec = BroadcastProcessSpec(
             **self._process_parts(name, made, schema, side_outputs, broadcast_form),
             hold_until=checked_hold(name, hold_until),
+            in_time_order=checked_order(name, in_time_order),
         )
         return self._step(name, spec, parallelism, (rules,))
 
@@ -230,6 +237,7 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         factory: Callable[[], Any],
         schema: Columns | None = None,
         *,
+        in_time_order: bool | None = None,
         side_outputs: Mapping[str, Columns | None] | None = None,
         parallelism: int | None = None,
         renamed_from: str | None = None,
@@ -241,6 +249,9 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
             factory: makes one process per subtask: the class, or ``functools.partial(MyProcess, setting=1)``. Another
                 function is called once when the job is built, to see which states the process declares.
             schema: user columns of the result, the key columns among them; None: those of the input.
+            in_time_order: rows that come from several subtasks, or inputs, wait until all of these have come as far by
+                event time, so that a timer fires before the rows that come after it, whichever subtask is faster. None:
+                if the process has timers, and all sources before it end. False: they are taken as they come.
             side_outputs: as for :meth:`apply`; ``process`` and ``on_timer`` send dicts to them with
                 ``yield weir.side(output, row)``.
             parallelism: subtasks; None: as many as the producer has.
@@ -251,7 +262,10 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         """
         name = renamed_step(name, renamed_from)
         made = checked_callable(name, factory)
-        spec = KeyedProcessSpec(**self._process_parts(name, made, schema, side_outputs, process_form))
+        spec = KeyedProcessSpec(
+            **self._process_parts(name, made, schema, side_outputs, process_form),
+            in_time_order=checked_order(name, in_time_order),
+        )
         absent = [column for column in self.key_columns if column not in spec.schema.names]
         if absent:
             raise GraphError(
@@ -260,6 +274,17 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
             )
         check_key_columns(str(name), self.key_columns, spec.schema)
         return self._same_kind(name, spec, parallelism)
+
+
+def checked_order(step: str | None, in_time_order: object) -> bool | None:
+    """What an author says of the order of rows.
+
+    Raises:
+        GraphError: it is neither True nor False nor None.
+    """
+    if in_time_order is None or isinstance(in_time_order, bool):
+        return in_time_order
+    raise GraphError(f"step {step!r}: in_time_order is {in_time_order!r}; it is True, False or None")
 
 
 def process_states(

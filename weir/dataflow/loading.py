@@ -24,7 +24,7 @@ from weir.dataflow.builder import Dataflow
 from weir.dataflow.traceback import job_code_error, place_in_job, suggestion
 from weir.errors import GraphError, WeirError
 from weir.plan.graph import LogicalGraph
-from weir.redaction import redacted
+from weir.redaction import KNOWN, redacted
 from weir.specs import CollectSpec
 from weir.spelling import did_you_mean
 
@@ -88,6 +88,8 @@ def load_job(module: str, parameters: Mapping[str, str], configured: Mapping[str
             wrong type, or the dataflow is not valid. One line, naming the module.
         JobCodeError: the same, if the user's own code raised; with its traceback.
     """
+    # What does not fit is quoted.
+    KNOWN.learn(parameters)
     build = _load_build(module)
     known = _parameters(module, build)
     for name in parameters:
@@ -142,6 +144,7 @@ def _loaded(
 ) -> LoadedJob:
     """Build with what is left of the values after a way through JSON, as in every other process."""
     told = {name: _to_json(module, known[name], value) for name, value in values.items()}
+    KNOWN.learn(told)
     used = {name: _convert(module, known[name], value, from_text=False) for name, value in told.items()}
     return LoadedJob(_build_graph(module, build, used), told, origins)
 
@@ -244,6 +247,8 @@ def _build_graph(module: str, build: Callable[..., object], values: Mapping[str,
         if isinstance(flow, Dataflow):
             return _for_processes(flow, flow.build())
     except WeirError as error:
+        if error.names_place:
+            raise
         # Its message is enough, with the line that asked for it.
         raise GraphError(f"job {module}: {error}{place_in_job(error)}") from error
     except (Exception, SystemExit) as error:

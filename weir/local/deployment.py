@@ -155,7 +155,9 @@ class Deployment:
             source.begin()
         for subtask in self.subtasks:
             for rows in under_way.get(subtask.subtask, ()):
-                if not rows.step:
+                if not rows.step and isinstance(subtask, LocalTask):
+                    subtask.take_restored(rows)
+                elif not rows.step:
                     subtask.chain.process(rows.batch, input_index=rows.input_index)
         for source in self.sources:
             source.tell_first()

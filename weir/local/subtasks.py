@@ -17,7 +17,7 @@ from weir.operators.task_times import TaskTimes
 from weir.protocol.checkpoints.alignment import BarrierAligner, Step
 from weir.protocol.job.event_counts import EventCounts
 from weir.protocol.watermarks.watermark_drift import AlignedSource
-from weir.rows.records import WATERMARK_MAX_MS, Barrier, Element, EndOfStream, Idle, Watermark
+from weir.rows.records import WATERMARK_MAX_MS, Barrier, Element, EndOfStream, Idle, InputRows, Watermark
 from weir.types import ChannelId, SubtaskId
 
 #: Called at a barrier, and with id 0 at the end: subtask, checkpoint id.
@@ -139,12 +139,23 @@ class LocalTask(LocalSubtask):
         else:
             self._rows_in += element.num_rows
             rows, rises = times.rows_come(channel, element)
-            self.chain.process(rows, input_index=channel.edge_index)
+            is_waiting = times.hold(rows)
+            if not is_waiting:
+                self.chain.process(rows, input_index=channel.edge_index)
+            rises = rises or is_waiting
         if rises or times.is_held:
             times.show()
         self.forward()
         if not inputs.has_open_inputs:
             self._end()
+
+    def take_restored(self, rows: InputRows) -> None:
+        """Process rows that were under way to it at a checkpoint; or they wait, as they did."""
+        batch, _ = self._times.rows_come(ChannelId(self.subtask, self.subtask, rows.input_index), rows.batch)
+        if self._times.hold(batch):
+            self._times.show()
+        else:
+            self.chain.process(rows.batch, input_index=rows.input_index)
 
     def forward(self) -> None:
         """Tell consumers of the watermark, or that the step which assigns event times has had no rows for long."""

@@ -10,9 +10,10 @@ import grpc
 from weir import threads
 from weir.clock import Clock
 from weir.errors import ConfigError, ConnectionLostError, WeirError
-from weir.rpc import log_pb2, log_pb2_grpc
+from weir.rpc import channels, log_pb2, log_pb2_grpc
 from weir.rpc.log_wire import LOG_MESSAGE_BYTES_MAX
 from weir.rpc.wire import parse_address
+from weir.security.roles import Role
 
 _OPTIONS = [
     ("grpc.max_send_message_length", LOG_MESSAGE_BYTES_MAX),
@@ -50,7 +51,7 @@ class Cluster:
         with self._lock:
             channel = self._channels.get(address)
             if channel is None:
-                channel = self._channels[address] = grpc.insecure_channel(address, options=_OPTIONS)
+                channel = self._channels[address] = channels.connect(address, Role.LOG_BROKER, _OPTIONS)
             return channel
 
     def leader(self, topic: str, partition: int) -> str:

@@ -19,7 +19,6 @@ from weir.rpc import log_pb2, log_pb2_grpc
 _RETRY_S = 0.05
 #: A broker with nothing to send says so every second.
 _SILENCE_S = 3.0
-_WATCH_S = 0.2
 #: Behind all that there may ever be.
 _NOWHERE = 1 << 62
 
@@ -81,8 +80,8 @@ class Reader:
         self._timeout_s = timeout_s
         self._misses_nothing = misses_nothing
         self._latest = latest
-        #: When the broker has said anything last, in monotonic seconds.
-        self.heard_s = 0.0
+        #: When a broker has said anything last, in monotonic seconds.
+        self._heard_s = 0.0
         self._clock = clock or SystemClock()
         #: Since when it has waited for a broker's word; None: it does not.
         self._waits_since_s: float | None = None
@@ -120,7 +119,7 @@ class Reader:
             except grpc.RpcError as error:
                 if self._is_closed:
                     return
-                if self._is_late(max(began_s, self.heard_s)):
+                if self._is_late(max(began_s, self._heard_s)):
                     raise ConnectionLostError(f"the log does not answer: {error.details()}") from error
             except _EndsBeforeError as error:
                 lacks_since_s = lacks_since_s or self._clock.monotonic_s()
@@ -128,7 +127,7 @@ class Reader:
                     raise LogTruncatedError(str(error)) from None
             except ConnectionLostError:
                 # Somebody who waits for rows has heard from a broker all the time.
-                if self._is_late(max(began_s, self.heard_s)):
+                if self._is_late(max(began_s, self._heard_s)):
                     raise
             threads.sleep(_RETRY_S)
 
@@ -139,7 +138,8 @@ class Reader:
         credits: queue.SimpleQueue[int] = queue.SimpleQueue()
         stub = log_pb2_grpc.LogBrokerStub(self._cluster.channel(address))
         self._call = call = stub.Read(self._requests(credits))
-        threads.start(lambda: self._watch(call), "log reader watch")
+        is_over = threads.event()
+        threads.start(lambda: self._watch(call, is_over), "log reader watch")
         try:
             while (reply := self._next(call)) is not None:
                 if reply.leader_address:
@@ -152,6 +152,7 @@ class Reader:
                 yield from self._batches_in(reply.entries)
                 credits.put(len(reply.entries))
         finally:
+            is_over.set()
             credits.put(0)
             self._call = None
             call.cancel()
@@ -163,16 +164,21 @@ class Reader:
             reply = next(call, None)
         finally:
             self._waits_since_s = None
-        self.heard_s = self._clock.monotonic_s()
+        self._heard_s = self._clock.monotonic_s()
         return reply
 
-    def _watch(self, call: grpc.Call) -> None:
-        """End a call whose broker is silent: it stands still or is cut off, and another one may lead by now."""
-        while call.is_active():
-            threads.sleep(_WATCH_S)
+    def _watch(self, call: grpc.Call, is_over: threads.Event) -> None:
+        """End a call whose broker is silent: it stands still or is cut off, and another one may lead by now.
+
+        It looks once in some seconds: where the next look cannot find more silence than is allowed, there is none.
+        """
+        left_s = _SILENCE_S
+        while not is_over.wait(left_s):
             since_s = self._waits_since_s
-            if since_s is not None and self._clock.monotonic_s() - since_s > _SILENCE_S:
+            left_s = _SILENCE_S if since_s is None else since_s + _SILENCE_S - self._clock.monotonic_s()
+            if left_s <= 0:
                 call.cancel()
+                return
 
     def _batches_in(self, entries: bytes) -> Iterator[RecordBatch]:
         try:
@@ -230,12 +236,6 @@ class Reader:
             if self._is_late(began_s):
                 raise trouble
             threads.sleep(_RETRY_S)
-
-    def reconnect(self) -> None:
-        """Look for the leader anew, from another thread: this one is silent."""
-        call = self._call
-        if call is not None:
-            call.cancel()
 
     def _requests(self, credits: queue.SimpleQueue[int]) -> Iterator[log_pb2.ReadRequest]:
         opening = log_pb2.ReadOpen(

@@ -32,11 +32,13 @@ from weir.operators.parts_in_time import PartsInTime
 from weir.operators.pauses import Pause
 from weir.operators.step_errors import name_step
 from weir.operators.step_flow import WaitingRows
+from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
 from weir.rows.ahead import RowsAhead
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
+from weir.specs.base import IN_ORDER_STATE
 from weir.state.tables.opened import StateTables
 
 #: No operator can yield it, whatever its author wrote.
@@ -90,10 +92,12 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         wanted = self._operators[0][1].row_watermarks if self._operators else RowWatermarks.NONE
         self._has_row_watermarks, self._has_all = (
             wanted is not RowWatermarks.NONE,
-            wanted is RowWatermarks.ALL,
+            wanted >= RowWatermarks.ALL,
         )
         #: Rows that entered each operator.
         self.rows_into = [0] * len(self._operators)
+        #: Whether rows say where other splits or inputs are behind theirs.
+        self.tells_ahead = wanted is RowWatermarks.SPLITS
         self._check_cancelled = check_cancelled
         self.isolation = isolation
         last = self._operators[-1][0] if self._operators else None
@@ -101,6 +105,8 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         # What has several inputs comes first.
         first = self._operators[0][0] if self._operators else None
         self._holder = first if isinstance(first, HoldsRows) else None
+        #: Brings rows into the order of time before they come here; None: nothing does.
+        self.order = _time_order(self._operators[0][1]) if self._operators else None
         self._picking = output if isinstance(output, PickingOutput) else None
         #: What is on its way between the operators.
         self.pauses = ChainPauses(self._operators)
@@ -114,6 +120,8 @@ class OperatorChain(ChainLife, Generic[OutputT]):
     def open(self) -> None:
         """Open all operators, and ask which rows each of them minds."""
         super().open()
+        if self.order is not None:
+            self.order.open()
         if self._has_row_watermarks:
             self._cuts = [
                 operator.time_cuts if isinstance(operator, InTimeOperator) else TimeCuts.NONE
@@ -161,6 +169,10 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         else:
             self._process(batch, start, input_index)
         flow.given = None
+
+    def process_of(self, batch: pa.RecordBatch, input_index: int) -> None:
+        """As :meth:`process`, of all operators."""
+        self.process(batch, 0, input_index)
 
     def _process_in_time(
         self, batch: pa.RecordBatch, column: np.ndarray, start: int, input_index: int, offset: int
@@ -504,3 +516,9 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         for index, (operator, _) in enumerate(self._operators):
             self._send_in_order(index, operator.finish, WATERMARK_MAX_MS)
         self.flush()
+
+
+def _time_order(context: OperatorContext) -> TimeOrder | None:
+    """What brings rows into the order of time before the first operator of a stage; None: that does not need it."""
+    tables = context.tables
+    return None if tables is None or IN_ORDER_STATE not in tables.state_ids else TimeOrder(context)

@@ -29,6 +29,7 @@ import orjson
 
 from weir.errors import InputError
 from weir.operators.known_rows import KnownRows
+from weir.security.private_files import private_directory
 from weir.specs import OnBadRecord
 
 log = logging.getLogger(__name__)
@@ -188,7 +189,7 @@ class DeadLetterFile:
             return
 
     def _open(self) -> BinaryIO:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        private_directory(self.path.parent)
         file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
         if file.seek(0, 2):
             file.seek(-1, 2)

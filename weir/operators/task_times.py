@@ -19,7 +19,7 @@ from weir.protocol.watermarks.combined_watermarks import WatermarkTracker, chann
 from weir.protocol.watermarks.input_times import InputTimes, times_to_json
 from weir.protocol.watermarks.watermark_forward import WatermarkForward
 from weir.rows import row_watermarks
-from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
+from weir.rows.records import KEY_HASH_COLUMN, WATERMARK_MAX_MS, WATERMARK_MIN_MS, Idle, Watermark
 from weir.types import ChannelId
 
 OutputT = TypeVar("OutputT", bound=SubtaskOutput)
@@ -76,7 +76,15 @@ class TaskTimes(Generic[OutputT]):
         #: Whether it also stands still because rows are parked, here or elsewhere.
         self.is_parked: Callable[[], bool] = _never
         self._chain = chain
-        self._channels = channels_by_edge(inputs)
+        channels = self._channels = channels_by_edge(inputs)
+        #: Rows that wait until all inputs have come as far as their own had; None: none do.
+        self.order = chain.order
+        #: Takes rows that need not wait any more, with an input that they came by.
+        self.process: Callable[[pa.RecordBatch, int], None] = chain.process_of
+        self._tells_ahead = chain.tells_ahead
+        #: From one channel rows come in the order of time by themselves.
+        self._comes_by_many = sum(map(len, channels.values())) > 1
+        self._ordered_edge = 0
         # A small batch pays for every question.
         self._tells_inputs_apart = chain.tells_inputs_apart
         self._assigns_times = chain.assigns_times
@@ -91,6 +99,7 @@ class TaskTimes(Generic[OutputT]):
         """Take in a new channel."""
         self.inputs.add(channel)
         self._channels.setdefault(channel.edge_index, []).append(channel)
+        self._comes_by_many = True
 
     def known(self) -> list[tuple[ChannelId, int, bool]]:
         """Returns of each open channel its watermark and whether it is idle; any thread may ask."""
@@ -104,7 +113,8 @@ class TaskTimes(Generic[OutputT]):
             # Inputs are as far as after the rows that are left, which will say themselves how far.
             known = [(channel, min(at, paused.known_ms)) for channel, at in known]
             shown_ms, combined_ms = min(shown_ms, paused.known_ms), min(combined_ms, paused.known_ms)
-        return times_to_json(shown_ms, known, combined_ms)
+        waiting = 0 if self.order is None else self.order.rows
+        return times_to_json(shown_ms, known, combined_ms, waiting)
 
     def go_on(self, restored: InputTimes, waiting: Sequence[WaitingRows]) -> None:
         """Begin where a checkpoint was, before any row comes, with rows that waited for steps then."""
@@ -118,6 +128,7 @@ class TaskTimes(Generic[OutputT]):
         self.is_held = self._chain.holds_time
         # What was shown stays, whatever is held; rows that move with their key groups may be parked from the start.
         if not self.is_parked():
+            self._release_in_order()
             self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
 
     def advance(self, channel: ChannelId, watermark: Watermark) -> None:
@@ -132,14 +143,20 @@ class TaskTimes(Generic[OutputT]):
         """Note rows of a channel: it is not idle.
 
         Returns:
-            The rows, as of the watermarks of all inputs, and whether these have come further together.
+            The rows, as of the watermarks of all inputs, and whether these have come further together. Rows that may
+            have to wait are as of their own channel (``row_watermarks.of_channel``): they are for :meth:`hold`.
         """
         inputs, is_restored = self.inputs, channel.producer == channel.consumer
         if not is_restored:
             inputs.mark_active(channel)
-        if row_watermarks.column_of(batch) is None:
+        if self.order is not None and self._may_wait(batch):
+            known_ms = WATERMARK_MIN_MS if is_restored else inputs.known_ms(channel)
+            batch, channel_ms = row_watermarks.of_channel(batch, known_ms)
+            self._ordered_edge = channel.edge_index
+        elif row_watermarks.column_of(batch) is None:
             return batch, False
-        batch, channel_ms = self.in_time(channel, batch)
+        else:
+            batch, channel_ms = self.in_time(channel, batch)
         if is_restored or not inputs.is_open(channel):
             return batch, False
         return batch, inputs.advance(channel, channel_ms) is not None
@@ -153,13 +170,55 @@ class TaskTimes(Generic[OutputT]):
         if row_watermarks.column_of(batch) is None:
             return batch, WATERMARK_MIN_MS
         inputs, known_ms = self.inputs, self.inputs.combined_ms
+        if self.order is not None and self._may_wait(batch):
+            # That of the channel: what others have come to shows when they have.
+            own_ms = WATERMARK_MIN_MS if channel.producer == channel.consumer else inputs.known_ms(channel)
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, own_ms, tells_ahead=True)
         if channel.producer == channel.consumer:
             # A restart brought them back: other inputs are behind them.
-            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms)
+            return row_watermarks.combined(batch, WATERMARK_MAX_MS, known_ms, tells_ahead=self._tells_ahead)
         is_held_back = self.is_held and channel.edge_index == HELD_INPUT
         others_ms = inputs.others_ms(channel, self._channels[HELD_INPUT] if is_held_back else None)
-        cap_ms = self.shown_ms if self.is_parked() else WATERMARK_MAX_MS
-        return row_watermarks.combined(batch, others_ms, known_ms, cap_ms)
+        # So it does for rules, while rows wait that others have come to.
+        stands_still = self.is_parked() or (self.order is not None and bool(self.order))
+        cap_ms = self.shown_ms if stands_still else WATERMARK_MAX_MS
+        return row_watermarks.combined(batch, others_ms, known_ms, cap_ms, tells_ahead=self._tells_ahead)
+
+    def _may_wait(self, batch: pa.RecordBatch) -> bool:
+        """Whether rows have to come into the order of time: such as come by key, from several channels or splits."""
+        order = self.order
+        if order is None or batch.schema.get_field_index(KEY_HASH_COLUMN) < 0:
+            return False
+        return self._comes_by_many or bool(order) or row_watermarks.has_rows_ahead(batch)
+
+    @staticmethod
+    def alike(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Batches of :meth:`rows_come`, with the same columns: all may have to wait, or none."""
+        wait = [batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) >= 0 for batch in batches]
+        if all(wait) or not any(wait):
+            return batches
+        return [
+            batch if waits else row_watermarks.of_channel(batch, WATERMARK_MIN_MS)[0]
+            for batch, waits in zip(batches, wait, strict=True)
+        ]
+
+    def hold(self, batch: pa.RecordBatch) -> bool:
+        """Keep rows of :meth:`rows_come` that may have to wait, until :meth:`show` lets them go.
+
+        Returns:
+            Whether they do; else they are to be processed now.
+        """
+        if self.order is None or batch.schema.get_field_index(row_watermarks.AS_OF_COLUMN) < 0:
+            return False
+        self.order.put(batch)
+        return True
+
+    def _release_in_order(self) -> None:
+        """Process the rows up to whose time all inputs have come."""
+        order = self.order
+        if order is not None:
+            while (rows := order.take(self.inputs.combined_ms, self.shown_ms)) is not None:
+                self.process(rows, self._ordered_edge)
 
     def show(self) -> bool:
         """Tell operators how far inputs have come; the watermark stands still while rows are parked or held back.
@@ -168,6 +227,8 @@ class TaskTimes(Generic[OutputT]):
             Whether an operator that held rows back has let the last of them go.
         """
         is_parked = self.is_parked()
+        if self.order is not None and not is_parked:
+            self._release_in_order()
         if self._tells_inputs_apart and not is_parked:
             self._show_inputs()
             self._chain.release(self.inputs.combined_ms)

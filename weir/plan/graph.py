@@ -20,6 +20,7 @@ from weir.errors import GraphError
 from weir.rows.row_watermarks import RowWatermarks
 from weir.rows.side_outputs import output_id
 from weir.specs import OperatorSpec, SideOutput, SinkSpec, SourceSpec
+from weir.specs.base import IN_ORDER_STATE
 from weir.spelling import did_you_mean
 from weir.subtask_names import CHAINED, in_step
 from weir.types import ChannelId, SubtaskId
@@ -76,6 +77,8 @@ class Node:
     #: User columns of this node's output.
     schema: pa.Schema
     side_outputs: tuple[SideOutput, ...] = ()
+    #: Rows that come by key wait until all inputs have come as far (``weir.plan.rules.time_order``).
+    orders_time: bool = False
 
     def schema_of(self, output: str) -> pa.Schema:
         """User columns of a side output, or for an empty name of the node's own.
@@ -125,7 +128,8 @@ class Node:
 
         ``{"total": "step/total"}`` for declared ones; ``{"": "step"}`` for a step with one state without a name.
         """
-        return {name: f"{self.name}/{name}" if name else self.name for name in self.spec.state_names}
+        names = (*self.spec.state_names, *((IN_ORDER_STATE,) if self.orders_time else ()))
+        return {name: f"{self.name}/{name}" if name else self.name for name in names}
 
 
 @dataclass(frozen=True)
@@ -282,6 +286,8 @@ class PhysicalGraph:
     @cached_property
     def row_watermarks(self) -> RowWatermarks:
         """Which batches say what the watermark is as of each row: what the step needs that needs most."""
+        if any(node.orders_time for node in self.logical.nodes):
+            return RowWatermarks.SPLITS
         return max((node.spec.row_watermarks for node in self.logical.nodes), default=RowWatermarks.NONE)
 
     def sides_read(self, step: str) -> frozenset[str]:

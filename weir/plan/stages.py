@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from weir.errors import GraphError
 from weir.plan.graph import (
@@ -14,10 +14,12 @@ from weir.plan.graph import (
     chains_to_producer,
     consumer_counts,
 )
-from weir.plan.optimizer import PHYSICAL_RULES, optimized
+from weir.plan.optimizer import PHYSICAL_RULES, Rule, optimized
 
 
-def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> PhysicalGraph:
+def physical_graph(
+    logical: LogicalGraph, whole: Collection[str] = (), rules: Sequence[Rule] = PHYSICAL_RULES
+) -> PhysicalGraph:
     """Apply the rules of ``weir.plan.optimizer``, and chain operators into stages.
 
     A node joins its producer's stage when it has one input, that input is FORWARD without a stage boundary, both
@@ -27,8 +29,9 @@ def physical_graph(logical: LogicalGraph, whole: Collection[str] = ()) -> Physic
     Args:
         logical: the job.
         whole: steps whose whole output is looked at from outside; the processes of a real job have none.
+        rules: by which the nodes are made those that run; of a part of a job some have no place.
     """
-    nodes = optimized(logical.nodes, PHYSICAL_RULES, whole)
+    nodes = optimized(logical.nodes, rules, whole)
     by_name, consumers = {node.name: node for node in nodes}, consumer_counts(nodes)
     chains: list[list[Node]] = []
     stage_of: dict[str, int] = {}

@@ -8,7 +8,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -18,6 +18,7 @@ import typer
 from weir.errors import ConfigError, JobCodeError, WeirError
 from weir.process.log_lines import EntryFormatter, FloodFilter
 from weir.process.printable import one_entry
+from weir.redaction import redacted_text
 
 if TYPE_CHECKING:
     from weir.config import LoadedConfig
@@ -93,6 +94,26 @@ def _not_repeated(record: logging.LogRecord) -> bool:
     return record.name != REPEATED_LOGGER
 
 
+def begin_identity(role: str, loaded: LoadedConfig, hosts: Mapping[str, str]) -> None:
+    """Take on who this process is, before it connects or listens; called once, by entry points.
+
+    Args:
+        role: a value of ``weir.security.roles.Role``.
+        loaded: the settings.
+        hosts: what it listens on, by setting.
+
+    Raises:
+        ConfigError: certificates or the secret cannot be read, or it would listen beyond this machine without any.
+    """
+    from weir.security.identity import begin, check_reach
+    from weir.security.roles import Role
+
+    section = loaded.config.security
+    for setting, host in hosts.items():
+        check_reach(host, setting, section)
+    begin(Role(role), section)
+
+
 def settings(
     path: Path | None, set_flags: list[str], overrides: dict[str, str], *, tells_of_absence: bool = True
 ) -> LoadedConfig:
@@ -162,8 +183,8 @@ def run(name: str, main: Callable[[], int]) -> NoReturn:
     except WeirError as error:
         sys.stdout.flush()
         if isinstance(error, JobCodeError):
-            print(error.user_traceback, file=sys.stderr)
-        print(f"{name}: error: {one_entry(str(error))}", file=sys.stderr)
+            print(redacted_text(error.user_traceback), file=sys.stderr)
+        print(f"{name}: error: {one_entry(redacted_text(str(error)))}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = INTERRUPTED_EXIT_CODE

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from weir.process.printable import one_entry
+from weir.redaction import redacted_text
 
 #: Entries of one kind in so many seconds; of more, only their number is told, with the next one.
 ENTRIES_MAX, WINDOW_S = 200, 10.0
@@ -17,11 +18,11 @@ _KIND_LENGTH = 60
 
 
 class EntryFormatter(logging.Formatter):
-    """Formats an entry so that texts from data can neither forge another one nor control a terminal."""
+    """Formats an entry: texts from data neither forge another one nor control a terminal; no credentials stay."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Called by handlers."""
-        return one_entry(super().format(record))
+        return one_entry(redacted_text(super().format(record)))
 
 
 @dataclass(slots=True)

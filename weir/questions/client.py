@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError, WeirError
+from weir.questions.https import is_encrypted, open_connection, token_headers
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -44,7 +45,8 @@ class Connection:
         """See :func:`connect`."""
         host, port = place_of(address)
         self._address = f"{host}:{port}"
-        self._connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=timeout_s)
+        self._connection = open_connection(host, port, timeout_s)
+        self._token = token_headers()
         self._patience_s = patience_s
         self._clock = SystemClock()
 
@@ -100,7 +102,7 @@ class Connection:
     def _get(self, target: str, headers: Mapping[str, str]) -> tuple[int, dict[str, Any], bytes]:
         for is_last in (False, True):
             try:
-                self._connection.request("GET", target, headers=dict(headers))
+                self._connection.request("GET", target, headers={**self._token, **headers})
                 reply = self._connection.getresponse()
                 body = reply.read()
             except TimeoutError as error:
@@ -294,7 +296,7 @@ def place_of(address: str) -> tuple[str, int]:
     Raises:
         AskError: 400: it is none.
     """
-    place = address.removeprefix("http://").removesuffix("/")
+    place = address.removeprefix("https://" if is_encrypted() else "http://").removesuffix("/")
     host, colon, port = place.rpartition(":")
     if not colon or port.endswith("]"):
         host, port = place, str(_PORT)

@@ -9,7 +9,10 @@ import socket
 
 import uvicorn
 
+from weir.clock import SystemClock
 from weir.questions.silent_connections import lengthen_queue
+from weir.security.identity import current
+from weir.security.tokens import Tokens
 
 #: How old the date of an answer may be.
 _DATE_S = 1.0
@@ -39,6 +42,24 @@ def listen(host: str, port: int, *, or_any_port: bool) -> socket.socket:
             return listen(host, 0, or_any_port=False)
         raise
     return listening
+
+
+def encrypt(config: uvicorn.Config) -> None:
+    """Let a server of HTTP encrypt, if this process has certificates; called before it serves."""
+    tls = current().tls
+    if tls is not None:
+        config.load()
+        config.ssl = tls.serving(asks_certificate=False)
+
+
+def http_tokens() -> Tokens | None:
+    """Return the tokens without which nothing is answered over HTTP; None: this process has no certificates.
+
+    Raises:
+        ConfigError: their files cannot be read.
+    """
+    tls = current().tls
+    return None if tls is None else Tokens(tls.directory, SystemClock())
 
 
 class QuietServer(uvicorn.Server):

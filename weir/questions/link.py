@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 import struct
 from collections.abc import Callable, Mapping
@@ -17,6 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from weir.errors import ConnectionLostError
+from weir.security.identity import current
+from weir.security.roles import Role
+
+log = logging.getLogger(__name__)
 
 #: Of a frame: bytes of its content, number of the question.
 HEADER = struct.Struct("<IQ")
@@ -47,11 +52,28 @@ class QuestionPlace:
     calls_greeting: bytes = b""
 
 
+class FrameBudget:
+    """Bytes of frames that have begun to come, over all connections of a server; used in its event loop."""
+
+    def __init__(self, bytes_max: int = 2 * FRAME_BYTES_MAX) -> None:
+        """``bytes_max``: what they may have together; a connection that would bring more is closed."""
+        self._bytes_max = bytes_max
+        self.used_bytes = 0
+
+    def take(self, more_bytes: int) -> bool:
+        """Note that so many more have come, or fewer; False: they are too many."""
+        self.used_bytes += more_bytes
+        return self.used_bytes <= self._bytes_max
+
+
 class _Framed(asyncio.Protocol):
     """Cuts what comes into frames."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: FrameBudget | None = None) -> None:
         self._buffer = bytearray()
+        self._budget = budget
+        #: Of what the budget has noted for this connection.
+        self._noted_bytes = 0
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -59,6 +81,9 @@ class _Framed(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            # Of a connection that is being closed, the loop may still bring some.
+            return
         self._buffer += data
         start = 0
         while len(self._buffer) - start >= HEADER.size:
@@ -73,6 +98,23 @@ class _Framed(asyncio.Protocol):
             start = stop
             self.frame_received(number, content)
         del self._buffer[:start]
+        self._note()
+
+    def _note(self) -> None:
+        """What is kept counts against the budget of the server."""
+        if self._budget is None:
+            return
+        more_bytes, self._noted_bytes = len(self._buffer) - self._noted_bytes, len(self._buffer)
+        if more_bytes and not self._budget.take(more_bytes) and more_bytes > 0:
+            log.warning("a connection is closed: frames that have begun have too many bytes together")
+            self._forget()
+            self.close()
+
+    def _forget(self) -> None:
+        self._buffer.clear()
+        if self._budget is not None:
+            self._budget.take(-self._noted_bytes)
+            self._noted_bytes = 0
 
     def frame_received(self, number: int, content: bytes) -> None:
         """A whole frame has come."""
@@ -101,9 +143,9 @@ Asked = Callable[[bytes, Callable[[bytes], None]], Callable[[], None] | None]
 class AnsweringProtocol(_Framed):
     """The side that answers; one for each connection, in the event loop of its server."""
 
-    def __init__(self, takers: Mapping[bytes, Asked]) -> None:
-        """``takers``: what takes the questions of a connection, by its greeting."""
-        super().__init__()
+    def __init__(self, takers: Mapping[bytes, Asked], budget: FrameBudget | None = None) -> None:
+        """``takers``: what takes the questions of a connection, by its greeting; ``budget``: of the server."""
+        super().__init__(budget)
         self._takers = takers
         self._greeted = b""
         self._asked: Asked | None = None
@@ -147,6 +189,7 @@ class AnsweringProtocol(_Framed):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Nobody waits for the answers any more."""
+        self._forget()
         for take_back in self._open.values():
             take_back()
         self._open.clear()
@@ -273,10 +316,13 @@ class QuestionLink:
             if protocol is not None and not protocol.is_closed:
                 return protocol
             host, port = self._place
+            tls = current().tls
+            context = None if tls is None else tls.calling()
+            name = None if tls is None else Role.TASK_MANAGER.server_name
             try:
                 async with asyncio.timeout(_CONNECT_S):
                     _, protocol = await asyncio.get_running_loop().create_connection(
-                        _AskingProtocol, host, port
+                        _AskingProtocol, host, port, ssl=context, server_hostname=name
                     )
             except (OSError, TimeoutError) as error:
                 raise ConnectionLostError(str(error) or "it does not answer in time") from error

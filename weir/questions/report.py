@@ -7,6 +7,7 @@ from pathlib import Path
 
 from weir.errors import ConnectionLostError
 from weir.questions.client import AskError, place_of
+from weir.questions.https import open_connection, token_headers
 
 _TIMEOUT_S = 30.0
 
@@ -27,9 +28,9 @@ def report(address: str = "localhost:9008", path: str | Path = "report.html") ->
         OSError: the file cannot be written.
     """
     host, port = place_of(address)
-    connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=_TIMEOUT_S)
+    connection = open_connection(host, port, _TIMEOUT_S)
     try:
-        connection.request("GET", "/report")
+        connection.request("GET", "/report", headers=token_headers())
         reply = connection.getresponse()
         page = reply.read()
     except (OSError, http.client.HTTPException) as error:

@@ -5,7 +5,9 @@ The hidden column ``_watermark_ms`` (int64) says of each row
 - that it is *late*, if it is above the row's event time: it is then the watermark of the row's split as of it, and that
   of all that comes to the step, unless 2^62 is added to it: then other splits or inputs are behind;
 - else the watermark of all that comes to the step, as of the row, the row itself included. It never falls from row to
-  row, except that late rows do not count.
+  row, except that late rows do not count, nor do rows that are ahead.
+- In a job that brings rows into the order of time (``RowWatermarks.SPLITS``): that it is *ahead*, as other splits or
+  inputs are behind its split: it is then the watermark of the row's split as of it, less 2^62.
 
 Batches have the column where the job needs it (:class:`RowWatermarks`). See docs/event-time.md and docs/design/0009.
 """
@@ -34,6 +36,8 @@ _BEHIND = 1 << 62
 _HIGHEST_TIME = 1 << 61
 #: Of rows that leave because of one watermark.
 _ORDERED_BYTES = 64 << 20
+#: Watermarks of rows' own channels, while rows wait in front of a step (``weir.operators.time_order``).
+AS_OF_COLUMN = "_as_of_ms"
 _FIELD = pa.field(WATERMARK_COLUMN, pa.int64(), nullable=False)
 
 
@@ -46,6 +50,8 @@ class RowWatermarks(IntEnum):
     LATE = 1
     #: All: timers, TTLs and triggers by event time count between any two rows.
     ALL = 2
+    #: All, and rows whose split is ahead of others say so: some step takes rows in the order of time.
+    SPLITS = 3
 
 
 class TimeCuts(IntFlag):
@@ -109,12 +115,36 @@ def of_split(
     late = own_ms > times_ms
     if wanted is RowWatermarks.LATE and not late.any():
         return None
-    return _column(late, own_ms, np.minimum(own_ms, others_ms))
+    column = _column(late, own_ms, np.minimum(own_ms, others_ms))
+    return _with_ahead(column, late, own_ms, others_ms) if wanted is RowWatermarks.SPLITS else column
 
 
 def _column(late: np.ndarray, split_ms: np.ndarray, all_ms: np.ndarray) -> np.ndarray:
     """The column, from which rows are late, the watermark of each one's split, and that of all."""
     return np.where(late, np.where(all_ms < split_ms, split_ms + _BEHIND, split_ms), all_ms)
+
+
+def _with_ahead(
+    column: np.ndarray, late: np.ndarray, split_ms: np.ndarray, all_ms: np.ndarray | int
+) -> np.ndarray:
+    """The column, where the rows say so whose split is ahead of ``all_ms``."""
+    return np.where(~late & (split_ms > all_ms), split_ms - _BEHIND, column)
+
+
+def _are_ahead(column: np.ndarray) -> np.ndarray:
+    return (column < -_HIGHEST_TIME) & (column > WATERMARK_MIN_MS + _HIGHEST_TIME)
+
+
+def has_rows_ahead(batch: pa.RecordBatch) -> bool:
+    """Whether other splits or inputs are behind that of a row."""
+    column = column_of(batch)
+    return column is not None and bool(_are_ahead(column).any())
+
+
+def _own_ms(column: np.ndarray, late: np.ndarray, running_ms: np.ndarray) -> np.ndarray:
+    """The watermark of the split of each row as of it; ``running_ms``: of rows that do not say what it is."""
+    ahead_ms = np.where(_are_ahead(column), column + _BEHIND, running_ms)
+    return np.where(late, of_splits(column), ahead_ms)
 
 
 def late_ms(batch: pa.RecordBatch, times_ms: np.ndarray | None = None) -> np.ndarray | None:
@@ -140,12 +170,17 @@ def as_of(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which rows are late (bool), and the watermark as of each row (int64); ``known_ms``: what it was before."""
     late = column > int64_column(batch, EVENT_TIME_COLUMN)
-    told_ms = np.where(column > _HIGHEST_TIME, WATERMARK_MIN_MS, column)
+    told_ms = np.where((column > _HIGHEST_TIME) | (column < -_HIGHEST_TIME), WATERMARK_MIN_MS, column)
     return late, np.maximum(np.maximum.accumulate(told_ms), known_ms)
 
 
 def combined(
-    batch: pa.RecordBatch, others_ms: int, known_ms: int, cap_ms: int = WATERMARK_MAX_MS
+    batch: pa.RecordBatch,
+    others_ms: int,
+    known_ms: int,
+    cap_ms: int = WATERMARK_MAX_MS,
+    *,
+    tells_ahead: bool = False,
 ) -> tuple[pa.RecordBatch, int]:
     """Rows of one channel as they come to a subtask: the column is of all its inputs then.
 
@@ -154,6 +189,7 @@ def combined(
         others_ms: the lowest watermark of the other inputs that count.
         known_ms: the combined watermark before.
         cap_ms: it stands still here, because rows are parked.
+        tells_ahead: rows are to say where the inputs are behind their split (``RowWatermarks.SPLITS``).
 
     Returns:
         The rows, and the watermark of the channel after them.
@@ -163,7 +199,42 @@ def combined(
     late, own_ms = as_of(batch, column)
     last_ms = int(own_ms[-1])
     here_ms = np.minimum(np.maximum(np.minimum(own_ms, others_ms), known_ms), cap_ms)
-    return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms)), last_ms
+    made = _column(late, np.maximum(of_splits(column), here_ms), here_ms)
+    if tells_ahead:
+        made = _with_ahead(made, late, _own_ms(column, late, own_ms), here_ms)
+    return with_column(batch, made), last_ms
+
+
+def of_channel(batch: pa.RecordBatch, known_ms: int) -> tuple[pa.RecordBatch, int]:
+    """Rows of one channel, with the watermark of their split as of each in a column of its own (``AS_OF_COLUMN``).
+
+    Args:
+        batch: as it comes from the channel; with the column or without.
+        known_ms: the watermark of the channel before.
+
+    Returns:
+        The rows, and the watermark of the channel after them.
+    """
+    column = column_of(batch)
+    if column is None or not batch.num_rows:
+        return batch.append_column(AS_OF_COLUMN, pa.array(np.full(batch.num_rows, known_ms))), known_ms
+    late, running_ms = as_of(batch, column, known_ms)
+    return batch.append_column(AS_OF_COLUMN, pa.array(_own_ms(column, late, running_ms))), int(running_ms[-1])
+
+
+def released(batch: pa.RecordBatch, known_ms: int) -> pa.RecordBatch:
+    """Rows of :func:`of_channel` in the order of their watermarks, to which all inputs have come: as of these.
+
+    ``known_ms``: the combined watermark before.
+    """
+    index = batch.schema.get_field_index(AS_OF_COLUMN)
+    here_ms = np.maximum(batch.column(index).to_numpy(zero_copy_only=True), known_ms)
+    batch = batch.remove_column(index)
+    column = column_of(batch)
+    if column is None:
+        return batch
+    late = column > int64_column(batch, EVENT_TIME_COLUMN)
+    return with_column(batch, _column(late, np.maximum(of_splits(column), here_ms), here_ms))
 
 
 def alike(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
@@ -184,11 +255,11 @@ def alike_borders(batch: pa.RecordBatch) -> list[int]:
     if column is None:
         return []
     times_ms = int64_column(batch, EVENT_TIME_COLUMN)
-    late = column > times_ms
-    if not late.any():
+    apart = (column > times_ms) | _are_ahead(column)
+    if not apart.any():
         return []
-    told_ms = np.where(late, column, WATERMARK_MIN_MS)
-    rows = np.flatnonzero(np.isin(times_ms, times_ms[late]))
+    told_ms = np.where(apart, column, WATERMARK_MIN_MS)
+    rows = np.flatnonzero(np.isin(times_ms, times_ms[apart]))
     known: dict[int, int] = {}
     borders = []
     for row, time_ms, at_ms in zip(
@@ -200,17 +271,20 @@ def alike_borders(batch: pa.RecordBatch) -> list[int]:
     return borders
 
 
-def standing_still(batch: pa.RecordBatch, at_ms: int) -> pa.RecordBatch:
-    """The batch, as of whose rows the watermark is not above ``at_ms``; late ones stay late."""
+def standing_still(batch: pa.RecordBatch, at_ms: int, *, tells_ahead: bool = False) -> pa.RecordBatch:
+    """The batch, as of whose rows the watermark is not above ``at_ms``; late ones stay late.
+
+    ``tells_ahead``: as of :func:`combined`.
+    """
     if column_of(batch) is None:
         return batch
-    return combined(batch, WATERMARK_MAX_MS, WATERMARK_MIN_MS, at_ms)[0]
+    return combined(batch, WATERMARK_MAX_MS, WATERMARK_MIN_MS, at_ms, tells_ahead=tells_ahead)[0]
 
 
 def carried(given: pa.RecordBatch, made: pa.RecordBatch) -> pa.RecordBatch:
     """What a step made of rows that have the column, with it: each row has that of the rows of its event time.
 
-    These are late, or not, together: see :func:`alike`.
+    These are late, or ahead, or not, together: see :func:`alike`.
 
     A row with another time is as of the first row, and not late: what was made of rows before the last one may follow.
     """
@@ -240,7 +314,8 @@ def made_of(given: pa.RecordBatch, rows: np.ndarray, made: pa.RecordBatch) -> pa
     late, own_ms = as_of(given, column)
     split_ms = column[rows]
     late = late[rows] & (of_splits(split_ms) > times_ms)
-    return with_column(made, np.where(late, split_ms, np.minimum(own_ms[rows], times_ms)))
+    own = late | _are_ahead(split_ms)
+    return with_column(made, np.where(own, split_ms, np.minimum(own_ms[rows], times_ms)))
 
 
 def rows_before(keys: np.ndarray) -> np.ndarray:

@@ -95,20 +95,22 @@ class DirectoryReply(_message.Message):
     def __init__(self, directory_json: _Optional[bytes] = ...) -> None: ...
 
 class RegisterRequest(_message.Message):
-    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation")
+    __slots__ = ("protocol_version", "address", "incarnation", "operator_quota", "job_id", "generation", "orders_secret")
     PROTOCOL_VERSION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     OPERATOR_QUOTA_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    ORDERS_SECRET_FIELD_NUMBER: _ClassVar[int]
     protocol_version: int
     address: str
     incarnation: str
     operator_quota: int
     job_id: str
     generation: int
-    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ...) -> None: ...
+    orders_secret: bytes
+    def __init__(self, protocol_version: _Optional[int] = ..., address: _Optional[str] = ..., incarnation: _Optional[str] = ..., operator_quota: _Optional[int] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., orders_secret: _Optional[bytes] = ...) -> None: ...
 
 class RegisterReply(_message.Message):
     __slots__ = ("heartbeat_interval_ms", "lease_timeout_ms", "control_plane_id", "keep_job", "frequent_calls_port", "frequent_calls_greeting", "grpc_port")
@@ -151,7 +153,7 @@ class RejectedRows(_message.Message):
     def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ..., rejected_here: _Optional[int] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts", "processor_us", "rows_overdue")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts", "processor_us", "rows_overdue", "hot_groups", "hot_keys")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +188,8 @@ class SubtaskReport(_message.Message):
     LATENCY_COUNTS_FIELD_NUMBER: _ClassVar[int]
     PROCESSOR_US_FIELD_NUMBER: _ClassVar[int]
     ROWS_OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    HOT_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    HOT_KEYS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     state: SubtaskState
     cause: str
@@ -220,7 +224,27 @@ class SubtaskReport(_message.Message):
     latency_counts: _containers.RepeatedScalarFieldContainer[int]
     processor_us: int
     rows_overdue: int
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ..., processor_us: _Optional[int] = ..., rows_overdue: _Optional[int] = ...) -> None: ...
+    hot_groups: _containers.RepeatedCompositeFieldContainer[HotGroup]
+    hot_keys: _containers.RepeatedCompositeFieldContainer[HotKey]
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ..., processor_us: _Optional[int] = ..., rows_overdue: _Optional[int] = ..., hot_groups: _Optional[_Iterable[_Union[HotGroup, _Mapping]]] = ..., hot_keys: _Optional[_Iterable[_Union[HotKey, _Mapping]]] = ...) -> None: ...
+
+class HotGroup(_message.Message):
+    __slots__ = ("group", "share")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    group: int
+    share: float
+    def __init__(self, group: _Optional[int] = ..., share: _Optional[float] = ...) -> None: ...
+
+class HotKey(_message.Message):
+    __slots__ = ("key", "group", "share")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    group: int
+    share: float
+    def __init__(self, key: _Optional[str] = ..., group: _Optional[int] = ..., share: _Optional[float] = ...) -> None: ...
 
 class LateRows(_message.Message):
     __slots__ = ("step", "rows")
@@ -311,7 +335,7 @@ class HeartbeatRequest(_message.Message):
     def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., processor_us: _Optional[int] = ..., processors: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back")
     class LowestWatermarksMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -324,12 +348,14 @@ class HeartbeatReply(_message.Message):
     FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
     CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
     LOWEST_WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
+    HELD_BACK_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     control_plane_id: str
     lowest_watermarks_ms: _containers.ScalarMap[str, int]
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    held_back: str
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")

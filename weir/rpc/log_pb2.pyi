@@ -266,7 +266,7 @@ class StatusReply(_message.Message):
     def __init__(self, view: _Optional[_Union[ClusterView, _Mapping]] = ..., replicas: _Optional[_Iterable[_Union[ReplicaReport, _Mapping]]] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ReplicaReport(_message.Message):
-    __slots__ = ("name", "incarnation", "promised_epoch", "last_epoch", "end_offset", "commit_offset", "first_offset", "leading_epoch", "caught_up", "broker_id", "trouble", "settled_config")
+    __slots__ = ("name", "incarnation", "promised_epoch", "last_epoch", "end_offset", "commit_offset", "first_offset", "leading_epoch", "caught_up", "broker_id", "trouble", "settled_config", "cannot_write")
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     PROMISED_EPOCH_FIELD_NUMBER: _ClassVar[int]
@@ -279,6 +279,7 @@ class ReplicaReport(_message.Message):
     BROKER_ID_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     SETTLED_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    CANNOT_WRITE_FIELD_NUMBER: _ClassVar[int]
     name: PartitionName
     incarnation: int
     promised_epoch: int
@@ -291,7 +292,8 @@ class ReplicaReport(_message.Message):
     broker_id: int
     trouble: str
     settled_config: int
-    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., incarnation: _Optional[int] = ..., promised_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., commit_offset: _Optional[int] = ..., first_offset: _Optional[int] = ..., leading_epoch: _Optional[int] = ..., caught_up: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., broker_id: _Optional[int] = ..., trouble: _Optional[str] = ..., settled_config: _Optional[int] = ...) -> None: ...
+    cannot_write: bool
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., incarnation: _Optional[int] = ..., promised_epoch: _Optional[int] = ..., last_epoch: _Optional[int] = ..., end_offset: _Optional[int] = ..., commit_offset: _Optional[int] = ..., first_offset: _Optional[int] = ..., leading_epoch: _Optional[int] = ..., caught_up: _Optional[_Iterable[_Union[Member, _Mapping]]] = ..., broker_id: _Optional[int] = ..., trouble: _Optional[str] = ..., settled_config: _Optional[int] = ..., cannot_write: _Optional[bool] = ...) -> None: ...
 
 class BrokerReport(_message.Message):
     __slots__ = ("broker_id", "address", "number", "replicas")

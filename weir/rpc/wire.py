@@ -13,11 +13,13 @@ from weir.rpc import common_pb2, control_pb2
 from weir.types import Address, ChannelId, SubtaskId, is_host
 
 #: Grows with every incompatible change of a .proto file; both sides must have the same.
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 #: Limit of one control message: routing tables of large jobs fit many times over.
 CONTROL_MESSAGE_BYTES_MAX = 16 << 20
 #: What a message adds to the Arrow or state bytes inside it, generously.
 MESSAGE_OVERHEAD_BYTES_MAX = 64 << 10
+#: A job restarted each ms for 30 years has fewer; a higher one would fence all that come.
+GENERATION_MAX = 1 << 40
 _PORT_DIGITS_MAX = 5
 
 
@@ -53,6 +55,11 @@ def handshake_from_proto(message: common_pb2.Handshake) -> JobIdentity:
         HandshakeError: the other side speaks another protocol version.
     """
     check_protocol_version(message.protocol_version)
+    if message.generation > GENERATION_MAX:
+        raise HandshakeError(
+            f"deployment {message.generation} of job {message.job_id[:200]!r} cannot be: there are "
+            f"{GENERATION_MAX} at most"
+        )
     return JobIdentity(message.job_id, message.fingerprint, message.generation)
 
 

@@ -19,6 +19,7 @@ from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.checkpoints.savepoint import state_text
 from weir.protocol.watermarks.input_times import is_times_key
+from weir.specs.base import IN_ORDER_STATE
 from weir.specs.windows import LATE_STATE
 
 
@@ -152,7 +153,12 @@ def _change(
     now = set(laid_out.node(step).states.values())
     # What aggregates keep besides numbers goes with them.
     begun, gone = (
-        {name for name in names if fitted is None or name == f"{step}/{LATE_STATE}"}
+        {
+            name
+            for name in names
+            # Nothing waits there, or it is refused.
+            if name != f"{step}/{IN_ORDER_STATE}" and (fitted is None or name == f"{step}/{LATE_STATE}")
+        }
         for names in (now - had, had - now)
     )
     if had and begun:

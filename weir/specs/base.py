@@ -26,6 +26,10 @@ def is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+#: State of rows that wait in front of a step until all of its inputs have come as far.
+IN_ORDER_STATE = "_in_order"
+
+
 @dataclass(frozen=True)
 class SideOutput:
     """An output of a step beside its own."""
@@ -68,6 +72,19 @@ class OperatorSpec:
     def row_watermarks(self) -> RowWatermarks:
         """Which batches of the job must say what the watermark is as of each row, for this step."""
         return RowWatermarks.LATE if self.waits_for_event_time else RowWatermarks.NONE
+
+    @property
+    def needs_time_order(self) -> bool:
+        """Whether what becomes of a row depends on what was due before it, such as timers."""
+        return False
+
+    @property
+    def chosen_time_order(self) -> bool | None:
+        """Whether rows are to come to the step in the order of time, also from several channels.
+
+        None: if it needs that, and all sources before it end (``weir.plan.rules.time_order``).
+        """
+        return None
 
     @property
     def time_words(self) -> str | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.rows.nested_paths import Path
@@ -59,6 +60,11 @@ class KafkaSpec(UserSourceSpec):
     properties: ClientProperties = field(default_factory=ClientProperties)
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = None
+
+    @property
+    @override
+    def ends(self) -> bool:
+        return self.bounded
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from typing_extensions import override
 
 from weir.author.states import DeclaredState, State
+from weir.author.timer_hooks import EVENT_TIMERS
 from weir.errors import GraphError
 from weir.protocol.checkpoints.aggregate_layout import Layout
 from weir.protocol.checkpoints.horizons import Horizon
@@ -160,6 +161,22 @@ class KeyedProcessSpec(ExpiringSpec):
     #: The key columns as they come in, if it has timers: their keys are read from the store.
     key_schema: pa.Schema | None = field(default=None, metadata={"came_later": True})
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
+    #: See :meth:`OperatorSpec.chosen_time_order`.
+    in_time_order: bool | None = field(default=None, metadata={"came_later": True})
+
+    @property
+    @override
+    def chosen_time_order(self) -> bool | None:
+        return self.in_time_order
+
+    @property
+    def needs_time_order(self) -> bool:
+        """Timers by event time fire between rows; see :class:`OperatorSpec`."""
+        return self._has_event_timers
+
+    @property
+    def _has_event_timers(self) -> bool:
+        return any(state.name == EVENT_TIMERS for state in self.states)
 
     @property
     def has_timers(self) -> bool:
@@ -168,9 +185,14 @@ class KeyedProcessSpec(ExpiringSpec):
 
     @property
     def row_watermarks(self) -> RowWatermarks:
-        """See :class:`OperatorSpec`: timers fire, and values expire, between any two rows."""
+        """See :class:`OperatorSpec`: timers by event time fire, and values expire, between any two rows."""
         reaches_back = any(each.time == "event" for each in self.horizons)
-        minds_time = self.has_timers or reaches_back or _expires(self.factory, self.states)
+        minds_time = (
+            self._has_event_timers
+            or self.in_time_order
+            or reaches_back
+            or _expires(self.factory, self.states)
+        )
         return RowWatermarks.ALL if minds_time else RowWatermarks.NONE
 
     @property

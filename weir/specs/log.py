@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import pyarrow as pa
+from typing_extensions import override
 
 from weir.errors import GraphError
 from weir.keys.encoding import check_key_type
@@ -44,6 +45,11 @@ class LogSpec(UserSourceSpec):
     on_truncation: OnTruncation = "fail"
     #: Columns that are decoded; None: all.
     reads: tuple[str, ...] | None = None
+
+    @property
+    @override
+    def ends(self) -> bool:
+        return self.bounded
 
 
 @dataclass(frozen=True)

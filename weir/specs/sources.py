@@ -57,6 +57,11 @@ class SourceSpec(OperatorSpec):
         reads: tuple[str, ...] | None = getattr(self, "reads", None)
         return self.schema if reads is None else pa.schema([self.schema.field(name) for name in reads])
 
+    @property
+    def ends(self) -> bool:
+        """Whether the input ends; of a source of the author's own: unless it looks for new splits."""
+        return not getattr(self, "follow", False)
+
     def reading(self, wanted: frozenset[str]) -> SourceSpec:
         """The same source, told which columns anybody reads.
 
@@ -239,3 +244,8 @@ class UserSourceSpec(SourceSpec):
     on_bad_record: OnBadRecord = "dead_letter"
     #: How often to ask for new splits; None: only at the start.
     discover_ms: float | None = None
+
+    @property
+    @override
+    def ends(self) -> bool:
+        return self.discover_ms is None

@@ -12,6 +12,7 @@ from control_plane.web import state_pages
 from control_plane.web.http import _add_guard
 from weir.config import ControlPlaneConfig
 from weir.protocol.queries import QueryError, continuation, parse_question
+from weir.questions.access import Audit
 from weir.questions.guard import Admission, own_hosts
 
 
@@ -141,7 +142,7 @@ def test_head_is_get_without_the_body_and_changes_nothing():
     app, scaled = FastAPI(), []
     app.get("/status")(lambda: {"state": "RUNNING"})
     app.get("/scale")(lambda: scaled.append(1))
-    _add_guard(app, ControlPlaneConfig(), Admission(own_hosts("localhost")))
+    _add_guard(app, ControlPlaneConfig(), Admission(own_hosts("localhost")), None, Audit())
     client = Client(app)
     reply = client.ask("HEAD", "/status")
     assert (reply.status_code, reply.content, reply.headers["content-length"]) == (200, b"", "19")

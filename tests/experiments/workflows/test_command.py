@@ -15,6 +15,7 @@ from weir.errors import ConfigError
         (["server", "--store", "disk"], "--store disk: there are rocksdb, memory"),
         (["launch-tests", "1", "1", "1", "--payload", "zeros"], "--payload zeros: there are compressible"),
         (["run", "bars", "--shape", "1,2"], "--shape 1,2: give three numbers"),
+        (["run", "bars", "--grown", "1T"], "--grown: '1T' is no size"),
         (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
         (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
         (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),

@@ -89,6 +89,7 @@ class Server:
     """Implements ``ports.LinkedServer``."""
 
     address = "here:1"
+    orders_secret = b"orders"
 
     def __init__(self, runtime=None):
         self.runtime = runtime

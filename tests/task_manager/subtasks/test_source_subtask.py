@@ -230,6 +230,20 @@ def test_a_source_that_waits_for_others_still_takes_part_in_checkpoints(source):
     wait_for_reads(source)
 
 
+def test_a_source_that_is_held_back_from_outside_reads_nothing_and_takes_part_in_checkpoints(source):
+    source.hold_back("the disk is almost full")
+    wait_until(lambda: source.progress.is_held_back)
+    source.mailbox.post(lambda: source.checkpoint(1, holds=True)).result(60)
+    source.mailbox.post(lambda: source.end_checkpoint(1, committed=False)).result(60)
+    polls = source._reader.polls
+    source.hold_back("the disk is almost full")
+    pass_rounds(source)
+    assert source._reader.polls == polls
+    source.hold_back("")
+    wait_for_reads(source)
+    assert not source.progress.is_held_back
+
+
 IDLE_SOON = bounded_out_of_orderness(
     "0s", idle_timeout="20ms", alignment=watermark_alignment("1s", group="g")
 )

@@ -84,7 +84,8 @@ def test_rules_see_what_has_not_expired_by_the_watermark_as_of_each(cut, state):
         flow.source(name, weir.JsonLines("unused", schema=SCHEMA), event_time="at", watermark=bound)
         for name in ("rows", "rules")
     )
-    rows.key_by("k").connect_broadcast("kept", rules, Kept, RESULT).sink("out", weir.Collect())
+    kept = rows.key_by("k").connect_broadcast("kept", rules, Kept, RESULT, in_time_order=False)
+    kept.sink("out", weir.Collect())
     with testing.start(flow, watermarks="follow_rows", state=state) as job:
         job.push("rows", [{"k": 1, "v": 5, "at": 1_000}, {"k": 2, "v": 6, "at": 2_000}])
         job.mark_idle("rows")

@@ -3,7 +3,7 @@
 import pytest
 
 from weir.protocol.job.headline import Verdict, headline
-from weir.protocol.job.load import JobLoad, StageLoad, SubtaskLoad
+from weir.protocol.job.load import HotPart, JobLoad, StageLoad, SubtaskLoad
 
 
 def subtasks(*loads, **more):
@@ -62,6 +62,20 @@ def test_a_hot_key_group_is_named_with_its_share_of_the_rows_of_the_stage():
     ]
     said = headline(job(("events", HELD_BACK), ("count", loads)))
     assert said.text == "stage 1 `count` limits: 1 of 2 subtasks 97 % busy, key group 17 has 42 % of the rows"
+
+
+def test_hot_keys_of_a_stage_are_those_of_its_subtasks_by_their_rows():
+    loads = [
+        SubtaskLoad(0, rows_in_per_s=300.0, hot_keys=(HotPart(1, 0.5, "ann"), HotPart(1, 0.1, "bob"))),
+        SubtaskLoad(1, rows_in_per_s=700.0, hot_keys=(HotPart(9, 0.4, "cyd"), HotPart(1, 0.1, "ann"))),
+    ]
+    found = StageLoad(1, "count", loads).hot_keys
+    assert [(part.key, part.group, round(part.share, 3)) for part in found] == [
+        ("cyd", 9, 0.28),
+        ("ann", 1, 0.22),
+        ("bob", 1, 0.03),
+    ]
+    assert StageLoad(1, "count", []).hot_keys == StageLoad(1, "count", []).hot_groups == []
 
 
 def test_one_subtask_has_all_groups_so_none_of_them_is_told():

@@ -122,6 +122,12 @@ class PlainMap(dict):
     def delete(self, key):
         return self.pop(key, None) is not None
 
+    def pop_range(self, first=None, last=None, *, limit):
+        gone = list(self.range(first, last))[:limit]
+        for key, _ in gone:
+            del self[key]
+        return gone
+
     def range(self, first=None, last=None, reverse=False):
         chosen = [
             item
@@ -191,6 +197,8 @@ def perform(on, op, arg):
                     list(on.names.range(low, high)),
                     list(on.names.range(low, None, reverse=True)),
                 )
+            case "pop names":
+                return on.names.pop_range(arg % 13 - 6, None, limit=arg % 3), len(on.names)
             case "clear names":
                 on.names.clear()
     except IndexError:
@@ -225,6 +233,8 @@ OPS = [
         "names",
         "names",
         "clear names",
+        "pop names",
+        "pop names",
     ),
 ]
 ROWS = st.lists(

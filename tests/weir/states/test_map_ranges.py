@@ -1,11 +1,14 @@
 """Ranges of maps have both ends, and prefixes are ranges."""
 
+import random
+
 import pytest
 
 import weir
 from tests.weir.state.retained_steps import Step
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.stores.memory import MemoryBackend
+from weir.state.tables.values.key_order import KeyOrder
 
 
 def opened(store, **states):
@@ -34,6 +37,42 @@ def test_a_range_has_both_of_its_ends_whatever_is_written(make_store, ttl):
         assert list(words.prefix_scan("m", reverse=True)) == [("moldova", 5), ("malta", 7), ("m", 6)]
         assert len(list(words.prefix_scan(""))) == 7
         assert list(words.prefix_scan("x")) == []
+
+
+@pytest.mark.parametrize("make_store", [MemoryBackend, SlowMemory])
+@pytest.mark.parametrize("ttl", [None, weir.Ttl("1h", time="processing")])
+def test_the_first_items_of_a_range_are_taken_away(make_store, ttl):
+    step = opened(make_store(), numbers=weir.MapState(int, str, ttl=ttl))
+    numbers = step.handles["numbers"]
+    with step.at("k"):
+        numbers.update({number: str(number) for number in range(10)})
+    step.tables.flush()
+    with step.at("k"):
+        numbers[20] = "20"
+        del numbers[3]
+        assert numbers.pop_range(2, 8, limit=3) == [(2, "2"), (4, "4"), (5, "5")]
+        assert numbers.pop_range(2, 8, limit=0) == []
+        assert len(numbers) == 7
+    with step.at("k"):
+        assert numbers.pop_range(limit=2) == [(0, "0"), (1, "1")]
+        assert [key for key, _ in numbers.pop_range(8, limit=9)] == [8, 9, 20]
+        assert list(numbers.items()) == [(6, "6"), (7, "7")]
+
+
+def test_keys_that_are_not_written_are_found_in_order_whatever_comes_and_goes():
+    chance = random.Random(7)
+    kept = {b"%03d" % chance.randrange(500) for _ in range(40)}
+    order = KeyOrder(kept)
+    for _ in range(300):
+        for _ in range(chance.choice((0, 1, 3, 150))):
+            key = b"%03d" % chance.randrange(500)
+            if key not in kept:
+                order.note(key)
+            kept.add(key)
+        if chance.random() < 0.3:
+            kept.difference_update(chance.sample(sorted(kept), len(kept) * 2 // 3))
+        start, stop = sorted(b"%03d" % chance.randrange(520) for _ in range(2))
+        assert order.between(start, stop, kept) == sorted(key for key in kept if start <= key < stop)
 
 
 def test_prefixes_of_bytes_and_of_the_first_parts_of_tuples():

@@ -3,6 +3,7 @@
 import datetime
 import random
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -230,6 +231,67 @@ def test_timers_in_batches():
         job.advance_time(7)
         assert {row for row in fired(job) if row[2] > 40} == {(user, "timer", NOW_MS + 7) for user in "ab"}
         assert len(fired(job)) == 6
+
+
+class ByClock(weir.KeyedProcess):
+    """Tells how many rows come at once; its timers go by the clock only."""
+
+    timer_time = "processing"
+    rows = weir.ValueState(pl.Int64, default=0)
+
+    def process_batch(self, batch, context):
+        keys = context.keys(batch)
+        counts = self.rows.get(keys.distinct).to_numpy() + np.bincount(keys.inverse)
+        self.rows.put(keys.distinct, counts)
+        context.timers.register_processing(batch["at"].to_numpy() + NOW_MS, keys)
+        yield pa.record_batch(
+            {"user": batch["user"], "what": ["rows"] * len(keys), "n": [batch.num_rows] * len(keys)}
+        )
+
+    def on_timer(self, key, time_ms, context):
+        assert context.timers.is_processing
+        yield {"user": key[0], "what": "timer", "n": self.rows.value}
+
+
+class WronglyByClock(ByClock):
+    def process_batch(self, batch, context):
+        context.timers.register(batch["at"].to_numpy(), context.keys(batch))
+        return ()
+
+
+class OtherTime(ByClock):
+    timer_time = "event"
+
+
+def test_timers_that_all_go_by_the_clock_leave_batches_whole():
+    flow = flow_of(ByClock)
+    others = flow.source("others", weir.JsonLines("/absent", schema=SCHEMA, event_time="at"))
+    # For its sake rows of the job have watermarks.
+    others.key_by("user").process("sessions", Sessions, OUT).sink("other", weir.Collect())
+    with testing.start(flow, {"events": [], "others": []}) as job:
+        job.push(
+            "events", [{"user": user, "at": at} for user, at in (("a", 9), ("a", 3), ("b", 3), ("a", 9))]
+        )
+        assert fired(job) == [("a", "rows", 4), ("a", "rows", 4), ("b", "rows", 4), ("a", "rows", 4)]
+        job.advance_watermark("events", 100)
+        job.checkpoint()
+        job.restart()
+        assert len(fired(job)) == 4
+        job.advance_time(3)
+        assert sorted(fired(job)[4:]) == [("a", "timer", 3), ("b", "timer", 1)]
+        job.advance_time(6)
+        assert fired(job)[6:] == [("a", "timer", 3)]
+        job.push("events", [{"user": "a", "at": 1}])
+        assert fired(job)[7:] == [("a", "rows", 1), ("a", "timer", 4)]
+
+
+def test_a_class_whose_timers_go_by_the_clock_registers_no_others():
+    with pytest.raises(
+        GraphError, match=r"step 'timed': WronglyByClock calls timers.register, but declares timer_time"
+    ):
+        testing.run(flow_of(WronglyByClock), {"events": [{"user": "ann", "at": 1}]})
+    with pytest.raises(GraphError, match="OtherTime: timer_time is 'event'; it is 'any' or 'processing'"):
+        flow_of(OtherTime)
 
 
 class Without(weir.KeyedProcess):

@@ -221,6 +221,12 @@ class Names:
     def clear(self):
         self.kept = {}
 
+    def pop_range(self, first=None, last=None, *, limit):
+        gone = self.range(first, last)[:limit]
+        for key, _ in gone:
+            del self.kept[key]
+        return gone
+
     def range(self, start=None, stop=None, reverse=False):
         chosen = [
             key

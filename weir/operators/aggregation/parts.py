@@ -187,7 +187,7 @@ class BucketsPart(Part):
     @override
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
         values, valid = numbers(self.aggregates[0], column, masks[self.members[0]], pa.float64())
-        counted = np.isfinite(values)
+        counted = ~np.isnan(values)
         rows = np.flatnonzero(counted & (valid != 0) if len(valid) else counted)
         if not len(rows):
             return
@@ -217,25 +217,34 @@ class BucketsPart(Part):
             into.presence[filled, cell // 8] |= np.uint8(1 << cell % 8)
 
     def _buckets(self, values: np.ndarray) -> np.ndarray:
-        """The bucket of each finite value, int64; they ascend as values do."""
+        """The bucket of each value that is no NaN, int64; they ascend as values do."""
         with np.errstate(divide="ignore"):
             logs = np.log(np.abs(values))
-        logs = np.maximum(logs, -_LOG_MAX)
+        logs = np.clip(logs, -_LOG_MAX, _LOG_MAX)
         places = np.ceil(logs / self._log_growth).astype(np.int64) + self._offset
         return np.where(values == 0, 0, np.where(values < 0, -places, places))
 
     def _values(self, buckets: np.ndarray) -> np.ndarray:
         """The value that stands for all of a bucket."""
         powers = (np.abs(buckets) - self._offset) * self._log_growth
-        found = np.exp(powers + math.log(2 / (self._growth + 1)))
+        with np.errstate(over="ignore"):
+            found = np.exp(powers + math.log(2 / (self._growth + 1)))
+        is_finite = np.abs(buckets) < self._infinite
+        found[is_finite] = np.minimum(found[is_finite], np.finfo(np.float64).max)
+        found[~is_finite] = np.inf
         return np.where(buckets == 0, 0.0, np.copysign(found, buckets))
+
+    @property
+    def _infinite(self) -> int:
+        """The bucket of infinity: the logarithms of all floats are lower."""
+        return math.ceil(_LOG_MAX / self._log_growth) + self._offset
 
     @property
     def _offset(self) -> int:
         return math.ceil(_LOG_MAX / self._log_growth) + 1
 
 
-#: Logarithms of positive floats are above its negative.
+#: Logarithms of positive floats are between its negative and this.
 _LOG_MAX = 746.0
 _CLASSES: dict[str, type[Part]] = {
     "count_distinct": DistinctPart,

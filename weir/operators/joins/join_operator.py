@@ -155,7 +155,7 @@ class JoinOperator(InTimeOperator):
         column = row_watermarks.column_of(given) if tells_later else None
         if column is None:
             yield from made
-        elif self._context.row_watermarks is RowWatermarks.ALL:
+        elif self._context.row_watermarks >= RowWatermarks.ALL:
             # Rows without a partner leave before pairs as of which none can come any more.
             until_ms = max(int(row_watermarks.as_of(given, column)[1][-1]), self._watermark_ms)
             fire = partial(self.on_watermark, until_ms)

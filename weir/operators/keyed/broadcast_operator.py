@@ -161,7 +161,7 @@ class BroadcastOperator(HoldingOperator):
             return
         known_ms = max(self._watermark_ms, self._reached_ms)
         # By their own times, such as that of reading, rules may be far from the rows.
-        times = RowTimes(batch, column, known_ms, self._firer, self._state_times, of_all=True)
+        times = RowTimes(batch, column, known_ms, self._row_firer, self._state_times, of_all=True)
         first = 0
         while first < len(times):
             times.begin(first)

@@ -100,7 +100,7 @@ class TimerCalls:
         self._sides.open(context)
         self._max_parallelism = context.max_parallelism
         self._clock = context.clock
-        self._minds_rows = context.row_watermarks is RowWatermarks.ALL
+        self._minds_rows = context.row_watermarks >= RowWatermarks.ALL
 
     def run(self, firing: Firing) -> Iterator[pa.RecordBatch | SideRows]:
         """What the author's function makes of timers, as it leaves the step. Ends the block.
@@ -306,8 +306,14 @@ class TimerFirer:
     """Knows what is due, and fires it. One for each keyed operator that has timers, in a subtask."""
 
     def __init__(
-        self, calls: TimerCalls, timers: Timers, event: TimerSide, processing: TimerSide, context: KeyContext
+        self,
+        calls: TimerCalls,
+        timers: Timers,
+        event: TimerSide | None,
+        processing: TimerSide,
+        context: KeyContext,
     ) -> None:
+        """``event`` is None for a class whose timers all go by the clock."""
         self._calls = calls
         self._timers = timers
         self._event = event
@@ -327,19 +333,24 @@ class TimerFirer:
         self._calls.open(context)
 
     @property
+    def goes_by_event_time(self) -> bool:
+        """Whether any of its timers may: else none is due between two rows."""
+        return self._event is not None
+
+    @property
     def next_ms(self) -> int:
         """The lowest watermark at which a timer is due, as of the end of the last batch."""
-        return self._event.table.next_ms()
+        return NEVER_MS if self._event is None else self._event.table.next_ms()
 
     @property
     def lowest_new_ms(self) -> int:
         """The lowest time by event time that was registered in this batch."""
-        return self._event.lowest_ms
+        return NEVER_MS if self._event is None else self._event.lowest_ms
 
     def due_us(self) -> int:
         """Wall clock (epoch µs) at which a timer is due, 0: now; ``NEVER_US``."""
         watermark_ms = self._watermark_ms
-        if watermark_ms != WATERMARK_MIN_MS and self._event.table.next_ms() <= watermark_ms:
+        if watermark_ms != WATERMARK_MIN_MS and self.next_ms <= watermark_ms:
             return 0
         next_ms = self._processing.table.next_ms()
         return NEVER_US if next_ms == NEVER_MS else next_ms * 1000
@@ -354,12 +365,13 @@ class TimerFirer:
         """Fire what is due by event time; ``set_aside`` takes timers that make the author's code raise."""
         self.reach(time_ms)
         self._timers.at_end = self._watermark_ms == WATERMARK_MAX_MS
-        yield from self._fire(self._event, time_ms, set_aside)
+        if self._event is not None:
+            yield from self._fire(self._event, time_ms, set_aside)
         self.reach(time_ms)
 
     def on_time(self, set_aside: SetAside | None) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """Fire what is due by the clock, and by event time what was registered late."""
-        if self._watermark_ms != WATERMARK_MIN_MS:
+        if self._event is not None and self._watermark_ms != WATERMARK_MIN_MS:
             yield from self._fire(self._event, self._watermark_ms, set_aside)
             self.reach(self._watermark_ms)
         self._timers.is_processing = True
@@ -454,10 +466,11 @@ def open_timers(
         key_context.use_timers(NoTimers(context.operator_name, kind.__name__))
         return None
     tables = declared_tables(context)
-    event = TimerSide(tables.timers(EVENT_TIMERS))
+    event = TimerSide(tables.timers(EVENT_TIMERS)) if kind.timer_time == "any" else None
     processing = TimerSide(tables.timers(PROCESSING_TIMERS))
-    timers = Timers(event, processing, cursor, context.clock)
-    key_context.use_timers(timers, (event, processing))
+    owner = f"step {context.operator_name!r}: {kind.__name__}"
+    timers = Timers(event, processing, cursor, context.clock, owner)
+    key_context.use_timers(timers, (processing,) if event is None else (event, processing))
     hooks = timer_hooks(kind)
     calls = TimerCalls(
         user.on_timer if "on_timer" in hooks else None,

@@ -58,6 +58,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._context: KeyContext | None = None
         self._runner: Records | Batches | None = None
         self._firer: TimerFirer | None = None
+        #: The same, if its timers may be due between two rows.
+        self._row_firer: TimerFirer | None = None
         self._is_open = False
         self._watermark_ms = WATERMARK_MIN_MS
         #: As of the last row.
@@ -127,11 +129,13 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
         self._checker.open(context)
         calls, given = self._calls(), (context, self._context, cursor, self._checker)
         self._firer = open_timers(type(self._user), calls, self._spec, *given)
+        if self._firer is not None and self._firer.goes_by_event_time:
+            self._row_firer = self._firer
         self._runner = self._make_runner(calls, *given)
-        if context.row_watermarks is RowWatermarks.ALL:
+        if context.row_watermarks >= RowWatermarks.ALL:
             self._state_times = self._times.of_rows
             self._context.state_times = self._state_times
-            self._minds_rows = self._firer is not None or self._state_times is not None
+            self._minds_rows = self._row_firer is not None or self._state_times is not None
         self._is_open = True
         self._user.open(replace(context, tables=None, restored={}))
 
@@ -164,11 +168,11 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
     @property
     def time_cuts(self) -> TimeCuts:
         """See the base class: timers that are there when a batch comes fire between its rows."""
-        return TimeCuts.NONE if self._firer is None else TimeCuts.DUE
+        return TimeCuts.NONE if self._row_firer is None else TimeCuts.DUE
 
     @override
     def due_ms(self) -> int:
-        return WATERMARK_MAX_MS if self._firer is None else self._firer.next_ms
+        return WATERMARK_MAX_MS if self._row_firer is None else self._row_firer.next_ms
 
     def process(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | SideRows | Pause]:
         """What the user's operator makes of a batch."""
@@ -177,7 +181,7 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
             yield from self._run(batch, None)
             return
         known_ms = max(self._watermark_ms, self._reached_ms)
-        times = RowTimes(batch, column, known_ms, self._firer, self._state_times)
+        times = RowTimes(batch, column, known_ms, self._row_firer, self._state_times)
         assert self._runner is not None
         assert self._context is not None
         first = 0

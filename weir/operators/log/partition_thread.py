@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 
 from weir import threads
-from weir.clock import Clock
 from weir.errors import ConnectionLostError, InputError, WeirError
 from weir.log.reader import Reader
 from weir.operators.log.records import Records, joined
@@ -19,8 +18,6 @@ log = logging.getLogger(__name__)
 TOLD_EVERY_S = 10.0
 #: Bytes of records that wait to be taken.
 _WAITING_BYTES_MAX = 8 << 20
-#: A leader tells every second that it has nothing.
-_SILENCE_S = 5.0
 
 
 class PartitionThread:
@@ -29,19 +26,17 @@ class PartitionThread:
     Args:
         reader: follows the partition.
         name: of the source and the partition, for messages.
-        clock: for time-outs.
         wake: called when records have come and none waited, and when reading has ended.
     """
 
-    def __init__(self, reader: Reader, name: str, clock: Clock, wake: Callable[[], None]) -> None:
-        self._reader, self._name, self._clock, self._wake = reader, name, clock, wake
+    def __init__(self, reader: Reader, name: str, wake: Callable[[], None]) -> None:
+        self._reader, self._name, self._wake = reader, name, wake
         self._room = threading.Condition()
         self._waiting: deque[Records] = deque()
         self._bytes = 0
         self._is_closed = False
         #: What reading has ended with.
         self.failure: WeirError | None = None
-        reader.heard_s = clock.monotonic_s()
         threads.start(self._run, f"log reader {name}")
 
     @property
@@ -68,15 +63,6 @@ class PartitionThread:
                 self._bytes -= len(part.data)
             self._room.notify()
         return joined(taken) if taken else None
-
-    def look_after(self) -> None:
-        """Called now and then: a leader that is silent may be paused or cut off, so that another one is looked for."""
-        if self._waiting or self.failure is not None:
-            return
-        now_s = self._clock.monotonic_s()
-        if now_s - self._reader.heard_s > _SILENCE_S:
-            self._reader.heard_s = now_s
-            self._reader.reconnect()
 
     def close(self) -> None:
         """Let the thread end; does not wait for it."""

@@ -80,7 +80,7 @@ class LogPartitions:
         """Read a partition, too, from this offset on."""
         reader = self._reader(partition, start=offset, follow=True, misses_nothing=True)
         name = f"source {self._step}: {self._spec.topic}[{partition}]"
-        self._partitions[partition] = PartitionThread(reader, name, self._clock, self._wake)
+        self._partitions[partition] = PartitionThread(reader, name, self._wake)
 
     def remove(self, partition: int) -> None:
         """Read it no more."""
@@ -96,7 +96,6 @@ class LogPartitions:
         for number, partition in list(self._partitions.items()):
             if partition.failure is not None and not partition.has_records:
                 self._go_on(number, partition)
-            partition.look_after()
             if partition.has_records:
                 ready.add(number)
         return ready

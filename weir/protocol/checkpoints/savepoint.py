@@ -10,7 +10,14 @@ from weir.protocol.checkpoints.aggregate_layout import renamed_layout
 from weir.protocol.checkpoints.manifest import Json, Manifest, SubtaskPart
 from weir.protocol.checkpoints.renames import names_now
 from weir.protocol.routing import RoutingTable, initial_table
-from weir.protocol.watermarks.input_times import MIN_MS, is_times_key, step_of, times_key, times_to_json
+from weir.protocol.watermarks.input_times import (
+    MIN_MS,
+    has_waiting_rows,
+    is_times_key,
+    step_of,
+    times_key,
+    times_to_json,
+)
 
 
 @dataclass(frozen=True)
@@ -206,8 +213,20 @@ def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_
     steps = {step for stage in stages.values() for step in stage.steps}
     states = {state for stage in stages.values() for state in stage.states}
     held = {name for part in manifest.parts for name in part.operators if not is_times_key(name)}
+    waiting = {
+        step_of(name)
+        for part in manifest.parts
+        for name, told in part.operators.items()
+        if is_times_key(name) and has_waiting_rows(told)
+    }
+    # A step in front of which no rows wait loses nothing with the state for them.
+    kept = {
+        name
+        for name in manifest.state_ids
+        if name.partition("/")[2] != _IN_ORDER or name.partition("/")[0] in waiting
+    }
     gone = {name for name in held if name not in steps} | {
-        name for name in manifest.state_ids if name not in states and name.partition("/")[0] not in steps
+        name for name in kept if name not in states and name.partition("/")[0] not in steps
     }
     if gone and not allow_dropped:
         raise CheckpointError(
@@ -215,7 +234,7 @@ def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_
             f"{', '.join(sorted({name.partition('/')[0] for name in gone}))}; give them back their names, or let their "
             "state go with --allow-dropped-state"
         )
-    dropped = sorted({state_text(name) for name in set(manifest.state_ids) - states})
+    dropped = sorted({state_text(name) for name in kept - states})
     if dropped and not allow_dropped:
         raise CheckpointError(
             f"the savepoint holds states that the job's steps do not have: {', '.join(dropped)}; write the steps as "
@@ -223,12 +242,14 @@ def _check_dropped(manifest: Manifest, stages: Mapping[int, StageNow], *, allow_
         )
 
 
+_IN_ORDER = "_in_order"
 #: What the states hold that a step has besides those that authors declare, by their names there.
 _RESERVED = {
     "": "its state without a name",
     "_event_timers": "its timers",
     "_processing_timers": "its timers",
     "_held": "rows that wait for rules",
+    _IN_ORDER: "rows that wait for their time",
     "_late": "late rows that wait",
     "_recent": "rows that are kept for a time",
     "_expiry": "rows that are kept for a time",

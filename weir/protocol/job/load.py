@@ -9,6 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+#: Hot groups and keys of a stage that are told of.
+_HOT_PARTS_MAX = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HotPart:
+    """A key group, or one key of it, and its share of the rows of late of a subtask or of a stage, 0 to 1."""
+
+    group: int
+    share: float
+    #: As text; empty: the whole group is meant.
+    key: str = ""
+
 
 @dataclass(frozen=True, slots=True)
 class SubtaskLoad:
@@ -44,6 +57,9 @@ class SubtaskLoad:
     #: Rows of a source with a rate that were due and have not been read, and how many more there are each second.
     overdue: int = 0
     overdue_more_per_s: float = 0.0
+    #: Its key groups and keys with most rows, the hottest first.
+    hot_groups: tuple[HotPart, ...] = ()
+    hot_keys: tuple[HotPart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,29 @@ class StageLoad:
         """Lag of the subtask that is farthest behind; None: no subtask has event time."""
         lags = [each.watermark_lag_ms for each in self.subtasks if not each.has_ended]
         return max((lag for lag in lags if lag is not None), default=None)
+
+    @property
+    def hot_groups(self) -> list[HotPart]:
+        """The key groups with most rows, and their shares of the rows of the stage, the hottest first."""
+        return self._hottest([(each, each.hot_groups) for each in self.subtasks])
+
+    @property
+    def hot_keys(self) -> list[HotPart]:
+        """The keys with most rows, and their shares of the rows of the stage, the hottest first."""
+        return self._hottest([(each, each.hot_keys) for each in self.subtasks])
+
+    def _hottest(self, found: Sequence[tuple[SubtaskLoad, Sequence[HotPart]]]) -> list[HotPart]:
+        rate = self.rows_in_per_s
+        if rate <= 0:
+            return []
+        shares: dict[tuple[int, str], float] = {}
+        # A group that has just moved is told of by both.
+        for subtask, parts in found:
+            for part in parts:
+                share = part.share * subtask.rows_in_per_s / rate
+                shares[part.group, part.key] = shares.get((part.group, part.key), 0.0) + share
+        hottest = [HotPart(group, share, key) for (group, key), share in shares.items() if share > 0]
+        return sorted(hottest, key=lambda part: (-part.share, part.group, part.key))[:_HOT_PARTS_MAX]
 
     @property
     def hot_group(self) -> tuple[int, float]:

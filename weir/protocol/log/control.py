@@ -33,6 +33,8 @@ class Report:
     commit_offset: int = 0
     #: If it leads: number of the set of replicas that it has committed an entry by; 0: of none yet.
     settled_config: int = 0
+    #: Its disk is full, or broken: another one should lead, if it can.
+    cannot_write: bool = False
 
 
 @dataclass
@@ -158,10 +160,19 @@ class PartitionControl:
         record.replicas, record.target = record.target, []
         return True
 
-    def _preferred(self) -> list[int]:
-        """Replicas that are to lead, those that are to do so most first."""
+    def _preferred(self, reports: Mapping[int, Report]) -> list[int]:
+        """Replicas that are to lead, those that are to do so most first; without those that cannot write."""
         record = self.record
-        return [each for each in record.target or record.replicas if each in record.replicas]
+        return [
+            each
+            for each in record.target or record.replicas
+            if each in record.replicas and not (each in reports and reports[each].cannot_write)
+        ]
+
+    def leader_cannot_write(self, reports: Mapping[int, Report]) -> bool:
+        """Whether it says so: then leadership is to move at once."""
+        leader = reports.get(self.record.leader)
+        return leader is not None and leader.cannot_write
 
     def move_leader(self, reports: Mapping[int, Report]) -> bool:
         """Begin an election if a broker that is to lead rather than the present one is ready; True: it has begun.
@@ -170,9 +181,12 @@ class PartitionControl:
         """
         record = self.record
         leader = reports.get(record.leader)
-        if leader is None or leader.leading_epoch != record.epoch or not leader.settled_config:
+        if leader is None:
             return False
-        wanted = self._preferred()
+        # One that cannot write may not even have begun.
+        if not leader.cannot_write and (leader.leading_epoch != record.epoch or not leader.settled_config):
+            return False
+        wanted = self._preferred(reports)
         if record.leader in wanted:
             # Not to any other one than the first: that would move it to and fro.
             wanted = wanted[: min(1, wanted.index(record.leader))]
@@ -229,17 +243,20 @@ class PartitionControl:
             return False
         if self._is_planned:
             safe = self._safe(votes)
-            wanted = [each for each in self._preferred() if each in safe]
-            is_first = wanted[:1] == self._preferred()[:1]
+            preferred = self._preferred(reports)
+            wanted = [each for each in preferred if each in safe]
+            is_first = wanted[:1] == preferred[:1]
             are_awaited = any(each in reports and each not in votes for each in record.members)
             if not is_first and are_awaited and self._patience:
                 self._patience -= 1
                 return False
             if wanted:
                 return self._let_lead(wanted[0])
+        # The latest log, or any with all that was acknowledged if that one's disk is full.
+        able = {each for each in self._safe(votes) if not votes[each].cannot_write} or set(votes)
         return self._let_lead(
             max(
-                votes,
+                able,
                 key=lambda broker_id: (
                     votes[broker_id].last_epoch,
                     votes[broker_id].end_offset,

@@ -85,6 +85,10 @@ class WatermarkTracker:
         del self._watermarks_ms[name]
         return self._raise()
 
+    def known_ms(self, name: Hashable) -> int:
+        """The watermark of an input; the lowest time of one that is not open."""
+        return self._watermarks_ms.get(name, _MIN_MS)
+
     def others_ms(self, name: Hashable, among: Collection[Hashable] | None = None) -> int:
         """The lowest watermark of the inputs but this one that are not idle; the highest time if there is none.
 

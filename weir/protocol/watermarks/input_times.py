@@ -4,7 +4,8 @@ What one subtask tells, beside what its operators do::
 
     {"version": 2, "shown": 1700000000000,          its own watermark
      "inputs": [[0, 2, 1700000000500]],             input, subtask that sends, watermark of that channel, or null
-     "combined": 1700000000500}                     of all inputs, where less is shown because rows are held back
+     "combined": 1700000000500,                     of all inputs, where less is shown because rows are held back
+     "waiting": 7}                                  rows that wait for their time in front of it, if there are some
 
 A subtask of a source has no inputs. Version 1 leaves channels out that have come to nothing yet.
 """
@@ -38,23 +39,37 @@ def is_times_key(name: str) -> bool:
     return name.endswith(_SUFFIX)
 
 
+def has_waiting_rows(told: Any) -> bool:
+    """Whether rows waited for their time; ``told``: under a name of :func:`times_key`."""
+    return isinstance(told, dict) and bool(told.get("waiting"))
+
+
 def step_of(name: str) -> str:
     """The step of which :func:`times_key` made a name."""
     return name.removesuffix(_SUFFIX)
 
 
 def times_to_json(
-    shown_ms: int, channels: Iterable[tuple[ChannelId, int]], combined_ms: int | None = None
+    shown_ms: int,
+    channels: Iterable[tuple[ChannelId, int]],
+    combined_ms: int | None = None,
+    waiting_rows: int = 0,
 ) -> Any:
     """See the module. Channels that have come to the end of time are left out.
 
-    ``combined_ms``: what the inputs have come to together, where less was shown because rows are held back.
+    Args:
+        shown_ms: the watermark that is shown.
+        channels: with their watermarks.
+        combined_ms: what the inputs have come to together, where less was shown because rows are held back.
+        waiting_rows: how many wait for their time.
     """
     known = sorted(
         (channel.edge_index, channel.producer.subtask_index, time_ms) for channel, time_ms in channels
     )
     inputs = [[edge, producer, _to_json(at)] for edge, producer, at in known if at != _MAX_MS]
-    told = {"version": VERSION, "shown": _to_json(shown_ms), "inputs": inputs}
+    told: dict[str, Any] = {"version": VERSION, "shown": _to_json(shown_ms), "inputs": inputs}
+    if waiting_rows:
+        told["waiting"] = waiting_rows
     if combined_ms is None or combined_ms <= shown_ms or combined_ms == _MAX_MS:
         return told
     return told | {"combined": combined_ms}

@@ -91,16 +91,16 @@ class Keys:
     @cached_property
     def _groups_and_keys(self) -> list[tuple[int, bytes]]:
         groups = weir_keys.key_groups(self.hashes, self._max_parallelism)
-        return list(zip(groups.tolist(), self.column.to_list(), strict=True))
+        return list(zip(groups.tolist(), self.user_keys, strict=True))
 
     @property
     def groups(self) -> np.ndarray:
         """Key group of each of them, uint16."""
         return weir_keys.key_groups(self.hashes, self._max_parallelism)
 
-    @property
+    @cached_property
     def user_keys(self) -> list[bytes]:
-        """Canonical bytes of each of them (``weir.keys.encoding``)."""
+        """Canonical bytes of each of them (``weir.keys.encoding``); not to be changed."""
         return self.column.to_list()
 
     def group_and_key(self, index: int) -> tuple[int, bytes]:

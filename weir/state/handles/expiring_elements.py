@@ -368,6 +368,17 @@ class ExpiringMapHandle(ExpiringElements, MapHandle):
         return self._raw_entries(at)
 
     @override
+    def _put_items(self, wanted: dict[tuple[int, bytes], bytes | None]) -> None:
+        there = self._kept_each(list(wanted))
+        for ((at, key), data), before in zip(wanted.items(), there, strict=True):
+            if data is None and before is None:
+                continue
+            self._put(at, key, data)
+            change = (data is not None) - (before is not None)
+            if change:
+                self._set_meta(at, self._metas[at][0] + change)
+
+    @override
     def _found_items(self, keys: Keys, map_keys: Any) -> list[bytes | None]:
         return self._read_each(self._items_of(keys, map_keys))
 

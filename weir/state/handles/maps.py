@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -127,16 +128,24 @@ class MapHandle(ElementHandle):
         check_length(self.name, keys, values)
         column = self._type.encode_many(values)
         with self._together(keys):
-            places = self._items_of(keys, map_keys)
-            wanted = dict(zip(places, column, strict=True))
-            there = self._kept_each(list(wanted))
-            for ((at, key), data), before in zip(wanted.items(), there, strict=True):
-                if data is None and before is None:
-                    continue
-                self._put(at, key, data)
-                change = (data is not None) - (before is not None)
-                if change:
-                    self._set_meta(at, self._metas[at][0] + change)
+            self._put_items(dict(zip(self._items_of(keys, map_keys), column, strict=True)))
+
+    def _put_items(self, wanted: dict[tuple[int, bytes], bytes | None]) -> None:
+        """Set items (None: take away) by position of the key in the block and store key; nothing else was changed."""
+        # Every row of a batch comes here: no call for each.
+        there, changes, metas = self._kept_each(list(wanted)), self._changes, self._metas
+        for ((at, key), data), before in zip(wanted.items(), there, strict=True):
+            if data is None and before is None:
+                continue
+            own = changes[at]
+            if own is None:
+                changes[at] = {key: data}
+            else:
+                own[key] = data
+            if (data is None) != (before is None):
+                metas[at] = (metas[at][0] + (1 if before is None else -1),)
+                self._changed_metas.add(at)
+        self._version += 1
 
     def __getitem__(self, key: Any) -> Any:
         value = self.get(key, MISSING)
@@ -216,14 +225,31 @@ class MapHandle(ElementHandle):
 
         If the first key comes after the last one there are none, and the log warns of it once.
         """
-        at = self._at()
+        start, stop = self._range_bounds(self._at(), first, last)
+        return self._items_between(start, stop, reverse=reverse)
+
+    def _range_bounds(self, at: int, first: Any, last: Any) -> tuple[bytes | None, bytes | None]:
+        """Store keys of a range, ``start <= key < stop``; warns of one that can have none."""
         start = None if first is None else self._key(at, first)
         # No key comes between a key and what begins with it.
         stop = None if last is None else self._key(at, last) + b"\0"
         if start is not None and stop is not None and start > stop and not self._has_warned:
             self._has_warned = True
             _log.warning("state %r: a range from %r to %r has no items", self.name, first, last)
-        return self._items_between(start, stop, reverse=reverse)
+        return start, stop
+
+    def pop_range(self, first: Any = None, last: Any = None, *, limit: int) -> list[tuple[Any, Any]]:
+        """Take away the first ``limit`` items with ``first <= key <= last`` (None: no bound); return them in order."""
+        at = self._at()
+        start, stop = self._range_bounds(at, first, last)
+        found = list(islice(self._entries(at, start, stop, reverse=False), max(0, limit)))
+        for key, _ in found:
+            self._put(at, key, None)
+        if found:
+            self._set_meta(at, self._metas[at][0] - len(found))
+        assert self._prefixes is not None
+        skipped, decode, decode_key = len(self._prefixes[at]) + 1, self._decode, self._key_type.decode
+        return [(decode_key(key[skipped:]), decode(data)) for key, data in found]
 
     def prefix_scan(self, prefix: Any, *, reverse: bool = False) -> Iterator[tuple[Any, Any]]:
         """Items whose key begins with this text, these bytes or, where keys are tuples, these first parts, in order.

@@ -21,6 +21,7 @@ import shutil
 from pathlib import Path
 
 from weir.errors import FailureKind, StateError
+from weir.security.private_files import private_directory
 
 MARKER_NAME = "weir-store.json"
 LOCK_NAME = "weir-store.lock"
@@ -75,7 +76,7 @@ def describe_os_error(path: Path, error: OSError) -> str:
 
 
 def _claim(path: Path, *, fresh: bool) -> StoreDirectory:
-    path.mkdir(parents=True, exist_ok=True)
+    private_directory(path)
     _refuse_foreign_files(path)
     directory = StoreDirectory(path, _lock(path))
     try:

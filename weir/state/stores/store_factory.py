@@ -19,7 +19,7 @@ class StoreFactory:
     def __init__(self, settings: RocksDbSettings | None) -> None:
         """``settings``: None: state is kept in memory."""
         self._settings = settings
-        #: Shared by all stores of the task manager, so that its bound holds during a recovery too.
+        #: Shared by all stores of the task manager: its bound holds also during a recovery, and while images are read.
         self._memory: StoreMemory | None = None
 
     @property
@@ -38,9 +38,7 @@ class StoreFactory:
         # Loaded here: a task manager with state in memory does without.
         from weir.state.stores.rocksdb import RocksDbBackend
 
-        backend = RocksDbBackend(directory, self._settings)
-        self._memory = backend.memory
-        return backend
+        return RocksDbBackend(directory, self._settings, memory=self._shared(self._settings))
 
     def open_files(self, directory: StoreDirectory) -> StateBackend:
         """A store of RocksDB's files that changes none of them: of an image, whatever kind the own store is.
@@ -49,12 +47,17 @@ class StoreFactory:
             StateError: a file is damaged.
         """
         from weir.state.stores.rocksdb import RocksDbBackend
-        from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
+        from weir.state.stores.rocksdb_settings import RocksDbSettings
 
         settings = self._settings or RocksDbSettings()
+        return RocksDbBackend(directory, settings, memory=self._shared(settings), read_only=True)
+
+    def _shared(self, settings: RocksDbSettings) -> StoreMemory:
+        from weir.state.stores.rocksdb_settings import StoreMemory
+
         if self._memory is None:
             self._memory = StoreMemory(settings)
-        return RocksDbBackend(directory, settings, memory=self._memory, read_only=True)
+        return self._memory
 
     def open_fresh(self, path: Path) -> StateBackend:
         """A store without content; what an earlier run of ours left is removed, what is not ours never.

@@ -141,6 +141,34 @@ def test_windows_equal_polars_within_the_stated_error(rows, window):
             assert row[f"q{number}"] == (None if exact is None else pytest.approx(exact, rel=0.0101))
 
 
+ENDLESS = {
+    "a": [math.inf, -math.inf, 1.0, math.inf, math.nan, 1.7976931348623157e308, None],
+    "b": [-math.inf],
+    "c": [math.nan],
+    "d": [-1.7976931348623157e308, 5e-324, 0.0],
+}
+
+
+def test_infinite_values_count_in_quantiles():
+    quantiles = {f"q{number}": weir.quantile("x", q) for number, q in enumerate(QUANTILES)}
+    given = [{"k": k, "at": 1, "x": x, "v": None} for k, values in ENDLESS.items() for x in values]
+    flow = weir.Dataflow("counts")
+    source = flow.source("rows", weir.JsonLines("-", schema={"k": str, "x": weir.Nullable(float)}))
+    plain = [{"k": row["k"], "x": row["x"]} for row in given]
+    for k, values in ENDLESS.items():
+        counted = source.filter(f"only_{k}", pl.col("k") == k).key_by("k").count_window(len(values))
+        counted.aggregate(f"of_{k}", **quantiles).sink(f"{k}_out", weir.Collect())
+    by_rows = testing.run(flow, {"rows": plain})
+    told = {row["k"]: row for row in windows_over(given, weir.tumbling(10), **quantiles)}
+    for k, values in ENDLESS.items():
+        x = pl.Series(values, dtype=pl.Float64).drop_nulls().drop_nans()
+        (of_rows,) = by_rows[f"{k}_out"]
+        for number, q in enumerate(QUANTILES):
+            exact = x.quantile(q, "lower")
+            expected = None if exact is None else pytest.approx(exact, rel=0.0101)
+            assert (k, q, told[k][f"q{number}"], of_rows[f"q{number}"]) == (k, q, expected, expected)
+
+
 def test_first_and_last_keep_dates_times_and_booleans():
     flow = weir.Dataflow("kinds")
     day, moment = dt.date(2026, 1, 2), dt.datetime(2026, 1, 2, 3, 4, 5)

@@ -11,8 +11,9 @@ import weir.log
 from experiments.log_cluster import LogCluster
 from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
+from weir.log import reader
 from weir.operators.dead_letters import DeadLetterFile
-from weir.operators.log import partition_thread, topics
+from weir.operators.log import topics
 from weir.operators.registry import create_reader
 
 pytestmark = pytest.mark.scenario
@@ -247,7 +248,7 @@ def test_records_that_retention_has_removed_end_the_job_or_are_passed_over(broke
 
 
 def test_a_leader_that_dies_and_one_that_stands_still_are_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(partition_thread, "_SILENCE_S", 1.5)
+    monkeypatch.setattr(reader, "_SILENCE_S", 1.5)
     with LogCluster(tmp_path / "log", lease_ms=1_000) as brokers:
         weir.log.create_topic(brokers.addresses, "words")
         send(brokers, "words", *numbered(1))

@@ -214,6 +214,24 @@ DAYS = pa.schema(
 )
 
 
+@pytest.mark.parametrize("nullable", [False, True])
+def test_floats_of_32_bits_are_read_back_where_no_other_column_is_left_to_a_slower_parser(nullable):
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("x", pa.float32(), nullable=nullable)])
+    bits = np.random.default_rng(0).integers(0, 2**32, cases(2_000), dtype=np.uint32)
+    # Numbers whose shortest digits lie just between two floats of 32 bits; and very small and large ones.
+    odd = np.array([116513136, -35900688, 1e-40, -1e-45, 3.4028235e38, 2.0622010e38, 0.0], dtype=np.float32)
+    values = np.concatenate([odd, bits.view(np.float32)])
+    values = values[np.isfinite(values)]
+    lines = [f'{{"id": {number}, "x": {value!s}}}'.encode() for number, value in enumerate(values)]
+    if nullable:
+        lines.append(b'{"id": 1, "x": null}')
+    rows, rejected = decode(lines, schema)
+    assert rejected == []
+    found = np.array([row["x"] for row in rows[: len(values)]], dtype=np.float32)
+    assert np.flatnonzero(found != values).tolist() == []
+    assert [row["x"] for row in rows[len(values) :]] == [None] * nullable
+
+
 @pytest.mark.parametrize("copies", [1, 200])
 def test_dates_are_texts_and_narrow_floats_hold_what_fits(copies):
     good = [

@@ -1,6 +1,7 @@
 """Who is named leader, and when."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -193,3 +194,45 @@ def test_leadership_goes_back_to_the_first_replica_only_with_all_that_a_majority
     assert found.decide(votes, {})
     assert found.record.leader == 2
     assert not found.move_leader({2: leading(found), 3: report(3, promised=6, last_epoch=5, end=90)})
+
+
+def _full(each):
+    return replace(each, cannot_write=True)
+
+
+def test_a_leader_that_cannot_write_gives_way_to_one_that_can_and_has_all():
+    found = control(members=dict(MEMBERS), epoch=5, leader=1)
+    assert not found.move_leader({1: leading(found), 2: report(2, promised=5, last_epoch=5, end=90)})
+    behind = {1: _full(leading(found)), 2: report(2, promised=5, last_epoch=5, end=80)}
+    assert found.leader_cannot_write(behind)
+    assert not found.move_leader(behind)
+    assert not found.move_leader(behind | {2: _full(report(2, promised=5, last_epoch=5, end=90))})
+    assert found.move_leader(behind | {3: report(3, promised=5, last_epoch=5, end=90)})
+    votes = {each: report(each, promised=6, last_epoch=5, end=90) for each in MEMBERS}
+    assert found.decide(votes | {1: _full(votes[1])}, {})
+    assert found.record.leader == 2
+    # Nor does it get leadership back before it can write.
+    now = {1: _full(report(1, promised=6, last_epoch=6, end=90)), 2: leading(found)}
+    assert not found.move_leader(now)
+    assert found.move_leader(now | {1: report(1, promised=6, last_epoch=6, end=90)})
+
+
+def test_a_leader_that_cannot_even_begin_gives_way_too():
+    found = control(members=dict(MEMBERS), epoch=5, leader=1)
+    reports = {each: report(each, promised=5, last_epoch=4, end=90) for each in MEMBERS}
+    assert not found.move_leader(reports)
+    assert found.move_leader(reports | {1: _full(reports[1])})
+
+
+def test_after_a_death_one_that_can_write_leads_unless_it_lacks_something():
+    votes = {
+        1: _full(report(1, promised=6, last_epoch=5, end=90)),
+        2: report(2, promised=6, last_epoch=5, end=90),
+    }
+    found = electing()
+    assert found.decide(votes, {})
+    assert found.record.leader == 2
+    # Of these two only the first one has all that a majority may have acknowledged.
+    found = electing()
+    assert found.decide(votes | {2: report(2, promised=6, last_epoch=5, end=80)}, {})
+    assert found.record.leader == 1

@@ -1,5 +1,7 @@
 """Stores of both kinds from one place."""
 
+import os
+
 import pytest
 
 from weir.errors import StateError
@@ -41,3 +43,38 @@ def test_a_directory_that_is_claimed_is_opened_as_it_is(tmp_path):
     again = factory.open(claim_directory(tmp_path / "store", fresh=False))
     assert list(again.scan()) == [(b"k", b"v")]
     again.close()
+
+
+def test_all_stores_of_a_factory_share_one_bound_of_memory_and_keep_it(tmp_path):
+    """Memory tables, data blocks, indices and filters of all of them lie in one cache."""
+    settings = RocksDbSettings(
+        block_cache_bytes=4 << 20,
+        write_buffer_bytes=512 << 10,
+        write_buffer_total_bytes=2 << 20,
+        mmap_reads=False,
+    )
+    factory = StoreFactory(settings)
+    for number in range(2):
+        filled = factory.open(claim_directory(tmp_path / f"image-{number}", fresh=True))
+        filled.put_many([b"%07d" % key for key in range(40_000)], [os.urandom(100)] * 40_000)
+        filled.flush()
+        filled.close()
+    images = [
+        factory.open_files(claim_directory(tmp_path / f"image-{number}", fresh=False)) for number in range(2)
+    ]
+    own = factory.open(claim_directory(tmp_path / "own", fresh=True))
+    memories = {id(store.memory) for store in (*images, own)}
+    assert len(memories) == 1
+    used_bytes = []
+    for start in range(0, 60_000, 4_000):
+        own.put_many([b"%07d" % key for key in range(start, start + 4_000)], [os.urandom(200)] * 4_000)
+        for image in images:
+            assert None not in image.get_many(
+                [b"%07d" % (key * 37 % 40_000) for key in range(start, start + 2_000)]
+            )
+        used_bytes.append(own.memory.cache.get_usage())
+    # More than one store may have alone, and never more than all may: but for a memory table that is being filled.
+    assert max(used_bytes) > settings.block_cache_bytes // 2
+    assert max(used_bytes) <= settings.memory_bytes_max + settings.write_buffer_bytes
+    for store in (*images, own):
+        store.close()

@@ -43,6 +43,7 @@ from weir.operators.sources.json.json_decode import Decoded
 from weir.operators.sources.json.json_late import by_entry, gathered_texts
 from weir.operators.sources.json.json_strict import Rejection, too_long
 from weir.operators.sources.json.json_values import integer_range, wrong_type
+from weir.rows.decimals import decimals_of_texts
 
 _KINDS = {
     pa.float64(): KIND_FLOAT,
@@ -323,12 +324,12 @@ def _cast(texts: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, list[int]]
         # Arrow reads hexadecimal numbers, too.
         texts = pc.if_else(pc.match_substring_regex(texts, r"^[0-9]+$"), texts, "no number")
     try:
-        values = pc.cast(texts, data_type)
+        values = _values_of(texts, data_type)
     except pa.ArrowException:
         failed = list(_failing(texts, data_type, 0))
         mask = np.zeros(len(texts), dtype=np.bool_)
         mask[failed] = True
-        values = pc.cast(pc.if_else(pa.array(mask), pa.scalar(None, texts.type), texts), data_type)
+        values = _values_of(pc.if_else(pa.array(mask), pa.scalar(None, texts.type), texts), data_type)
         return values, failed
     if pa_types.is_floating(data_type):
         numbers = values.to_numpy(zero_copy_only=False)
@@ -337,10 +338,16 @@ def _cast(texts: pa.Array, data_type: pa.DataType) -> tuple[pa.Array, list[int]]
     return values, []
 
 
+def _values_of(texts: pa.Array, data_type: pa.DataType) -> pa.Array:
+    if pa_types.is_decimal128(data_type):
+        return decimals_of_texts(texts, data_type)
+    return pc.cast(texts, data_type)
+
+
 def _failing(texts: pa.Array, data_type: pa.DataType, first: int) -> Iterator[int]:
     """Indices of the texts that are not values of the type, counted from ``first``: by halves."""
     try:
-        pc.cast(texts, data_type)
+        _values_of(texts, data_type)
     except pa.ArrowException:
         if len(texts) == 1:
             yield first

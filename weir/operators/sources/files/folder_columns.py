@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 from weir.errors import InputError
+from weir.rows.decimals import decimals_of_texts
 
 #: The folder of rows that have no value.
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
@@ -53,6 +54,8 @@ def _constant(file: str, field: pa.Field, text: str | None, mend: str) -> pa.Sca
     try:
         if pa_types.is_binary(data_type) or pa_types.is_large_binary(data_type):
             return pa.scalar(bytes.fromhex(text), data_type)
+        if pa_types.is_decimal128(data_type):
+            return decimals_of_texts(pa.array([text]), data_type)[0]
         return pa.scalar(text).cast(data_type)
     except (pa.ArrowException, ValueError):
         raise InputError(

@@ -92,7 +92,7 @@ class JsonDecoder:
             columns.starts,
         )
         fast, good = columns.batch(data, rows, late)
-        if late and not good.all():
+        if not good.all():
             fast = fast.filter(pa.array(good))
             unsure = self._leave_to_strict(data, start, after, columns.starts[:rows], good, unsure)
         if not unsure:

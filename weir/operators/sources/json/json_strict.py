@@ -42,6 +42,7 @@ from weir.operators.sources.lines.line_shapes import (
     SHAPE_OBJECT,
     line_shapes,
 )
+from weir.rows.decimals import are_decimals_of, has_decimals, may_overflow
 from weir.rows.nested_paths import Path, object_key, path_text, path_tree, tree_schema
 
 #: Fewer lines than this are cheaper one by one: a call of pyarrow.json takes most of a millisecond.
@@ -114,6 +115,7 @@ class StrictDecoder:
         self._parse_options = pa_json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior="ignore")
         self._converters = [(field.name, value_converter(field.type)) for field in self._tree]
         self._exotic = [name for name, converter in self._converters if converter is None]
+        self._has_decimals = any(has_decimals(field.type) for field in self._tree)
         names = sorted(all_names(self._tree))
         self._names = frozenset(name.encode() for name in names)
         self._quoted_names = [json.dumps(name, ensure_ascii=False).encode() for name in names]
@@ -179,10 +181,15 @@ class StrictDecoder:
                 raw.decode()
             except UnicodeDecodeError:
                 return None
+        is_unusual = self._has_decimals and may_overflow(raw)
+        if is_unusual and raw.count(b"\n") > 1:
+            return None
         options = pa_json.ReadOptions(use_threads=False, block_size=len(raw) + 1)
         try:
             table = pa_json.read_json(pa.BufferReader(raw), options, self._parse_options)
             batch = table.select(self._tree.names).combine_chunks().to_batches()[0].cast(self._nullable)
+            if is_unusual and not are_decimals_of(raw, batch):
+                return None
         except (pa.ArrowException, IndexError):
             return None
         return None if any(map(is_overflown, batch.columns)) else batch

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
+from weir.rows.decimals import wide
 from weir.rows.time_digits import more_digits
 
 _INTEGER_RANGES = {
@@ -126,7 +127,9 @@ def _date_converter(data_type: pa.DataType) -> Callable[[Any], Any]:
 
 
 def parsed_type(data_type: pa.DataType) -> pa.DataType:
-    """As what pyarrow.json reads values of a type: dates as texts, of which a cast makes dates."""
+    """As what pyarrow.json reads values of a type: dates as texts, decimals as wider ones; then it is cast."""
+    if pa_types.is_decimal128(data_type):
+        return wide(data_type)
     if pa_types.is_date(data_type):
         return pa.string()
     if pa_types.is_list(data_type):

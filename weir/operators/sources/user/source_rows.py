@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.author.source import Rows
+from weir.rows.decimals import rescaled
 from weir.rows.python_rows import rows_batch
 from weir.rows.python_values import row_json
 from weir.rows.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
@@ -86,7 +87,7 @@ def _of_table(
         table = pa.Table.from_batches([table])
     bad: dict[int, str] = {}
     try:
-        table = table.select(schema.names)
+        table = _with_decimals(table.select(schema.names), schema)
         try:
             table = table.cast(schema)
         except pa.ArrowInvalid:
@@ -98,6 +99,19 @@ def _of_table(
         # Texts of a batch have 32-bit offsets.
         raise TypeError("a column of the rows has more than 2 GiB of text; yield fewer rows at a time")
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)), bad
+
+
+def _with_decimals(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with decimals as the schema has them."""
+    for index, field in enumerate(schema):
+        found = table.schema.field(index).type
+        if (
+            pa.types.is_decimal128(found)
+            and pa.types.is_decimal128(field.type)
+            and found.scale != field.type.scale
+        ):
+            table = table.set_column(index, field.name, rescaled(table.column(index), field.type))
+    return table
 
 
 def _without_lost_digits(table: pa.Table, schema: pa.Schema) -> tuple[pa.Table, dict[int, str]]:

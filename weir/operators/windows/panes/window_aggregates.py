@@ -94,7 +94,7 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
             if not self._panes.is_single:
                 # A late row is not in those of its windows that were due before it.
                 self._cuts |= TimeCuts.LATE
-            if context.row_watermarks is RowWatermarks.ALL:
+            if context.row_watermarks >= RowWatermarks.ALL:
                 self._cuts |= TimeCuts.DUE
         kept = kept_snapshots(context, spec.kind)
         self._codec = window_codec(spec)

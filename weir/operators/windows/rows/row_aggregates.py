@@ -146,7 +146,7 @@ def _ordered_or_summed(
     if function == "mean":
         return values.mean()
     if function == "quantile":
-        return values.filter(values.is_finite()).quantile(parameters[0], interpolation="lower")
+        return values.filter(values.is_not_nan()).quantile(parameters[0], interpolation="lower")
     if function == "largest":
         real = values.filter(values.is_not_nan()) if pa.types.is_floating(of) else values
         return real.sort(descending=True).head(int(parameters[0]))

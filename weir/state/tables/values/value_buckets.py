@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice
 from typing import Any
 
+from weir.state.tables.values.key_order import KeyOrder
 from weir.state.tables.values.known_ranges import KNOWN_BYTES, KnownRange
 
 #: What an entry occupies beside its bytes: two object headers and a slot of the ordered dictionary.
@@ -38,6 +39,7 @@ class Bucket:
         "is_stored",
         "is_whole",
         "known",
+        "order",
         "size_bytes",
         "unwritten",
     )
@@ -56,6 +58,24 @@ class Bucket:
         self.is_whole = self.is_stored = False
         #: Of an owner: where the store has no keys but those that are here.
         self.known: KnownRange | None = None
+        #: Of an owner that was scanned: what is unwritten, and more, in order.
+        self.order: KeyOrder | None = None
+
+    def note_unwritten(self, key: bytes) -> None:
+        """The store has not a key as it is now."""
+        if self.order is not None and key not in self.unwritten:
+            self.order.note(key)
+        self.unwritten.add(key)
+
+    def unwritten_between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes | None]]:
+        """What the store has not of a range, ascending."""
+        if not self.unwritten:
+            self.order = None
+            return []
+        if self.order is None:
+            self.order = KeyOrder(self.unwritten)
+        entries = self.entries
+        return [(key, entries[key]) for key in self.order.between(start, stop, self.unwritten)]
 
 
 class Group:
@@ -390,20 +410,20 @@ class Buckets:
         return found[::-1]
 
     def unwritten(self, start: bytes | None, stop: bytes | None) -> Iterator[tuple[bytes, bytes | None]]:
-        """What the store has not of a range, in no order."""
+        """What the store has not of a range; ascending, if it is of one owner, else in no order."""
+        if start is not None and stop is not None and self.is_of_one_owner(start, stop):
+            owned = self.find(start)
+            yield from () if owned is None else owned.unwritten_between(start, stop)
+            return
         for bucket in self._reaching_into(start, stop):
             for key in bucket.unwritten:
                 if (start is None or key >= start) and (stop is None or key < stop):
                     yield key, bucket.entries[key]
 
     def _reaching_into(self, start: bytes | None, stop: bytes | None) -> Iterable[Bucket]:
-        if start is not None and stop is not None:
-            if self.is_of_one_owner(start, stop):
-                bucket = self.find(start)
-                return () if bucket is None else (bucket,)
-            if len(start) >= 2 and stop <= start[:2] + b"\xff":
-                group = self.groups.get(start[:2])
-                return () if group is None else group.buckets.values()
+        if start is not None and stop is not None and len(start) >= 2 and stop <= start[:2] + b"\xff":
+            group = self.groups.get(start[:2])
+            return () if group is None else group.buckets.values()
         return [bucket for group in self.groups.values() for bucket in group.buckets.values()]
 
     def is_of_one_owner(self, start: bytes, stop: bytes) -> bool:

@@ -82,7 +82,7 @@ class ValueWrites:
             captured = self._captured[1]
             if captured.entries.get(key) is bucket:
                 captured.saved.setdefault(key, bucket.entries[key])
-        bucket.unwritten.add(key)
+        bucket.note_unwritten(key)
         self._dirty[key] = bucket
 
     def store(self, puts: Sequence[tuple[bytes, bytes]]) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from weir.errors import ConfigError, ConnectionLostError, WeirError
-from workload.java import find_java
+from weir.spark.java import find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -40,6 +40,7 @@ def open_session(
     *,
     driver_memory_bytes: int = 1 << 30,
     short_run: bool = False,
+    conf: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
     """Start Spark and stop it at the end of the block.
 
@@ -53,6 +54,7 @@ def open_session(
             the first session of the process.
         short_run: Whether the work is a matter of seconds. The JVM then spends less on compiling: 40 % less
             CPU for a million events, a third more for ten million. Holds for the first session too.
+        conf: Settings of Spark that come before all others.
 
     Yields:
         The session; its time zone is UTC.
@@ -73,10 +75,12 @@ def open_session(
     from pyspark.sql import SparkSession
 
     # It writes every query's failure, stack traces included, to the terminal; the exception says the same.
-    PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
-    conf = _configuration(app_name, master, driver_memory_bytes, short_run=short_run)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
+    settings = _configuration(app_name, master, driver_memory_bytes, short_run=short_run)
+    settings.setAll(list((conf or {}).items()))
     with spark_failures():
-        context = SparkContext(conf=conf, gateway=_Jvm.gateway(conf))
+        context = SparkContext(conf=settings, gateway=_Jvm.gateway(settings))
         context.setLogLevel("OFF")
         session = SparkSession(context)
         try:

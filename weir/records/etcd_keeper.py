@@ -1,6 +1,6 @@
-"""Keeps the control plane's record in etcd, and lets several control planes elect the one that leads.
+"""Keeps a record in etcd, and lets several processes elect the one that leads.
 
-Keys, below ``/weir/<job name>/``::
+Keys, below ``/weir/<job name>/`` for a control plane and ``/weir-log/<name>/`` for the controller of a log::
 
     leader   random id of the leading process, bound to its lease: it goes when the process does
     record   the document
@@ -28,7 +28,7 @@ from weir.errors import CheckpointError, SupersededError
 from weir.redaction import redacted_text
 from weir.rpc.wire import parse_address
 
-log = logging.getLogger("control_plane")
+log = logging.getLogger("weir.records")
 
 #: The leader's lease; it is renewed three times as often.
 LEASE_S = 3
@@ -40,8 +40,23 @@ _FAILURES = (Etcd3Exception, requests.RequestException, KeyError, ValueError)
 class EtcdKeeper:
     """Implements ``keeper.Keeper``; methods block, and :meth:`close` may come from another thread."""
 
-    def __init__(self, endpoints: Sequence[str], job_name: str, on_lost: Callable[[], None]) -> None:
-        """``on_lost`` is called once, in a thread of its own, when another control plane may lead.
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        prefix: str,
+        on_lost: Callable[[], None],
+        *,
+        owner: str = "control plane",
+        setting: str = "controlPlane.etcd_endpoints",
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            endpoints: of etcd.
+            prefix: of the keys, without a slash at its end.
+            on_lost: called once, in a thread of its own, when another process may lead.
+            owner: what the processes are whose record it is, for messages.
+            setting: what names the endpoints, for messages.
 
         Raises:
             HandshakeError: an endpoint is neither ``host:port`` nor ``http://host:port``.
@@ -60,7 +75,9 @@ class EtcdKeeper:
                 )
             )
         self._endpoints = redacted_text(", ".join(endpoints))
-        self._leader_key, self._record_key = (f"/weir/{job_name}/{name}" for name in ("leader", "record"))
+        self._leader_key, self._record_key = (f"{prefix}/{name}" for name in ("leader", "record"))
+        self._owner = owner
+        self._setting = setting
         self._id = secrets.token_hex(8)
         self._on_lost = on_lost
         self._lease_id: int | None = None
@@ -78,7 +95,7 @@ class EtcdKeeper:
         return True
 
     def lead(self) -> None:
-        """Wait until no other control plane leads; see ``keeper.Keeper``.
+        """Wait until no other process leads; see ``keeper.Keeper``.
 
         Raises:
             CheckpointError: no endpoint answers.
@@ -93,7 +110,7 @@ class EtcdKeeper:
                 return
             if not told:
                 told = True
-                log.info("another control plane leads; waiting until it is gone")
+                log.info("another %s leads; waiting until it is gone", self._owner)
             if self._do(_refresh(lease_id)) <= 0:
                 self._lease_id = None
             self._closed.wait(_LOOK_S)
@@ -117,7 +134,7 @@ class EtcdKeeper:
         )
         if not answer.get("succeeded"):
             raise SupersededError(
-                f"the record in etcd ({self._endpoints}) was not written: another control plane leads"
+                f"the record in etcd ({self._endpoints}) was not written: another {self._owner} leads"
             )
 
     def close(self) -> None:
@@ -170,8 +187,7 @@ class EtcdKeeper:
                 # The next call begins with another one.
                 self._clients.append(self._clients.pop(0))
         raise CheckpointError(
-            f"no etcd endpoint answers ({self._endpoints}): {type(failure).__name__}; check "
-            "controlPlane.etcd_endpoints"
+            f"no etcd endpoint answers ({self._endpoints}): {type(failure).__name__}; check {self._setting}"
         ) from failure
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from weir.errors import ConfigError
-from workload.java import find_java, parse_java_major
+from weir.spark.java import find_java, parse_java_major
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,23 @@
-"""Where the control plane keeps its record: a local file. ``control_plane.record.etcd_keeper`` is the other place."""
+"""A record in a local file, and what any such place promises. ``weir.records.etcd_keeper`` is the other place."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import os
+from functools import partial
 from pathlib import Path
 from typing import IO, Protocol
 
 from weir.errors import AddressInUseError, CheckpointError
+from weir.security.private_files import private_directory
 
 
 class Keeper(Protocol):
-    """Holds one document for the control plane that leads. Methods block; none is called twice at once."""
+    """Holds one document for the process that leads: a control plane, or the controller of a log.
+
+    Methods block; none is called twice at once.
+    """
 
     @property
     def place(self) -> str:
@@ -21,11 +26,11 @@ class Keeper(Protocol):
 
     @property
     def is_shared(self) -> bool:
-        """Whether another control plane can come to lead while this process runs."""
+        """Whether another process can come to lead while this process runs."""
         ...
 
     def lead(self) -> None:
-        """Become the leader; waits while another control plane leads, if this place can tell when that ends.
+        """Become the leader; waits while another process leads, if this place can tell when that ends.
 
         Raises:
             AddressInUseError: another one leads, and this place cannot wait.
@@ -46,7 +51,7 @@ class Keeper(Protocol):
 
         Raises:
             CheckpointError: it cannot be written.
-            SupersededError: another control plane leads.
+            SupersededError: another process leads.
         """
         ...
 
@@ -56,10 +61,21 @@ class Keeper(Protocol):
 
 
 class FileKeeper:
-    """A file that is replaced as a whole; a lock beside it keeps a second control plane of this machine away."""
+    """A file that is replaced as a whole; a lock beside it keeps a second process of this machine away."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, *, owner: str = "control plane", setting: str = "controlPlane.state_path"
+    ) -> None:
+        """Touch nothing yet.
+
+        Args:
+            path: of the file.
+            owner: what the processes are whose record it is, for messages.
+            setting: what names the file, for messages.
+        """
         self.path = path
+        self._owner = owner
+        self._setting = setting
         self._lock: IO[bytes] | None = None
 
     @property
@@ -75,7 +91,7 @@ class FileKeeper:
     def lead(self) -> None:
         """Take the lock; see :class:`Keeper`."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            private_directory(self.path.parent)
             lock = open(self.path.with_name(f".{self.path.name}.lock"), "ab")  # noqa: SIM115
         except OSError as error:
             raise self._error("use", error) from error
@@ -84,8 +100,8 @@ class FileKeeper:
         except OSError as error:
             lock.close()
             raise AddressInUseError(
-                f"{self.path} is in use by another control plane; stop that one, or give this one a file of its own "
-                "(controlPlane.state_path)"
+                f"{self.path} is in use by another {self._owner}; stop that one, or give this one a file of its own "
+                f"({self._setting})"
             ) from error
         self._lock = lock
 
@@ -102,7 +118,8 @@ class FileKeeper:
         """Write another file, sync it and rename it; see :class:`Keeper`."""
         fresh = self.path.with_name(f".{self.path.name}.unfinished")
         try:
-            with open(fresh, "wb") as file:
+            # It has the job's parameters.
+            with open(fresh, "wb", opener=partial(os.open, mode=0o600)) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -120,5 +137,5 @@ class FileKeeper:
 
     def _error(self, verb: str, error: OSError) -> CheckpointError:
         return CheckpointError(
-            f"cannot {verb} {self.path}: {error.strerror}; name another file (controlPlane.state_path)"
+            f"cannot {verb} {self.path}: {error.strerror}; name another file ({self._setting})"
         )

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from weir.errors import ConfigError, ConnectionLostError
-from workload.session import SparkFailedError, check_master, innermost_cause, spark_failures
+from weir.spark.session import SparkFailedError, check_master, innermost_cause, spark_failures
 
 
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "yarn", "k8s://https://example.org:443"])

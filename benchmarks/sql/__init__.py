@@ -1,0 +1,1 @@
+"""SQL beside the builder, DuckDB and Spark SQL, and what a user sees of texts with mistakes."""

@@ -1,0 +1,196 @@
+"""Queries of SQL run by Weir in random cuts, with restarts, against DuckDB over the same rows.
+
+Used by ``tests/weir/sql`` and by ``python -m benchmarks sql``. Files are those of sqllogictest, without results: DuckDB
+says what is right. A record is ``query NAME``, the text, and after a line ``judge`` the text for DuckDB, where that is
+another one.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import weir
+from weir import testing
+
+#: Rows of a table lie at most so far apart from the order of their times.
+_DISORDER_MS = 400
+TABLES: dict[str, dict[str, object]] = {
+    "t": {
+        "id": int,
+        "k": weir.Nullable(str),
+        "a": weir.Nullable(int),
+        "b": weir.Nullable(int),
+        "x": weir.Nullable(float),
+        "f": weir.Nullable(bool),
+        "ts": int,
+    },
+    "u": {"id": int, "k": weir.Nullable(str), "c": weir.Nullable(int), "ts": int},
+}
+_TYPES = {
+    **dict.fromkeys(("id", "a", "b", "c", "ts"), "BIGINT"),
+    "k": "VARCHAR",
+    "x": "DOUBLE",
+    "f": "BOOLEAN",
+}
+
+
+@dataclass(frozen=True)
+class Record:
+    """A query of a file.
+
+    Attributes:
+        name: of the query.
+        text: for Weir.
+        judge: for DuckDB.
+        place: file and line.
+    """
+
+    name: str
+    text: str
+    judge: str
+    place: str
+
+
+def records_of(path: Path) -> Iterator[Record]:
+    """The queries of a file; empty lines divide them, ``#`` begins a comment."""
+    for found in re.finditer(r"(?m)^query (.+)\n((?:.+\n?)+)", path.read_text("utf-8")):
+        text, _, judge = found[2].partition("\njudge\n")
+        line = path.read_text("utf-8")[: found.start()].count("\n") + 1
+        yield Record(found[1].strip(), text.strip(), judge.strip() or for_duckdb(text), f"{path.name}:{line}")
+
+
+def for_duckdb(text: str) -> str:
+    """The same query for DuckDB: windows as arithmetic, division of integers as ``//``."""
+
+    def tumbled(found: re.Match[str]) -> str:
+        size = int(found[2]) * 1_000
+        return (
+            f"(SELECT *, ts - ts % {size} AS window_start, ts - ts % {size} + {size} AS window_end FROM {found[1]}) "
+            f"AS {found[1]}"
+        )
+
+    def hopped(found: re.Match[str]) -> str:
+        slide, size = int(found[2]) * 1_000, int(found[3]) * 1_000
+        starts = f"generate_series(ts - ts % {slide} - {size - slide}, ts - ts % {slide}, {slide})"
+        return (
+            f"(SELECT *, window_start + {size} AS window_end FROM (SELECT *, unnest({starts}) AS window_start FROM "
+            f"{found[1]})) AS {found[1]}"
+        )
+
+    text = re.sub(r"TUMBLE\((\w+), ts, INTERVAL '(\d+)' SECOND\)", tumbled, text)
+    text = re.sub(r"HOP\((\w+), ts, INTERVAL '(\d+)' SECOND, INTERVAL '(\d+)' SECOND\)", hopped, text)
+    text = re.sub(r"([+-]) INTERVAL '(\d+)' SECOND", lambda found: f"{found[1]} {int(found[2]) * 1000}", text)
+    return text.replace(" / ", " // ")
+
+
+def rows_of(table: str, seed: int, count: int) -> list[dict[str, Any]]:
+    """Rows of a table, the same for a seed, nearly in the order of their times."""
+    chance = random.Random(f"{table}-{seed}")
+    rows = []
+    for number in range(count):
+        row: dict[str, Any] = {"id": number}
+        for name in TABLES[table]:
+            if name in ("id", "ts"):
+                continue
+            row[name] = None if chance.random() < 0.12 else _value(name, chance)
+        row["ts"] = 1_000_000 + number * 700 + chance.randrange(_DISORDER_MS)
+        rows.append(row)
+    return rows
+
+
+def _value(name: str, chance: random.Random) -> object:
+    if name == "k":
+        return chance.choice(["ann", "bob", "Cy", "", "d%d", "naïve"])
+    if name == "x":
+        return chance.randrange(-40, 40) / 4
+    if name == "f":
+        return chance.random() < 0.5
+    return chance.randrange(-9, 10)
+
+
+def judged(text: str, tables: dict[str, list[dict[str, Any]]]) -> Counter[tuple[object, ...]]:
+    """What DuckDB makes of a query."""
+    with duckdb.connect() as database:
+        database.execute("SET error_on_division_by_zero = false")
+        for name, rows in tables.items():
+            columns = ", ".join(f"{column} {_TYPES[column]}" for column in TABLES[name])
+            database.execute(f"CREATE TABLE {name} ({columns})")
+            marks = ", ".join("?" for _ in TABLES[name])
+            if rows:
+                database.executemany(
+                    f"INSERT INTO {name} VALUES ({marks})", [list(row.values()) for row in rows]
+                )
+        return Counter(_plain(row) for row in database.execute(text).fetchall())
+
+
+def streamed(
+    text: str, tables: dict[str, list[dict[str, Any]]], seed: int, parallelism: int, *, restarts: bool
+) -> Counter[tuple[object, ...]]:
+    """What Weir makes of a query, of rows that come in random cuts; perhaps with a restart in the middle."""
+    chance = random.Random(seed)
+    flow = weir.Dataflow("judged", max_parallelism=16)
+    read = [
+        name
+        for name in tables
+        if re.search(rf"\b(FROM|JOIN|TUMBLE\(|HOP\(|CUMULATE\(|SESSION\(|,) ?(TABLE )?{name}\b", text)
+    ]
+    streams: dict[str, weir.Stream] = {}
+    for name in read:
+        source = weir.JsonLines("unused", schema=TABLES[name], event_time="ts")
+        watermark = weir.bounded_out_of_orderness(f"{_DISORDER_MS + 1}ms")
+        streams[name] = flow.source(name, source, parallelism=parallelism, watermark=watermark)
+    flow.sql(text, step=None, **streams).sink("out", weir.Blackhole())
+    left = {name: list(tables[name]) for name in read}
+    with testing.start(flow, collect_sinks=True) as job:
+        while any(left.values()):
+            name = chance.choice([each for each, rows in left.items() if rows])
+            count = chance.choice([1, 2, 5, 20])
+            job.push(name, left[name][:count])
+            del left[name][:count]
+            if restarts and chance.random() < 0.1:
+                job.checkpoint()
+            if restarts and chance.random() < 0.05:
+                job.restart()
+        found = job.finish()["out"].to_polars()
+    if "_change" in found.columns:
+        found = testing.folded(found)
+    return Counter(_plain(row) for row in found.rows())
+
+
+def difference(record: Record, seed: int, parallelism: int, *, restarts: bool, count: int = 60) -> str:
+    """What is wrong with the result of a query; empty: nothing."""
+    tables = {name: rows_of(name, seed, count) for name in TABLES}
+    wanted = judged(record.judge, tables)
+    found = streamed(record.text, tables, seed, parallelism, restarts=restarts)
+    if found == wanted:
+        return ""
+    missing, extra = wanted - found, found - wanted
+    what = f"{record.place} {record.name}"
+    return f"{what}: missing {_some(missing)}, too many {_some(extra)}, seed {seed}\n{record.text}"
+
+
+def _some(rows: Counter[tuple[object, ...]]) -> str:
+    listed = sorted(rows.elements(), key=repr)
+    return f"{len(listed)} {listed[:4]}"
+
+
+def _plain(row: Sequence[object]) -> tuple[object, ...]:
+    """Values as both engines write them."""
+    told: list[object] = []
+    for value in row:
+        if isinstance(value, bool) or value is None:
+            told.append(value)
+        elif isinstance(value, (int, float)) or type(value).__name__ == "Decimal":
+            number = round(float(value), 9)  # type: ignore[arg-type]
+            told.append(0.0 if number == 0 else number)
+        else:
+            told.append(str(value))
+    return tuple(told)

@@ -1,0 +1,167 @@
+"""``python -m benchmarks sql``: SQL beside the builder, results beside Spark SQL and DuckDB, plan time, mistakes."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from benchmarks.engine_run import EngineSetup, run_engine
+from benchmarks.nexmark import COMPARED_EVENTS, SETTINGS, Reference, chosen, open_reference
+from benchmarks.nexmark import JOB as BUILDER_JOB
+from benchmarks.nexmark_reference import comparable, table_of
+from benchmarks.results import Bar, BenchmarkResult
+from benchmarks.sql.generator import made_up
+from benchmarks.sql.judge import Record, difference, records_of
+from benchmarks.sql.mutations import mutated, outcome, sample
+from weir.errors import WeirError
+
+SQL_JOB = "benchmarks.sql.job"
+_FILES = Path("tests/weir/sql")
+#: Least share of the builder's events a second.
+_RATIO_MIN = 0.95
+_PLAN_S_MAX = 2.0
+
+
+@dataclass(frozen=True)
+class SqlOptions:
+    """Command-line options."""
+
+    #: Of Nexmark; empty: all.
+    queries: tuple[str, ...] = ()
+    #: People, auctions and bids of a measured run; 0: nothing is measured.
+    events: int = 5_000_000
+    repeat: int = 3
+    #: Compare with Spark SQL, which needs Java.
+    compare: bool = True
+    #: Made-up queries that DuckDB judges.
+    made_up: int = 200
+    seed: int = 1
+    #: Texts with mistakes.
+    mutations: int = 200
+
+
+def run(options: SqlOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
+    """Measure, compare and try; what differs is in the result, and named on the way."""
+    names = chosen(options.queries)
+    figures: dict[str, Any] = {"plan_s": _plan_s(report)}
+    figures |= _mistakes(options, report) | _judged(options, report)
+    with tempfile.TemporaryDirectory(prefix="weir-sql-") as name:
+        directory = Path(name)
+        if options.compare:
+            figures["nexmark_equal"] = _compared(names, directory, report)
+        if options.events:
+            figures["queries"] = {query: _measured(query, options, directory, report) for query in names}
+    bars = [
+        Bar("plan_s", "at most", _PLAN_S_MAX),
+        Bar("mutations_without_a_line", "at most", 0),
+        Bar("judged_different", "at most", 0),
+        Bar("nexmark_equal", "at least", len(names)),
+        *(Bar(f"queries: {query}: ratio_to_builder", "at least", _RATIO_MIN) for query in names),
+    ]
+    config = {
+        "events": options.events,
+        "compared_events": COMPARED_EVENTS if options.compare else 0,
+        "seed": options.seed,
+    }
+    return BenchmarkResult("sql", config, [figures], bars)
+
+
+def _plan_s(report: Callable[[str, float], None]) -> float:
+    """Seconds of ``weir plan`` of a text of 200 lines, as a command; the median of three."""
+    report("plan of a long text", 0.0)
+    with tempfile.TemporaryDirectory(prefix="weir-sql-") as name:
+        path = Path(name) / "long.sql"
+        path.write_text(sample())
+        found = []
+        for _ in range(3):
+            start = time.perf_counter()
+            subprocess.run([sys.executable, "-m", "weir", "plan", str(path)], check=True, capture_output=True)
+            found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def _mistakes(options: SqlOptions, report: Callable[[str, float], None]) -> dict[str, int]:
+    text = "\n\n".join(sample().split("\n\n")[:11])
+    wrong = 0
+    for number in range(options.mutations):
+        report("texts with mistakes", number / options.mutations)
+        told = outcome(mutated(text, options.seed * 1_000_000 + number))
+        if told not in ("plan", "error"):
+            wrong += 1
+            report(f"mutation {number}: {told}", number / options.mutations)
+    return {"mutations": options.mutations, "mutations_without_a_line": wrong}
+
+
+def _judged(options: SqlOptions, report: Callable[[str, float], None]) -> dict[str, int]:
+    """Queries of the files and made-up ones, in random cuts, at parallelism 1 and 2, with restarts."""
+    records: list[Record] = [each for path in sorted(_FILES.glob("*.slt")) for each in records_of(path)]
+    records += [made_up(options.seed * 1_000_000 + number) for number in range(options.made_up)]
+    different = 0
+    for number, record in enumerate(records):
+        report("queries judged by DuckDB", number / len(records))
+        try:
+            told = difference(record, options.seed + number, 1 + number % 2, restarts=number % 3 > 0)
+        except WeirError as error:
+            told = f"{record.place} {record.name}: {error}"
+        if told:
+            different += 1
+            report(f"DIFFERS {told}", number / len(records))
+    return {"judged": len(records), "judged_different": different}
+
+
+def _compared(names: Sequence[str], directory: Path, report: Callable[[str, float], None]) -> int:
+    """How many queries of Nexmark have Spark's result."""
+    equal = 0
+    with ExitStack() as stack:
+        reference: Reference = open_reference(directory, COMPARED_EVENTS, stack, report)
+        for number, query in enumerate(names):
+            report(f"comparing {query} with Spark SQL", number / len(names))
+            output = directory / f"{query}-result"
+            run_engine(
+                EngineSetup(SQL_JOB, reference.parameters(query, output), settings=SETTINGS),
+                directory / f"{query}-run",
+            )
+            if reference.equals(query, output, _table):
+                equal += 1
+            else:
+                report(f"{query} DIFFERS", number / len(names))
+    return equal
+
+
+def _table(query: str, found: pl.DataFrame) -> pl.DataFrame:
+    """A result in the form of the reference."""
+    return table_of(found) if "_change" in found.columns else comparable(query, found)
+
+
+def _measured(
+    query: str, options: SqlOptions, directory: Path, report: Callable[[str, float], None]
+) -> dict[str, Any]:
+    """Events a second of both, in turn; medians."""
+    rates: dict[str, list[float]] = {BUILDER_JOB: [], SQL_JOB: []}
+    cpu: dict[str, list[float]] = {BUILDER_JOB: [], SQL_JOB: []}
+    for number in range(options.repeat):
+        for job in (BUILDER_JOB, SQL_JOB) if number % 2 == 0 else (SQL_JOB, BUILDER_JOB):
+            report(f"{query} {job} {number + 1}", number / options.repeat)
+            parameters = {"query": query, "events": options.events, "parallelism": 2}
+            setup = EngineSetup(job, parameters, settings=SETTINGS)
+            made = run_engine(setup, directory / f"{query}-{job}-{number}").figures()
+            rates[job].append(made["events_per_second"])
+            cpu[job].append(made["cpu_seconds_per_million_events"])
+    builder, sql = (statistics.median(rates[job]) for job in (BUILDER_JOB, SQL_JOB))
+    builder_cpu, sql_cpu = (statistics.median(cpu[job]) for job in (BUILDER_JOB, SQL_JOB))
+    return {
+        "builder_events_per_second": builder,
+        "sql_events_per_second": sql,
+        "ratio_to_builder": sql / builder,
+        "ratio_of_cpu_to_builder": sql_cpu / builder_cpu if builder_cpu else None,
+    }

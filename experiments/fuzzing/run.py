@@ -1,0 +1,111 @@
+"""``python -m experiments fuzz``: so many inputs to all entries, and what was found."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.fuzzing.processes import LIMIT_S, FuzzedCluster
+from experiments.fuzzing.readers import clear, readers
+from weir.errors import WeirError
+
+Try = Callable[[random.Random], object]
+#: Inputs to processes are a hundred times slower than those to functions.
+_SHARE_OF_PROCESSES = 0.05
+#: The memory of the processes may grow so much after the first half.
+_GROWTH_BYTES_MAX = 64 << 20
+_FINDINGS_MAX = 20
+
+
+class FuzzError(WeirError):
+    """An input did what none may do; the text has the entry and the seed that makes it again."""
+
+
+@dataclass
+class Tally:
+    """What was tried."""
+
+    inputs: dict[str, int] = field(default_factory=dict)
+    slowest_s: float = 0.0
+    slowest_entry: str = ""
+    findings: list[str] = field(default_factory=list)
+    grown_bytes: int = 0
+
+    def note(self, entry: str, seconds: float) -> None:
+        """Count an input."""
+        self.inputs[entry] = self.inputs.get(entry, 0) + 1
+        if seconds > self.slowest_s:
+            self.slowest_s, self.slowest_entry = seconds, entry
+
+
+def fuzz(
+    inputs: int,
+    seed: int,
+    only: str,
+    report: Callable[[str], None],
+    *,
+    with_processes: bool = True,
+    popen: Any = None,
+) -> Tally:
+    """Try inputs; returns what was tried, with what was found.
+
+    Args:
+        inputs: how many, over all entries.
+        seed: of the first one; the same seed makes the same inputs.
+        only: entries whose name has this text; "": all.
+        report: takes lines to show.
+        with_processes: also those of running processes.
+        popen: as of ``Cluster``.
+
+    Raises:
+        FuzzError: there is no such entry.
+    """
+    tally = Tally()
+    with tempfile.TemporaryDirectory(prefix="weir-fuzz-") as name:
+        directory = Path(name)
+        functions = _chosen(readers(directory), only)
+        of_processes = max(int(inputs * _SHARE_OF_PROCESSES), 1) if with_processes else 0
+        if functions:
+            report(f"{inputs - of_processes:,} inputs to {len(functions)} readers")
+            _try_all(functions, inputs - of_processes, seed, tally)
+        if with_processes:
+            with FuzzedCluster(directory, popen) as cluster:
+                targets = _chosen(cluster.targets(), only)
+                if not functions and not targets:
+                    raise FuzzError(f"there is no entry with {only!r} in its name")
+                report(f"{of_processes:,} inputs to {len(targets)} entries of processes")
+                _try_all(targets, of_processes // 2, seed, tally)
+                before_bytes = cluster.rss_bytes()
+                _try_all(targets, of_processes - of_processes // 2, seed + inputs, tally)
+                tally.grown_bytes = cluster.rss_bytes() - before_bytes
+                if trouble := cluster.trouble():
+                    tally.findings.append(trouble)
+                if tally.grown_bytes > _GROWTH_BYTES_MAX:
+                    tally.findings.append(f"the processes have grown by {tally.grown_bytes >> 20} MiB")
+    return tally
+
+
+def _chosen(entries: Mapping[str, Try], only: str) -> dict[str, Try]:
+    return {name: work for name, work in entries.items() if only in name}
+
+
+def _try_all(entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally) -> None:
+    names = list(entries)
+    for number in range(inputs if names else 0):
+        name = names[number % len(names)]
+        began_s = time.monotonic()
+        try:
+            clear(lambda name=name, number=number: entries[name](random.Random(seed + number)))  # type: ignore[misc]
+        except Exception as error:
+            tally.findings.append(f"{name}, seed {seed + number}: {type(error).__name__}: {error}")
+        took_s = time.monotonic() - began_s
+        tally.note(name, took_s)
+        if took_s > LIMIT_S:
+            tally.findings.append(f"{name}, seed {seed + number}: took {took_s:.1f} s")
+        if len(tally.findings) >= _FINDINGS_MAX:
+            return

@@ -1,0 +1,74 @@
+"""Controllers whose record is in a real etcd: one leads, and the other takes over while producers go on."""
+
+import pytest
+
+import weir.log
+from experiments.etcd_server import etcd_server
+from experiments.log_check import check_history
+from experiments.log_cluster import STANDBY, LogCluster
+from experiments.log_load import Load
+from tests.log_broker.waiting import wait_for
+
+pytestmark = pytest.mark.scenario
+
+FRESH = 500
+
+
+def _goes_on(load):
+    before = len(load.acknowledged)
+    wait_for(lambda: len(load.acknowledged) > before + FRESH)
+
+
+def _replace_leader(cluster, load):
+    """Kill the leader, which only a controller can replace, and start it again."""
+    leader = cluster.leader("wal")
+    cluster.kill(leader)
+    wait_for(lambda: cluster.leader("wal") != leader)
+    _goes_on(load)
+    cluster.start(leader)
+    cluster.wait_until_whole("wal", is_level=False)
+
+
+def _says(cluster, number, text):
+    return text in cluster.log_path(number).read_text()
+
+
+def test_a_second_controller_takes_over_from_one_that_dies_and_from_one_that_sleeps(tmp_path):
+    with (
+        etcd_server(tmp_path) as etcd,
+        LogCluster(tmp_path / "log", etcd=etcd.removeprefix("http://")) as cluster,
+    ):
+        weir.log.create_topic(cluster.addresses, "wal", segment_bytes=1 << 20)
+        cluster.start(STANDBY)
+        wait_for(lambda: _says(cluster, STANDBY, "another controller of the log leads"))
+        load = Load(cluster.addresses, "wal", 1, under_way_max=300).start()
+        _goes_on(load)
+        cluster.kill(0)
+        wait_for(lambda: _says(cluster, STANDBY, "listening on"))
+        cluster.wait_for_brokers(3)
+        _replace_leader(cluster, load)
+        # The first one waits, and the second one sleeps.
+        cluster.start(0)
+        wait_for(lambda: _says(cluster, 0, "another controller of the log leads"))
+        cluster.pause(STANDBY)
+        wait_for(lambda: cluster.log_path(0).read_text().count("listening on") == 2)
+        cluster.wait_for_brokers(3)
+        _replace_leader(cluster, load)
+        weir.log.create_topic(cluster.addresses, "more")
+        # Awake, it has nothing to say any more.
+        cluster.resume(STANDBY)
+        assert cluster.exit_code(STANDBY) == 1
+        assert _says(cluster, STANDBY, "another controller may lead") or _says(
+            cluster, STANDBY, "another controller of the log leads"
+        )
+        assert not _says(cluster, STANDBY, "Traceback")
+        # A controller that leads says so, also while nothing changes.
+        for number in cluster.ports:
+            assert cluster.log_path(number).read_text().count("it is silent") <= 1
+        _goes_on(load)
+        load.stop()
+        assert load.errors == []
+        cluster.wait_until_whole("wal")
+        read = [(record.offset, record.id) for record in weir.log.Reader(cluster.addresses, topic="wal")]
+        assert not check_history(load.acknowledged, read)
+        assert {each.topic for each in weir.log.log_status(cluster.addresses).partitions} == {"wal", "more"}

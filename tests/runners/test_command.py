@@ -1,0 +1,109 @@
+"""``weir run --runner spark`` and ``weir plan --runner spark`` as a user calls them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+JOB = """
+import polars as pl
+import weir
+
+
+class Counter(weir.KeyedProcess):
+    n = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, key, row, context):
+        self.n.value += 1
+        if row["v"] == 13:
+            raise ValueError("thirteen")
+        yield {"k": key[0], "n": self.n.value}
+
+
+def build(input: str, output: str, rate: float | None = None, least: int = 0) -> weir.Dataflow:
+    flow = weir.Dataflow("shop")
+    lines = weir.JsonLines(input, schema={"k": str, "at": int, "v": int}, rate=rate)
+    rows = flow.source("rows", lines, event_time="at").filter("kept", pl.col("v") >= least)
+    rows.key_by("k").process("each", Counter, {"k": str, "n": int}).sink("out", weir.Print())
+    totals = rows.key_by("k").window(weir.tumbling("5s")).aggregate("totals", total=weir.sum("v"))
+    totals.sink("files", weir.JsonLinesSink(output))
+    return flow
+"""
+
+
+@pytest.fixture
+def weir_command(tmp_path):
+    (tmp_path / "shop.py").write_text(JOB)
+    rows = [{"k": "ab"[v % 2], "at": v * 1_000, "v": v} for v in range(14)]
+    lines = [json.dumps(row) for row in rows] + ['{"k": 1']
+    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+
+    def run(command, *arguments):
+        given = [
+            command,
+            "shop.py",
+            "-p",
+            "input=rows.jsonl",
+            "-p",
+            "output=out",
+            "--runner",
+            "spark",
+            *arguments,
+        ]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        return subprocess.run(
+            [sys.executable, "-m", "weir", *given],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=250,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.mark.scenario
+def test_a_plan_says_how_steps_run_and_what_is_refused(weir_command):
+    done = weir_command("plan")
+    assert done.returncode == 0, done.stderr
+    assert "each    keyed_process      Weir in Spark's tasks" in done.stdout
+    refused = weir_command("plan", "-p", "rate=5")
+    assert refused.returncode == 1
+    assert "refused: Spark does not pace rows; leave out rate and interval_ms" in refused.stdout
+    ran = weir_command("run", "-p", "rate=5")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith(
+        "weir run: error: step 'rows' does not run on Spark: Spark does not pace rows"
+    )
+    assert "\n" not in ran.stderr.strip()
+
+
+@pytest.mark.spark
+@pytest.mark.scenario
+def test_a_job_runs_and_a_step_that_raises_is_one_line(weir_command, tmp_path):
+    arguments = ("--master", "local[2]", "--spark-conf", "spark.sql.shuffle.partitions=2")
+    failed = weir_command("run", *arguments)
+    assert failed.returncode != 0
+    assert "each" in failed.stderr
+    assert "thirteen" in failed.stderr
+    assert "Traceback" not in failed.stderr
+
+    rows = (tmp_path / "rows.jsonl").read_text().replace('"v": 13', '"v": 12')
+    (tmp_path / "rows.jsonl").write_text(rows)
+    done = weir_command("run", *arguments)
+    assert done.returncode == 0, done.stderr
+    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sorted((row["k"], row["n"]) for row in printed) == [(k, n) for k in "ab" for n in range(1, 8)]
+    written = [
+        json.loads(line)
+        for path in (tmp_path / "out").glob("*.json")
+        for line in path.read_text().splitlines()
+    ]
+    assert sum(row["total"] for row in written) == sum(range(13)) + 12
+    assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in done.stderr

@@ -1,0 +1,61 @@
+"""Jobs say the same on all runners: few of them here, all by ``python -m tests.runners.matrix``."""
+
+import pytest
+
+from tests.equal.equal_jobs import JOBS
+from tests.equal.equal_runs import differences
+from tests.runners import matrix, runs
+from tests.runners.exclusions import BATCH, STREAMING
+
+ROWS = 60
+#: One of each way in which steps run.
+IN_BATCH = [
+    *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
+    *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
+]
+IN_STREAMS = ["session_pre", "join_within_full"]
+
+
+@pytest.fixture(scope="module")
+def batch(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("batch")
+    runs.write_sorted(directory, ROWS)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def stream(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("stream")
+    runs.write_sorted(directory, ROWS)
+    runs.prepare_streams(directory)
+    return directory
+
+
+def test_no_job_is_refused_in_a_batch(batch):
+    assert {name: runs.refusal_of(name, batch, "batch") for name in JOBS} == dict.fromkeys(JOBS)
+
+
+def test_exclusions_are_jobs_and_few():
+    assert {*BATCH, *STREAMING} <= JOBS.keys()
+    assert len(BATCH) <= 0.15 * len(JOBS)
+
+
+def test_the_page_has_the_tables_of_the_command(tmp_path):
+    text = matrix.PAGE.read_text()
+    assert matrix.tables_in(text, tmp_path) == text, "run: python -m tests.runners.matrix --write"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", IN_BATCH)
+def test_a_batch_says_the_same(spark, batch, name):
+    expected = runs.on_weir(batch, name)
+    assert any(expected.values())
+    assert differences(expected, runs.on_spark(spark, batch, name)) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", IN_STREAMS)
+def test_a_stream_says_the_same(spark, stream, name):
+    expected = runs.before_last(runs.on_weir(stream, name, sides=False))
+    assert any(expected.values())
+    assert differences(expected, runs.on_stream(spark, stream, name)) == {}

@@ -1,0 +1,134 @@
+"""Encrypted connections of links: what is sent arrives, a hang-up is seen, and other certificates are refused."""
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+
+import pytest
+
+from task_manager.exchange.sockets import hang_up, is_local, send_all
+from task_manager.exchange.tunnels import client_tunnel, server_tunnel
+from weir.clock import SystemClock
+from weir.security.certificates import initialise, now
+from weir.security.identity import Identity
+from weir.security.roles import Role
+from weir.security.tls_files import TlsFiles
+
+WAIT_S = 30
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    made = tmp_path_factory.mktemp("tunnels") / "security"
+    initialise(made, [], 2, now())
+    return made
+
+
+def identity_of(directory):
+    return Identity(Role.TASK_MANAGER, tls=TlsFiles(directory, Role.TASK_MANAGER, SystemClock()))
+
+
+@contextlib.contextmanager
+def connect_both(of_server, of_client):
+    """Both ends; an end that is refused is the error instead."""
+    found = {}
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve():
+            connected, _ = listening.accept()
+            connected.settimeout(WAIT_S)
+            try:
+                found["server"] = server_tunnel(connected, identity_of(of_server))
+            except OSError as error:
+                found["server"] = error
+                connected.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connected = socket.create_connection(listening.getsockname(), WAIT_S)
+        try:
+            found["client"] = client_tunnel(connected, identity_of(of_client))
+        except OSError as error:
+            found["client"] = error
+            connected.close()
+        thread.join(WAIT_S)
+    try:
+        yield found["client"], found["server"]
+    finally:
+        for each in found.values():
+            if isinstance(each, socket.socket):
+                each.close()
+
+
+def read_exactly(connected, size):
+    parts = []
+    while size:
+        part = connected.recv(min(size, 1 << 20))
+        if not part:
+            break
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def test_bytes_arrive_in_both_directions_and_a_hang_up_is_seen(directory):
+    with connect_both(directory, directory) as (client, server):
+        check_both(client, server)
+
+
+def check_both(client, server):
+    assert not is_local(client)
+    rng = random.Random(5)
+    sent = [rng.randbytes(6 << 20), rng.randbytes(3 << 20)]
+    got = [b"", b""]
+
+    def read(index, connected):
+        got[index] = read_exactly(connected, len(sent[index]))
+
+    def write(connected, data):
+        cuts = sorted(rng.randrange(len(data)) for _ in range(50))
+        send_all(connected, [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True)])
+
+    works = [
+        threading.Thread(target=read, args=(0, server)),
+        threading.Thread(target=read, args=(1, client)),
+        threading.Thread(target=write, args=(client, sent[0])),
+        threading.Thread(target=write, args=(server, sent[1])),
+    ]
+    for work in works:
+        work.start()
+    for work in works:
+        work.join(WAIT_S)
+    assert got == sent
+    hang_up(client)
+    assert server.recv(1) == b""
+
+
+def test_a_certificate_of_another_authority_is_refused(directory, tmp_path):
+    initialise(tmp_path / "others", [], 2, now())
+    with connect_both(directory, tmp_path / "others") as (client, server):
+        assert isinstance(client, ssl.SSLError)
+        assert isinstance(server, OSError)
+
+
+def test_a_server_of_another_role_is_refused(directory, tmp_path):
+    """A client's certificate is right, and none of a task manager."""
+    for name in ("ca.pem", "client.pem", "client.key"):
+        (tmp_path / name.replace("client", "task-manager")).write_bytes((directory / name).read_bytes())
+        (tmp_path / name.replace("client", "task-manager")).chmod(0o600)
+    with connect_both(tmp_path, directory) as (client, _):
+        assert isinstance(client, ssl.SSLCertVerificationError)
+
+
+def test_a_plain_connection_is_refused_in_time(directory):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        stranger = socket.create_connection(listening.getsockname())
+        connected, _ = listening.accept()
+        connected.settimeout(0.2)
+        stranger.sendall(b"weir-link-1\n" + bytes(32))
+        with pytest.raises((ssl.SSLError, TimeoutError)):
+            server_tunnel(connected, identity_of(directory))
+        stranger.close()
+        connected.close()

@@ -1,0 +1,190 @@
+"""What steps become on Spark, and what is refused, from the graph alone."""
+
+import polars as pl
+import pytest
+
+import weir
+from weir.errors import GraphError
+from weir.spark.refusals import REASONS
+from weir.spark.translation import Way, job_on_spark
+
+SCHEMA = {"k": int, "at": int, "v": int}
+
+
+def flow_with(source=None, **settings):
+    flow = weir.Dataflow("job")
+    lines = source or weir.JsonLines("in", schema=SCHEMA, **settings)
+    return flow, flow.source("rows", lines, event_time="at")
+
+
+def refused(flow, mode="batch"):
+    """Reasons by step."""
+    return {step.node.name: step.reason for step in job_on_spark(flow.build_local(), mode).refused}
+
+
+class Counter(weir.KeyedProcess):
+    n = weir.ValueState(pl.Int64, default=0)
+
+    def process(self, key, row, context):
+        self.n.value += 1
+        yield {"k": key[0], "n": self.n.value}
+
+
+class Passing(weir.Operator):
+    def process(self, batch):
+        yield batch
+
+
+class Transactions(weir.TwoPhaseSink):
+    def write(self, batch):
+        pass
+
+
+class Generator(weir.WatermarkGenerator):
+    def on_batch(self, batch):
+        return None
+
+
+def test_what_spark_has_is_its_own_and_the_rest_runs_in_tasks():
+    flow, rows = flow_with()
+    kept = rows.filter("kept", pl.col("v") > 1)
+    kept.with_columns("hashed", h=pl.col("v").hash().cast(pl.Int64, strict=False)).sink(
+        "out", weir.Blackhole()
+    )
+    counts = kept.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    counts.sink("files", weir.ParquetSink("out"))
+    kept.key_by("k").process("each", Counter, {"k": int, "n": int}).sink("each_out", weir.UserSink(weir.Sink))
+    ways = {step.node.name: step.way for step in job_on_spark(flow.build_local()).steps}
+    in_tasks = {name for name, way in ways.items() if way is Way.TASKS}
+    assert in_tasks == {"hashed", "each", "each_out"}
+    assert {*ways.values()} == {Way.SPARK, Way.TASKS}
+
+
+def _paced():
+    return flow_with(rate=5)[0], "rows", "pace"
+
+
+def _limited():
+    return flow_with(events=5)[0], "rows", "limit"
+
+
+def _followed():
+    return flow_with(follow=True)[0], "rows", "never_ends"
+
+
+def _kafka():
+    source = weir.Kafka(bootstrap="localhost:9092", topics="t", schema=SCHEMA)
+    return flow_with(source)[0], "rows", "kafka_unbounded"
+
+
+def _kafka_start():
+    source = weir.Kafka(
+        bootstrap="localhost:9092", topics="t", schema=SCHEMA, bounded=True, start={"t": {0: 5}}
+    )
+    return flow_with(source)[0], "rows", "kafka_form"
+
+
+def _log():
+    source = weir.LogSource(bootstrap="localhost:9092", topic="t", schema=SCHEMA)
+    return flow_with(source)[0], "rows", "log"
+
+
+def _generator():
+    flow = weir.Dataflow("job")
+    lines = weir.JsonLines("in", schema=SCHEMA)
+    flow.source("rows", lines, event_time="at", watermark=weir.custom_watermarks(Generator))
+    return flow, "rows", "watermarks"
+
+
+def _reading_time():
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines("in", schema=SCHEMA))
+    rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    return flow, "counts", "reading_time"
+
+
+def _clock():
+    flow, rows = flow_with()
+    rows.key_by("k").window(weir.tumbling("5s", time="processing")).aggregate("counts", n=weir.count())
+    return flow, "counts", "clock"
+
+
+def _early_by_clock():
+    flow, rows = flow_with()
+    windows = rows.key_by("k").window(weir.tumbling("5s"), early=weir.every("1s"))
+    windows.aggregate("counts", n=weir.count())
+    return flow, "counts", "clock"
+
+
+def _all_rows():
+    flow, rows = flow_with()
+    rows.rebalance().apply("passing", Passing, SCHEMA, parallelism=2)
+    return flow, "passing", "all_rows"
+
+
+def _two_phase():
+    flow, rows = flow_with()
+    rows.sink("out", weir.UserSink(Transactions))
+    return flow, "out", "two_phase"
+
+
+def _latency():
+    flow, rows = flow_with()
+    rows.sink("out", weir.LatencySink("out", "job"))
+    return flow, "out", "latency"
+
+
+def _delta():
+    flow, rows = flow_with()
+    rows.sink("out", weir.DeltaSink("out"))
+    return flow, "out", "delta"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *(_paced, _limited, _followed, _kafka, _kafka_start, _log, _generator, _reading_time, _clock),
+        *(_early_by_clock, _all_rows, _two_phase, _latency, _delta),
+    ],
+)
+def test_what_cannot_be_equal_is_refused_with_the_step_and_the_reason(make):
+    flow, step, reason = make()
+    assert refused(flow) == {step: REASONS[reason]}
+    with pytest.raises(GraphError, match=f"step '{step}' does not run on Spark"):
+        job_on_spark(flow.build_local()).check()
+
+
+@pytest.mark.parametrize(
+    ("add", "reason"),
+    [
+        (lambda keyed: keyed.count("step"), "stream_order"),
+        (lambda keyed: keyed.process("step", Counter, {"k": int, "n": int}), "stream_state"),
+        (lambda keyed: keyed.deduplicate("step"), "stream_order"),
+        (
+            lambda keyed: keyed.window(weir.tumbling("5s")).aggregate("step", n=weir.count_distinct("v")),
+            "stream_state",
+        ),
+    ],
+)
+def test_a_stream_has_less(add, reason):
+    flow, rows = flow_with()
+    add(rows.key_by("k"))
+    assert refused(flow) == {}
+    assert refused(flow, "streaming") == {"step": REASONS[reason]}
+
+
+def test_a_step_with_state_after_another_one_is_refused_in_streams():
+    flow, rows = flow_with()
+    counted = rows.key_by("k").window(weir.tumbling("5s")).aggregate("first", n=weir.count())
+    counted.key_by("n").window(weir.tumbling("10s")).aggregate("second", m=weir.count())
+    assert refused(flow) == {}
+    assert refused(flow, "streaming") == {"second": REASONS["stream_chain"]}
+
+
+def test_a_type_that_spark_lacks_is_refused_by_its_column():
+    flow, rows = flow_with()
+    rows.with_columns("wide", w=pl.col("v").cast(pl.UInt64)).sink("out", weir.Blackhole())
+    [(step, reason)] = refused(flow).items()
+    assert step == "wide"
+    assert "'w'" in reason
+    assert "uint64" in reason

@@ -1,0 +1,130 @@
+"""Errors of SQL texts: one line with file, line, column, and what was meant."""
+
+import pytest
+
+import weir
+from benchmarks.sql.mutations import mutated, outcome, sample
+from weir.errors import GraphError
+from weir.sql.program import build_program
+
+_HEAD = (
+    "CREATE SOURCE t (id BIGINT NOT NULL, k VARCHAR, a BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' "
+    "SECOND) WITH (connector = 'json', path = 'in');\n"
+)
+_SINK = "CREATE SINK o WITH (connector = 'blackhole') AS "
+
+
+def _error(text: str) -> str:
+    with pytest.raises(GraphError) as caught:
+        build_program("x.sql", text, "x").build()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "words"),
+    [
+        ("SELECT idd FROM t", 8, "there is no column 'idd'; did you mean 'id'?"),
+        ("SELECT id FROM tt", 16, "there is no source or view 'tt'; did you mean 't'?"),
+        ("SELECT x.id FROM t", 8, "there is no table 'x' in FROM"),
+        ("SELECT UPER(k) FROM t", 8, "there is no function UPER; did you mean 'UPPER'?"),
+        ("SELECT UPPER(id) FROM t", 14, "UPPER takes a text here, and this is BIGINT; CAST it"),
+        ("SELECT id FROM t WHERE k > 5", 24, "VARCHAR and BIGINT cannot be compared"),
+        ("SELECT id FROM t WHERE a", 24, "WHERE needs a condition, and this is BIGINT"),
+        ("SELECT id FROM t ORDER BY id", 27, "ORDER BY of a stream is not there"),
+        ("SELECT id FROM t LIMIT 5", 24, "LIMIT is not there"),
+        (
+            "SELECT k, a, COUNT(*) FROM t GROUP BY k",
+            11,
+            "column 'a' is neither in GROUP BY nor in an aggregate",
+        ),
+        ("SELECT k, STDDEV(a) FROM t GROUP BY k", 11, "is of windows only"),
+        ("SELECT COUNT(DISTINCT a) FROM t", 8, "is of windows only"),
+        ("SELECT LAG(a) OVER (ORDER BY id) FROM t", 8, "LAG() OVER is not there"),
+        ("SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 1, "goes to ever more rows"),
+        ("SELECT t.id FROM t JOIN t AS s ON t.id > s.id", 25, "a join needs an equality"),
+        ("SELECT t.id FROM t LEFT JOIN t AS s ON t.id = s.id AND t.a > s.a", 56, "this is another one"),
+        ("SELECT id FROM t WHERE id NOT IN (SELECT a FROM t)", 24, "write NOT EXISTS"),
+        ("SELECT id FROM t EXCEPT SELECT a FROM t", 8, "EXCEPT is not there; write WHERE NOT EXISTS"),
+        ("SELECT CAST(id AS BIGINTT) FROM t", 13, "no type"),
+        (
+            "SELECT COUNT(*) FROM HOP(t, at, INTERVAL '3' SECOND, INTERVAL '10' SECOND) GROUP BY window_end",
+            22,
+            "not a multiple",
+        ),
+        (
+            "SELECT COUNT(*) FROM TUMBLE(t, id, INTERVAL '3' SECOND) GROUP BY window_end",
+            32,
+            "the event time of the table, which is 'at'",
+        ),
+        (
+            "SELECT window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
+            8,
+            "windows that overlap",
+        ),
+        ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
+        ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
+        ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
+        ("SELECT id FROM t WHERE k LIKE k", 31, "must be a constant text"),
+        ("SELECT CAST('x' AS BIGINT) FROM t", 13, "'x' is no BIGINT"),
+        ("SELEC id FROM t", 1, "SELEC"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(query: str, column: int, words: str):
+    told = _error(_HEAD + _SINK + "\n" + query + ";")
+    place, line, found, message = told.split(":", 3)
+    assert (place, line) == ("x.sql", "3"), told
+    assert words in message, told
+    assert column == 1 or int(found) == column, told
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "1:1: the text has no sink"),
+        ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
+        ("SELECT 1", "1:1: a query alone writes nothing"),
+        (
+            "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
+            "1:35: there is no connector 'jsn' of a source; did you",
+        ),
+        (
+            "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
+            "1:55: connector 'json' has no setting 'pth'",
+        ),
+        ("CREATE SOURCE t (id BIGINT) WITH (connector = 'json')", "needs path = '...'"),
+        (
+            "CREATE SOURCE t (id BIGINT, WATERMARK FOR ad AS ad) WITH (connector = 'json', path = 'x')",
+            "no such column",
+        ),
+        ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
+        ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
+        ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
+    ],
+)
+def test_statements_are_told_with_their_place(text: str, words: str):
+    read = "v" if "VIEW" in text else "t"
+    is_whole = "SINK" in text or "CREATE" not in text
+    told = _error(text if is_whole else f"{text};\n{_SINK}SELECT * FROM {read};")
+    assert words in told, told
+
+
+def test_what_no_sink_reads_is_looked_at():
+    text = _HEAD + "CREATE VIEW v AS SELECT b FROM t;\n" + _SINK + "SELECT id FROM t;"
+    assert _error(text).startswith("x.sql:2:25: there is no column 'b'")
+
+
+def test_texts_with_mistakes_make_one_line_each():
+    text = "\n\n".join(sample().split("\n\n")[:8])
+    assert outcome(text) == "plan"
+    found = {seed: outcome(mutated(text, seed)) for seed in range(24)}
+    assert {seed: told for seed, told in found.items() if told not in ("plan", "error")} == {}
+    assert list(found.values()).count("error") > 12
+
+
+def test_streams_of_python_are_told_with_their_place():
+    flow = weir.Dataflow("x")
+    stream = flow.source("s", weir.JsonLines("in", schema={"id": int}))
+    with pytest.raises(GraphError, match=r"SQL:1:16: there is no stream 'orders'; .*orders=stream"):
+        flow.sql("SELECT id FROM orders", other=stream)
+    with pytest.raises(GraphError, match="sql: orders is no stream of this Dataflow"):
+        flow.sql("SELECT id FROM orders", orders="orders")

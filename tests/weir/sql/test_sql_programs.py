@@ -1,0 +1,94 @@
+"""Texts as jobs: names of steps, state that goes on, streams of Python, connectors."""
+
+import json
+from pathlib import Path
+
+import polars as pl
+
+import weir
+from weir import testing
+from weir.sql.job import build
+from weir.sql.program import build_program
+
+_SOURCE = "CREATE SOURCE t (k VARCHAR, a BIGINT) WITH (connector = 'json', path = 'in');\n"
+_VIEW = "CREATE VIEW sums AS SELECT k, SUM(a) AS s FROM t GROUP BY k;\n"
+_SINK = "CREATE SINK o WITH (connector = 'collect') AS SELECT * FROM sums;\n"
+_OTHER = (
+    "CREATE VIEW firsts AS SELECT DISTINCT k FROM t WHERE a > 1;\n"
+    "CREATE SINK p WITH (connector = 'collect') AS SELECT f.k FROM firsts f JOIN t ON f.k = t.k;\n"
+)
+
+
+def _names(flow: weir.Dataflow) -> list[str]:
+    return [node.name for node in flow.build_local().nodes]
+
+
+def test_names_come_from_the_statement_alone():
+    before = _names(build_program("x.sql", _SOURCE + _VIEW + _SINK, "x"))
+    after = _names(build_program("x.sql", _SOURCE + _OTHER + _VIEW + _SINK, "x"))
+    assert before == ["t", "sums.input", "sums.group", "o"]
+    assert set(before) <= set(after)
+
+
+def test_a_view_keeps_its_state_when_another_one_is_added():
+    before = build_program("x.sql", _SOURCE + _VIEW + _SINK, "x")
+    after = build_program("x.sql", _SOURCE + _OTHER + _VIEW + _SINK, "x")
+    with testing.start(before) as job:
+        job.push("t", [{"k": "x", "a": 5}])
+        savepoint = job.savepoint()
+    with testing.start(after, from_savepoint=savepoint) as job:
+        job.push("t", [{"k": "x", "a": 2}])
+        found = testing.folded(job.rows("o").to_polars().filter(pl.col("_change") != "update_before"))
+    assert found.rows() == [("x", 7)]
+
+
+def test_a_view_that_two_read_is_made_once():
+    flow = build_program("x.sql", _SOURCE + _VIEW + _SINK + _SINK.replace("SINK o", "SINK q"), "x")
+    assert _names(flow) == ["t", "sums.input", "sums.group", "o", "q"]
+
+
+def test_a_stream_among_streams():
+    flow = weir.Dataflow("x")
+    orders = flow.source("orders", weir.JsonLines("in", schema={"id": int, "who": str, "price": float}))
+    dear = flow.sql("SELECT who, price * 2 AS double FROM orders WHERE price > 1", orders=orders, step="dear")
+    totals = flow.sql('SELECT who, SUM("double") AS total FROM dear GROUP BY who', dear=dear)
+    assert totals.is_changelog
+    totals.filter("big", pl.col("total") > 5).sink("out", weir.Collect())
+    given = [{"id": n, "who": "ab"[n % 2], "price": float(n)} for n in range(5)]
+    found = testing.folded(testing.run(flow, {"orders": given})["out"].to_polars())
+    assert sorted(found.rows()) == [("a", 12.0), ("b", 6.0)]
+    assert [each for each in _names(flow) if each.startswith("dear")] == ["dear.filter", "dear.result"]
+
+
+def test_insert_into_a_sink():
+    text = (
+        _SOURCE
+        + "CREATE SINK o WITH (connector = 'collect');\n"
+        + _VIEW
+        + "INSERT INTO o SELECT k FROM sums;"
+    )
+    assert _names(build_program("x.sql", text, "x")) == ["t", "sums.input", "sums.group", "o.result", "o"]
+
+
+def test_files_of_every_kind(tmp_path: Path):
+    rows = [{"id": n, "at": f"2026-01-01T00:00:{n:02d}", "x": n / 2} for n in range(10)]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text = f"""
+        CREATE SOURCE t (id BIGINT NOT NULL, at TIMESTAMP, x DOUBLE, WATERMARK FOR at AS at - INTERVAL '1' SECOND)
+            WITH (connector = 'json', path = '{tmp_path}/in.jsonl');
+        CREATE SINK p WITH (connector = 'parquet', path = '{tmp_path}/p', partition_by = 'day') AS
+            SELECT id, x, DATE_FORMAT(at, 'yyyy-MM-dd') AS day FROM t;
+        CREATE SINK c WITH (connector = 'csv', path = '{tmp_path}/c', separator = ';') AS
+            SELECT window_start, COUNT(*) AS n FROM TUMBLE(t, at, INTERVAL '5' SECOND)
+            GROUP BY window_start, window_end;
+        CREATE SINK d WITH (connector = 'delta', path = '{tmp_path}/d', parallelism = 1) AS SELECT id FROM t;
+    """
+    (tmp_path / "kinds.sql").write_text(text)
+    weir.run(build(str(tmp_path / "kinds.sql"), parallelism=2))
+    assert pl.read_parquet(tmp_path / "p/**/*.parquet", hive_partitioning=True)["x"].sum() == 22.5
+    told = pl.concat([pl.read_csv(each, separator=";") for each in (tmp_path / "c").glob("part-*")])
+    assert (
+        sorted(told.rows()) == [("2026-01-01 00:00:00", 5), ("2026-01-01 00:00:05", 5)]
+        or told["n"].sum() == 10
+    )
+    assert pl.read_delta(str(tmp_path / "d")).height == 10

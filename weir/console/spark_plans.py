@@ -1,0 +1,43 @@
+"""``weir plan JOB --runner spark``: how each step of a job runs on Spark, and why some do not."""
+
+from __future__ import annotations
+
+import json
+
+from weir.console.given_job import GivenJob
+from weir.spark.translation import job_on_spark
+
+
+def print_spark_plan(given: GivenJob, *, streaming: bool, as_json: bool) -> int:
+    """Print it; returns the exit code: 1 if a step does not run on Spark.
+
+    Args:
+        given: the job.
+        streaming: its sources are followed.
+        as_json: for programs.
+
+    Raises:
+        GraphError: the job cannot be found or loaded, or its graph is not valid.
+        ConfigError: a setting or a flag is wrong.
+    """
+    job = job_on_spark(given.graph(), "streaming" if streaming else "batch")
+    if as_json:
+        steps = [
+            {
+                "step": each.node.name,
+                "kind": each.node.spec.kind,
+                "runs": each.way.value,
+                "reason": each.reason,
+            }
+            for each in job.steps
+        ]
+        print(json.dumps({"job": job.name, "mode": job.mode, "steps": steps}, indent=2))
+        return int(bool(job.refused))
+    print(f"{job.name} on Spark, {job.mode}:")
+    name_width = max(len(each.node.name) for each in job.steps)
+    kind_width = max(len(each.node.spec.kind) for each in job.steps)
+    for each in job.steps:
+        told = f"{each.way.value}: {each.reason}" if each.reason else each.way.value
+        print(f"  {each.node.name:{name_width}}  {each.node.spec.kind:{kind_width}}  {told}")
+    print("the job would be refused" if job.refused else "the job would start")
+    return int(bool(job.refused))

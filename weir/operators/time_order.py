@@ -1,0 +1,228 @@
+"""Rows of several channels, in the order of time: each waits until all inputs have come as far as its own had then.
+
+A row carries the watermark of its own split as of it. It leaves when the watermark of all inputs has come there, and
+rows that leave together do so in the order of these watermarks: so what was due before a row is done before it,
+whatever came first. See docs/design/0016.
+
+Rows that wait are in memory, beyond ``_MEMORY_BYTES`` in files that are mapped, and in a state where a checkpoint or a
+move of key groups needs them (:mod:`weir.operators.time_order_blocks`). Credit for them goes back at once: rows that
+others wait for may come from the same sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from weir.author.keyed_rows import declared_tables
+from weir.author.operator import OperatorContext
+from weir.errors import StateMismatchError
+from weir.operators.time_order_blocks import NUMBER_COLUMN, OrderBlocks
+from weir.rows import mapped, row_watermarks
+from weir.rows.records import WATERMARK_MIN_MS, batch_bytes
+from weir.rows.row_watermarks import AS_OF_COLUMN
+from weir.specs.base import IN_ORDER_STATE
+
+#: Of rows that wait: what is more goes to files.
+_MEMORY_BYTES = 64 << 20
+#: Of rows that leave at once.
+_RELEASED_ROWS = 65_536
+#: So many parts of rows that wait are looked through at most, before small ones are joined.
+_PARTS = 64
+_SMALL_ROWS = 16_384
+
+
+class _Part:
+    """Rows that wait, in the order of time, from ``first`` on."""
+
+    __slots__ = ("as_of_ms", "batch", "first", "is_mapped")
+
+    def __init__(self, batch: pa.RecordBatch, *, is_mapped: bool = False) -> None:
+        self.batch = batch
+        self.as_of_ms = batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True)
+        self.first = 0
+        self.is_mapped = is_mapped
+
+    @property
+    def lowest_ms(self) -> int:
+        return int(self.as_of_ms[self.first])
+
+    @property
+    def rest(self) -> pa.RecordBatch:
+        return self.batch.slice(self.first)
+
+    def stop(self, until_ms: int) -> int:
+        """Where rows begin that are as of a later time."""
+        return int(np.searchsorted(self.as_of_ms, until_ms, side="right"))
+
+
+class TimeOrder:
+    """Rows of one subtask that wait; its methods raise ``StateError`` where the store cannot be read or written."""
+
+    def __init__(self, context: OperatorContext) -> None:
+        self._step = context.operator_name
+        self._context = context
+        self._parts: list[_Part] = []
+        self._lowest_ms = WATERMARK_MIN_MS
+        #: In memory alone.
+        self._memory_bytes = 0
+        self._schema: pa.Schema | None = None
+        self._blocks: OrderBlocks | None = None
+
+    def open(self) -> None:
+        """Open the state; its rows of a checkpoint are read when they are first asked for."""
+        table = declared_tables(self._context).held(IN_ORDER_STATE, _MEMORY_BYTES)
+        self._blocks = OrderBlocks(table, self._context.max_parallelism, self._waiting, self._keep)
+
+    @property
+    def blocks(self) -> OrderBlocks:
+        """What the state has of them."""
+        assert self._blocks is not None
+        return self._blocks
+
+    def __bool__(self) -> bool:
+        """Whether rows wait."""
+        self._take_new()
+        return bool(self._parts)
+
+    @property
+    def rows(self) -> int:
+        """How many rows wait."""
+        return sum(part.batch.num_rows - part.first for part in self._parts)
+
+    def put(self, batch: pa.RecordBatch) -> None:
+        """Let rows wait; they have the hashes of their keys, and ``AS_OF_COLUMN`` (``row_watermarks.of_channel``)."""
+        # Those that came with their key groups are earlier.
+        self._take_new()
+        numbers = self.blocks.numbers(batch.num_rows)
+        self._add(_sorted(self._alike(batch.append_column(NUMBER_COLUMN, pa.array(numbers)))))
+        if len(self._parts) > _PARTS:
+            self._join([part for part in self._parts if part.batch.num_rows - part.first < _SMALL_ROWS])
+        if self._memory_bytes > _MEMORY_BYTES:
+            self._spill()
+
+    def take(self, until_ms: int, known_ms: int) -> pa.RecordBatch | None:
+        """The next rows that need not wait any more, in order, not more than about ``_RELEASED_ROWS``; None: all wait.
+
+        Args:
+            until_ms: the watermark of all inputs.
+            known_ms: that of which the step was told.
+
+        Returns:
+            The rows, as of whose watermark all inputs are.
+        """
+        self._take_new()
+        if not self._parts or self._lowest_ms > until_ms:
+            return None
+        until_ms = self._next_stop(until_ms)
+        chosen: list[pa.RecordBatch] = []
+        for part in self._parts:
+            stop = part.stop(until_ms)
+            if stop > part.first:
+                chosen.append(part.batch.slice(part.first, stop - part.first))
+                if not part.is_mapped:
+                    self._memory_bytes -= batch_bytes(chosen[-1])
+                part.first = stop
+        self._parts = [part for part in self._parts if part.first < part.batch.num_rows]
+        self._note_lowest()
+        self.blocks.released(until_ms)
+        if not self._parts:
+            self._memory_bytes = 0
+        rows = (_sorted(_joined(chosen)) if len(chosen) > 1 else chosen[0]).drop_columns([NUMBER_COLUMN])
+        return row_watermarks.released(rows, known_ms)
+
+    def _next_stop(self, until_ms: int) -> int:
+        """The watermark up to which rows leave at once: all that wait, or a part of them where these are many."""
+        stops = [(part, part.stop(until_ms)) for part in self._parts]
+        if sum(stop - part.first for part, stop in stops) <= _RELEASED_ROWS:
+            return until_ms
+        times_ms = np.concatenate([part.as_of_ms[part.first : stop] for part, stop in stops])
+        nth_ms = int(np.partition(times_ms, _RELEASED_ROWS - 1)[_RELEASED_ROWS - 1])
+        # What came too late for what has left before leaves with the next.
+        return max(nth_ms, min(until_ms, self.blocks.released_ms))
+
+    def _take_new(self) -> None:
+        if self._blocks is not None:
+            for batch in self._blocks.take_new():
+                self._add(_sorted(self._alike(batch)))
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows:
+            self._parts.append(_Part(batch))
+            self._memory_bytes += batch_bytes(batch)
+            self._note_lowest()
+
+    def _note_lowest(self) -> None:
+        self._lowest_ms = min((part.lowest_ms for part in self._parts), default=WATERMARK_MIN_MS)
+
+    def _join(self, parts: list[_Part], *, maps: bool = False) -> None:
+        if not parts:
+            return
+        joined = _sorted(_joined([part.rest for part in parts]))
+        kept = set(map(id, parts))
+        self._parts = [part for part in self._parts if id(part) not in kept]
+        self._parts.append(_Part(mapped.mapped(joined) if maps else joined, is_mapped=maps))
+
+    def _spill(self) -> None:
+        """Rows in memory go to a file."""
+        self._join([part for part in self._parts if not part.is_mapped], maps=True)
+        self._memory_bytes = 0
+
+    def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows with the columns of the others in their order.
+
+        Raises:
+            StateMismatchError: rows of the checkpoint lack one.
+        """
+        if self._schema is None or batch.schema.equals(self._schema):
+            self._schema = batch.schema
+            return batch
+        if set(self._schema.names) - set(batch.schema.names):
+            # Rows that waited have columns that nothing reads any more.
+            missing = set(batch.schema.names) - set(self._schema.names)
+            if missing:
+                raise self._lacks(missing)
+            self._schema = batch.schema
+            for part in self._parts:
+                part.batch = part.batch.select(batch.schema.names)
+            return batch
+        if set(batch.schema.names) - set(self._schema.names) and self._parts:
+            raise self._lacks(set(batch.schema.names) - set(self._schema.names))
+        if set(batch.schema.names) != set(self._schema.names):
+            self._schema = batch.schema
+            return batch
+        return batch.select(self._schema.names)
+
+    def _lacks(self, names: Iterable[str]) -> StateMismatchError:
+        return StateMismatchError(
+            f"step {self._step!r}: rows that waited for their time have no column {min(names)!r}, which nothing read "
+            "when the checkpoint was made; start the job as it was"
+        )
+
+    # --- called by the blocks ---
+
+    def _waiting(self) -> list[pa.RecordBatch]:
+        return [part.rest for part in self._parts]
+
+    def _keep(self, rows: list[pa.RecordBatch]) -> None:
+        """Keep only these of :meth:`_waiting`: key groups have left."""
+        self._parts, self._memory_bytes = [], 0
+        for batch in rows:
+            self._add(batch)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _sorted(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows in the order of time, of one time as they came."""
+    as_of_ms = batch.column(AS_OF_COLUMN).to_numpy(zero_copy_only=True)
+    numbers = batch.column(NUMBER_COLUMN).to_numpy(zero_copy_only=True)
+    falls = as_of_ms[1:] < as_of_ms[:-1]
+    same = as_of_ms[1:] == as_of_ms[:-1]
+    if not (falls | (same & (numbers[1:] < numbers[:-1]))).any():
+        return batch
+    return batch.take(pa.array(np.lexsort((numbers, as_of_ms))))

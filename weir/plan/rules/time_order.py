@@ -1,0 +1,53 @@
+"""Steps before which rows of several channels are brought into the order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from weir.plan.graph import Exchange, Node
+from weir.specs import SourceSpec
+from weir.specs.broadcast import BroadcastProcessSpec
+
+
+def with_time_order(nodes: Sequence[Node], whole: Collection[str] = ()) -> list[Node]:
+    """The nodes, of which those say so (`Node.orders_time`) whose rows by key wait until all inputs have come as far.
+
+    These are the steps that ask for it, or go by timers and have inputs that end (`OperatorSpec.needs_time_order`); of
+    steps whose rows were brought together by key for a step before, that one.
+
+    Args:
+        nodes: in topological order.
+        whole: nothing depends on it.
+    """
+    by_name = {node.name: node for node in nodes}
+    endless: set[str] = set()
+    timed: set[str] = set()
+    for node in nodes:
+        producers = {item.producer for item in node.inputs}
+        if (isinstance(node.spec, SourceSpec) and not node.spec.ends) or producers & endless:
+            endless.add(node.name)
+        if node.spec.makes_event_times or producers & timed:
+            timed.add(node.name)
+    waiting = [node for node in nodes if _wants_order(node, by_itself=node.name in timed - endless)]
+    ordering: set[str] = set()
+    while waiting:
+        node = waiting.pop()
+        if any(item.exchange is Exchange.HASH for item in node.inputs):
+            if _may_order(node):
+                ordering.add(node.name)
+        else:
+            waiting += [by_name[item.producer] for item in node.inputs]
+    return [replace(node, orders_time=True) if node.name in ordering else node for node in nodes]
+
+
+def _wants_order(node: Node, *, by_itself: bool) -> bool:
+    chosen = node.spec.chosen_time_order
+    return chosen if chosen is not None else by_itself and node.spec.needs_time_order
+
+
+def _may_order(node: Node) -> bool:
+    """Whether nothing but time says which rows of a step come first; rows that wait for rules do that already."""
+    if isinstance(node.spec, BroadcastProcessSpec):
+        return node.spec.hold_until is None
+    return not node.spec.takes_several_inputs

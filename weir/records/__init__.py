@@ -1,0 +1,1 @@
+"""Where a process that decides keeps its record: in a file or in etcd."""

@@ -1,0 +1,53 @@
+"""Writes data frames by Spark's connectors."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from weir.rows.python_values import row_json
+from weir.spark.types import cast_batch, quoted
+from weir.spark.writers import Writing
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def write(frame: DataFrame, made: Writing, schema: pa.Schema) -> None:
+    """Write the user columns of a frame; returns when all rows are there.
+
+    A job that is run again adds to what is there, as elsewhere.
+    """
+    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
+    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
+    if made.format == "print":
+        _print(rows, made.rows_max, schema)
+        return
+    mode = "overwrite" if made.format == "noop" else "append"
+    writer = rows.write.format(made.format).mode(mode).options(**dict(made.options))
+    if made.partition_by:
+        writer = writer.partitionBy(*made.partition_by)
+    writer.save(made.path or None)
+
+
+def stream_writer(frame: DataFrame, made: Writing, schema: pa.Schema) -> Any:
+    """Return what writes the user columns of a stream: each trigger once."""
+    columns = made.columns or tuple((name, quoted(name)) for name in schema.names)
+    rows = frame.selectExpr(*(f"{text} AS {quoted(name)}" for name, text in columns))
+    writer = rows.writeStream.format(made.format).options(**dict(made.options))
+    if made.partition_by:
+        writer = writer.partitionBy(*made.partition_by)
+    return writer.option("path", made.path) if made.path else writer
+
+
+def _print(rows: DataFrame, rows_max: int | None, schema: pa.Schema) -> None:
+    """Rows as JSON lines on standard output, as ``weir.Print()`` has them."""
+    if rows_max is not None:
+        rows = rows.limit(rows_max)
+    for batch in rows.toArrow().to_batches():
+        whole = cast_batch(batch, schema)
+        for row in range(whole.num_rows):
+            sys.stdout.write(row_json(whole.slice(row, 1)).decode() + "\n")
+    sys.stdout.flush()

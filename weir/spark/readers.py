@@ -1,0 +1,186 @@
+"""Sources by Spark's own connectors, described."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.types as pat
+
+from weir.author.watermarks import DEFAULT_STRATEGY
+from weir.rows.nested_paths import Path
+from weir.spark.expressions import translated
+from weir.spark.modes import Mode
+from weir.spark.types import ddl, quoted, wire_schema, wire_type
+from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
+from weir.specs.kafka import KafkaSpec
+
+#: Column with the text of a record that has no place in the schema.
+CORRUPT_COLUMN = "_corrupt"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What Spark reads.
+
+    Attributes:
+        format: as Spark calls it.
+        options: of the connector.
+        path: files, or a folder of them; empty: the options say it.
+        schema: columns of a record in Spark SQL; empty: the connector says it.
+        columns: user column, and its text over the record.
+        required: columns that must have a value: a record without is bad.
+        time: the event time in ms since 1970, over the user columns; None: that of reading.
+        future_ms_max: as of :class:`weir.spark.native.Timed`.
+        bound_ms: how far the watermark stays behind, of streams.
+        fails: a bad record fails the job; else it is put aside.
+        value: of Kafka: a record is the JSON in its value, of this form; empty: it is not.
+    """
+
+    format: str
+    options: tuple[tuple[str, str], ...]
+    path: str
+    schema: str
+    columns: tuple[tuple[str, str], ...]
+    required: tuple[str, ...]
+    time: str | None
+    future_ms_max: int | None
+    bound_ms: int | None
+    fails: bool
+    value: str = ""
+
+
+def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
+    """What Spark's own connector reads as Weir does; None: one task reads with Weir's reader."""
+    schema = spec.schema_read
+    time = None if spec.event_time_column is None else quoted(spec.event_time_column)
+    if spec.event_time_expression is not None:
+        time = translated(spec.event_time_expression, schema)
+        if time is None:
+            return None
+    if any(wire_type(field.type) != field.type for field in schema):
+        return None
+    found = _connector(spec, schema, mode)
+    if found is None:
+        return None
+    format_, options, path, ddl_text, columns, value = found
+    strategy = spec.watermark or DEFAULT_STRATEGY
+    return Reading(
+        format_,
+        tuple(sorted(options.items())),
+        path,
+        ddl_text,
+        columns,
+        tuple(field.name for field in schema if not field.nullable),
+        time,
+        strategy.future_ms_max,
+        strategy.out_of_orderness_ms,
+        spec.bad_records == "fail",
+        value,
+    )
+
+
+_Found = tuple[str, dict[str, str], str, str, tuple[tuple[str, str], ...], str]
+
+
+def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None:
+    if isinstance(spec, KafkaSpec):
+        return _kafka(spec, schema, mode)
+    path = str(getattr(spec, "path", ""))
+    if "**" in path:
+        # Spark's globs do not go down folders.
+        return None
+    if isinstance(spec, JsonLinesSpec):
+        return _json(spec, schema, path)
+    if isinstance(spec, ParquetSpec) and not spec.paths and not _is_nested(schema):
+        columns = tuple((name, quoted(name)) for name in schema.names)
+        return "parquet", {}, path, ddl(wire_schema(schema)), columns, ""
+    return None
+
+
+def _is_nested(schema: pa.Schema) -> bool:
+    return any("." in name or "[" in name for name in schema.names)
+
+
+def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
+    # Times and bytes have other forms of text in Spark, and of files that one reader must decode only Weir knows all.
+    is_plain = all(
+        pat.is_integer(f.type) or pat.is_floating(f.type) or pat.is_string(f.type) or pat.is_boolean(f.type)
+        for f in schema
+    )
+    if not is_plain or spec.compression != "auto" or path.endswith((".zst", ".lz4", ".bz2")):
+        return None
+    paths = _trie(schema, dict(spec.paths))
+    if paths is None:
+        return None
+    tree, columns = paths
+    options = {
+        "mode": "PERMISSIVE",
+        "columnNameOfCorruptRecord": CORRUPT_COLUMN,
+        "multiLine": "false",
+        "encoding": "UTF-8",
+        "lineSep": "\n",
+    }
+    text = f"{', '.join(f'{quoted(name)} {kind}' for name, kind in tree.items())}, {quoted(CORRUPT_COLUMN)} STRING"
+    return "json", options, path, text, columns, ""
+
+
+def _trie(
+    schema: pa.Schema, paths: Mapping[str, Path]
+) -> tuple[dict[str, str], tuple[tuple[str, str], ...]] | None:
+    """The objects in which the columns lie, as Spark SQL writes them, and where each column is; None: not so."""
+    tree: dict[str, object] = {}
+    columns = []
+    for field in schema:
+        path = paths.get(field.name, (field.name,))
+        if any(isinstance(key, int) for key in path):
+            return None
+        node = tree
+        for key in path[:-1]:
+            inner = node.setdefault(str(key), {})
+            if not isinstance(inner, dict):
+                return None
+            node = inner
+        if str(path[-1]) in node:
+            return None
+        node[str(path[-1])] = ddl(pa.schema([pa.field("x", field.type)])).removeprefix("`x` ")
+        columns.append((field.name, ".".join(quoted(str(key)) for key in path)))
+    return {name: _form(node) for name, node in tree.items()}, tuple(columns)
+
+
+def _form(node: object) -> str:
+    if isinstance(node, dict):
+        return "STRUCT<" + ", ".join(f"{quoted(name)}: {_form(inner)}" for name, inner in node.items()) + ">"
+    return str(node)
+
+
+def _kafka(spec: KafkaSpec, schema: pa.Schema, mode: Mode) -> _Found:
+    options = {"kafka.bootstrap.servers": spec.bootstrap, "startingOffsets": str(spec.start)}
+    if spec.pattern:
+        options["subscribePattern"] = spec.pattern
+    else:
+        options["subscribe"] = ",".join(spec.topics)
+    if mode == "batch":
+        options["endingOffsets"] = "latest"
+    if spec.on_truncation != "fail":
+        options["failOnDataLoss"] = "false"
+    parts = {
+        "key": "CAST(key AS STRING)",
+        "topic": "topic",
+        "partition": "partition",
+        "offset": "offset",
+        "timestamp": "unix_millis(timestamp)",
+    }
+    of_parts = dict(spec.parts)
+    columns = []
+    for field in schema:
+        kind = ddl(pa.schema([pa.field("x", wire_type(field.type))])).removeprefix("`x` ")
+        if field.name in of_parts:
+            columns.append((field.name, f"CAST({parts[of_parts[field.name]]} AS {kind})"))
+        elif spec.value == "raw":
+            columns.append((field.name, f"CAST(value AS {kind})"))
+        else:
+            columns.append((field.name, f"_value.{quoted(field.name)}"))
+    inner = pa.schema([field for field in schema if field.name not in of_parts])
+    return "kafka", options, "", "", tuple(columns), ddl(wire_schema(inner)) if spec.value == "json" else ""

@@ -1,0 +1,229 @@
+"""Runs a whole job on Spark: ``weir run JOB --runner spark``, and tests of jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import pyarrow as pa
+
+from weir.clock import SystemClock
+from weir.plan.graph import LogicalGraph, Node
+from weir.rows.records import EVENT_TIME_COLUMN
+from weir.spark.frames import Frames, Put
+from weir.spark.native import native_step
+from weir.spark.outputs import stream_writer, write
+from weir.spark.session import spark_failures
+from weir.spark.streams import updates_results
+from weir.spark.translation import JobOnSpark, StepOnSpark, Way, job_on_spark
+from weir.spark.writers import Writing
+from weir.specs import CollectSpec
+from weir.specs.kafka import KafkaSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Settings of the session without which expressions would mean something else.
+_SETTINGS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    # Rows of the past are not moved to another calendar.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+
+
+@dataclass(frozen=True)
+class SparkResult:
+    """What a run on Spark told.
+
+    Attributes:
+        collected: rows of steps that end in ``weir.Collect()``, with their event times.
+        put_aside: by step, reasons and how many rows were put aside for each.
+    """
+
+    collected: Mapping[str, pa.Table]
+    put_aside: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
+    """Run a job over inputs that end, sink by sink.
+
+    Args:
+        spark: a session; the job runs in one of its own beside it.
+        graph: the job as it was written.
+
+    Raises:
+        GraphError: a step does not run on Spark.
+        SparkFailedError: Spark gave up.
+    """
+    job = job_on_spark(graph)
+    job.check()
+    session = own_session(spark)
+    aside = _accumulator(session)
+    with spark_failures(), _frames(session, job, aside) as frames:
+        collected = {}
+        for step in job.steps:
+            node = step.node
+            if not node.is_sink:
+                continue
+            [rows] = frames.inputs(node)
+            names = [*node.schema.names, EVENT_TIME_COLUMN]
+            if isinstance(node.spec, CollectSpec):
+                collected[node.name] = rows.select(*(f"`{name}`" for name in names)).toArrow()
+            elif step.way is Way.TASKS:
+                frames.output(node.name).write.format("noop").mode("overwrite").save()
+            else:
+                given = (rows_schema(job, node.inputs[0].producer, node.inputs[0].output),)
+                made = native_step(node, given, job.mode)
+                assert isinstance(made, Writing), "it is a sink"
+                write(rows, made, node.schema)
+        told = {step: dict(reasons) for step, reasons in aside.value.items()}
+        for source, seen in frames.observed.items():
+            bad = seen.get
+            if bad["rows"]:
+                reason = "a record does not fit the schema" + (f": {bad['text']}" if bad["text"] else "")
+                told.setdefault(source, {})[reason] = bad["rows"]
+    return SparkResult(collected, told)
+
+
+def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
+    """User columns of an output."""
+    return next(each.node for each in job.steps if each.node.name == step).schema_of(side)
+
+
+def own_session(spark: SparkSession) -> SparkSession:
+    """A session beside another one, with the settings that jobs need."""
+    session = spark.newSession()
+    for name, value in _SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+@contextmanager
+def _frames(session: SparkSession, job: JobOnSpark, aside: Any) -> Iterator[Frames]:
+    frames = Frames(session, job, SystemClock(), Put(_Teller(aside)))
+    try:
+        yield frames
+    finally:
+        frames.close()
+
+
+class _Teller:
+    """Counts rows that were put aside, from tasks to the driver."""
+
+    def __init__(self, aside: Any) -> None:
+        self._aside = aside
+
+    def __call__(self, step: str, reason: str, rows: int) -> None:
+        self._aside.add({step: {reason: rows}})
+
+
+def _accumulator(session: SparkSession) -> Any:
+    from pyspark.accumulators import AccumulatorParam
+
+    class Counts(AccumulatorParam[Any]):
+        def zero(self, value: Any) -> Any:
+            return {}
+
+        def addInPlace(self, value1: Any, value2: Any) -> Any:
+            for step, reasons in value2.items():
+                known = value1.setdefault(step, {})
+                for reason, rows in reasons.items():
+                    known[reason] = known.get(reason, 0) + rows
+            return value1
+
+    return session.sparkContext.accumulator({}, Counts())
+
+
+def run_stream(
+    spark: SparkSession, graph: LogicalGraph, checkpoints: str, collect: Collected | None = None
+) -> None:
+    """Follow the sources of a job, one query for each sink; returns when all have ended, or are stopped.
+
+    Where no source is followed, all that is there is read, and the queries end: windows that the watermark has not
+    passed then are not told.
+
+    Args:
+        spark: a session; the job runs in one of its own beside it.
+        graph: the job as it was written.
+        checkpoints: folder or URI where Spark keeps those of each sink.
+        collect: is called with the rows of each trigger of steps that end in ``weir.Collect()``, for tests.
+
+    Raises:
+        GraphError: a step does not run on Spark.
+        SparkFailedError: Spark gave up.
+    """
+    job = job_on_spark(graph, "streaming")
+    job.check()
+    session = own_session(spark)
+    ends = not any(_is_followed(step.node) for step in job.steps)
+    nodes = [step.node for step in job.steps]
+    with spark_failures(), _frames(session, job, _accumulator(session)) as frames:
+        queries = []
+        try:
+            for step in job.steps:
+                if step.node.is_sink:
+                    started = _Query(
+                        step, frames, f"{checkpoints}/{step.node.name}", updates_results(nodes, step.node)
+                    )
+                    queries.append(started.start(ends=ends, collect=collect))
+            for query in queries:
+                query.awaitTermination()
+        finally:
+            for query in queries:
+                query.stop()
+
+
+#: Step, and rows with their event times.
+Collected: TypeAlias = "Callable[[str, pa.Table], None]"
+
+
+def _is_followed(node: Node) -> bool:
+    spec = node.spec
+    return bool(getattr(spec, "follow", False)) or (isinstance(spec, KafkaSpec) and not spec.bounded)
+
+
+@dataclass(frozen=True)
+class _Query:
+    """The query of one sink."""
+
+    step: StepOnSpark
+    frames: Frames
+    checkpoints: str
+    updates: bool
+
+    def start(self, *, ends: bool, collect: Collected | None) -> Any:
+        """Start it; ``ends``: it reads what is there."""
+        node = self.step.node
+        if self.step.way is Way.TASKS:
+            writer = self.frames.output(node.name).writeStream.format("noop")
+            return self._started(writer, ends=ends)
+        [rows] = self.frames.inputs(node)
+        if isinstance(node.spec, CollectSpec):
+            names = [f"`{name}`" for name in (*node.schema.names, EVENT_TIME_COLUMN)]
+
+            def give(batch: DataFrame, number: int) -> None:
+                if collect is not None:
+                    collect(node.name, batch.select(*names).toArrow())
+
+            return self._started(rows.writeStream.foreachBatch(give), ends=ends)
+        made = native_step(node, (node.schema,), "streaming")
+        assert isinstance(made, Writing), "it is a sink"
+        if made.format in ("print", "kafka") or self.updates:
+            # Files take no updates: each trigger adds what has changed.
+            return self._started(
+                rows.writeStream.foreachBatch(lambda batch, number: write(batch, made, node.schema)),
+                ends=ends,
+            )
+        return self._started(stream_writer(rows, made, node.schema), ends=ends)
+
+    def _started(self, writer: Any, *, ends: bool) -> Any:
+        writer = writer.outputMode("update" if self.updates else "append")
+        writer = writer.option("checkpointLocation", self.checkpoints)
+        return (writer.trigger(availableNow=True) if ends else writer).start()

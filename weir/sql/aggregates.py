@@ -1,0 +1,167 @@
+"""Aggregate functions of SQL as those of the dataflow API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+from sqlglot import exp
+
+from weir.dataflow import aggregates as calls
+from weir.dataflow.aggregates import AggregateCall
+from weir.spelling import did_you_mean
+from weir.sql.errors import Unplaced
+from weir.sql.types import Typed
+
+_ONE: dict[str, Callable[[str], AggregateCall]] = {
+    "COUNT": calls.count,
+    "SUM": calls.sum,
+    "AVG": calls.mean,
+    "MIN": calls.min,
+    "MAX": calls.max,
+    "STDDEV": calls.stddev,
+    "STDDEV_SAMP": calls.stddev,
+    "STDDEV_POP": lambda name: calls.stddev(name, ddof=0),
+    "VARIANCE": calls.variance,
+    "VAR_SAMP": calls.variance,
+    "VARIANCE_POP": lambda name: calls.variance(name, ddof=0),
+    "VAR_POP": lambda name: calls.variance(name, ddof=0),
+    "FIRST": calls.first,
+    "LAST": calls.last,
+    "FIRST_VALUE": calls.first,
+    "LAST_VALUE": calls.last,
+    "APPROX_DISTINCT": calls.approx_distinct,
+}
+#: Those that take rows back, without a window.
+RETRACTABLE = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """An aggregate of a query.
+
+    Attributes:
+        node: in the text, with FILTER.
+        function: its name.
+        argument: what it is of; None: of rows.
+        filter: condition of the rows that count.
+        is_distinct: of different values.
+        share: of a quantile.
+    """
+
+    node: exp.Expr
+    function: str
+    argument: exp.Expr | None
+    filter: exp.Expr | None
+    is_distinct: bool = False
+    share: float | None = None
+
+    def call(self, column: str | None, predicate: pl.Expr | None) -> AggregateCall:
+        """The function over a column of a stream.
+
+        Raises:
+            GraphError: it cannot be computed.
+        """
+        if self.share is not None:
+            made = calls.quantile(str(column), self.share)
+        elif self.is_distinct and self.function == "COUNT":
+            made = calls.count_distinct(str(column))
+        elif column is None:
+            made = calls.count()
+        else:
+            made = _ONE[self.function](column)
+        return made if predicate is None else made.where(predicate)
+
+
+def aggregates_in(nodes: list[exp.Expr]) -> list[Aggregate]:
+    """The different aggregates of some expressions, those of queries within them left out.
+
+    Raises:
+        Unplaced: one is not there, or is in another one.
+    """
+    found: dict[str, Aggregate] = {}
+    for root in nodes:
+        for node in root.walk(
+            prune=lambda each: isinstance(each, (exp.Filter, exp.AggFunc, exp.Query, exp.Window))
+        ):
+            if isinstance(node, exp.Filter) or is_aggregate(node):
+                found.setdefault(node.sql(), _aggregate(node))
+    return list(found.values())
+
+
+def is_aggregate(node: exp.Expr) -> bool:
+    """Whether it is an aggregate by its name."""
+    return isinstance(node, exp.AggFunc) and not isinstance(node, (exp.RowNumber, exp.Lag, exp.Lead))
+
+
+def _aggregate(node: exp.Expr) -> Aggregate:
+    inner, predicate = node, None
+    if isinstance(node, exp.Filter):
+        inner, predicate = node.this, node.expression.this
+    if not isinstance(inner, exp.AggFunc):
+        raise Unplaced("FILTER comes after an aggregate, such as COUNT(*) FILTER (WHERE ...)", node)
+    argument = inner.this
+    if isinstance(inner, exp.CountIf):
+        condition = (
+            argument if predicate is None else exp.And(this=argument.copy(), expression=predicate.copy())
+        )
+        return Aggregate(node, "COUNT", None, condition)
+    share = None
+    if isinstance(inner, (exp.Quantile, exp.ApproxQuantile)):
+        share = _share(inner)
+    if isinstance(argument, exp.Expr) and any(is_aggregate(each) for each in argument.walk()):
+        raise Unplaced("an aggregate within an aggregate; make a view of the inner one", inner)
+    is_distinct = isinstance(argument, exp.Distinct)
+    if is_distinct:
+        if len(argument.expressions) != 1:
+            raise Unplaced("DISTINCT in an aggregate takes one value", inner)
+        argument = argument.expressions[0]
+    name = inner.sql_name().upper()
+    if share is None and name not in _ONE:
+        raise Unplaced(f"there is no aggregate {name}{did_you_mean(name, _ONE)}", inner)
+    if is_distinct and name not in ("COUNT", "MIN", "MAX"):
+        raise Unplaced(f"{name}(DISTINCT ...) is not there; aggregate a view that is SELECT DISTINCT", inner)
+    if isinstance(argument, exp.Star) or argument is None:
+        if name != "COUNT":
+            raise Unplaced(f"{name} takes a value", inner)
+        argument = None
+    return Aggregate(node, name, argument, predicate, is_distinct, share)
+
+
+def _share(node: exp.Expr) -> float:
+    try:
+        return float(node.args["quantile"].name)
+    except (KeyError, ValueError, AttributeError):
+        raise Unplaced("the share of a quantile is a constant from 0 to 1", node) from None
+
+
+def check_takes_back(aggregate: Aggregate) -> None:
+    """Refuse what cannot be told without a window.
+
+    Raises:
+        Unplaced: it is such.
+    """
+    if aggregate.share is not None or aggregate.function not in RETRACTABLE:
+        raise Unplaced(
+            f"{aggregate.node.sql()} is of windows only (GROUP BY window_start, window_end); without one there are "
+            f"{', '.join(RETRACTABLE)}",
+            aggregate.node,
+        )
+    if aggregate.is_distinct and aggregate.function == "COUNT":
+        raise Unplaced(
+            "COUNT(DISTINCT ...) is of windows only; without one, count a view that is SELECT DISTINCT",
+            aggregate.node,
+        )
+
+
+def named(aggregate: Aggregate, value: Typed | None) -> str:
+    """What its column is called where the text does not say it."""
+    of = (
+        value.name
+        if value is not None and value.name
+        else "value"
+        if aggregate.argument is not None
+        else "rows"
+    )
+    return f"{aggregate.function.lower()}_{of}"

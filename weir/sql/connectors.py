@@ -1,0 +1,186 @@
+"""Settings of ``WITH (connector = '...', ...)``: sources and sinks of the dataflow API."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from weir.dataflow.connectors import (
+    ArrowIpc,
+    Blackhole,
+    Collect,
+    Csv,
+    CsvSink,
+    DeltaSink,
+    JsonLines,
+    JsonLinesSink,
+    Parquet,
+    ParquetSink,
+    Print,
+)
+from weir.rows.schemas import Nullable
+from weir.spelling import did_you_mean
+from weir.sql.errors import Unplaced, at
+from weir.sql.statements import Option, Statement
+from weir.sql.types import polars_type
+
+#: What takes long to import is named only.
+_Connectors = Mapping[str, Callable[..., Any] | str]
+_SOURCES: _Connectors = {
+    "json": JsonLines,
+    "csv": Csv,
+    "parquet": Parquet,
+    "arrow": ArrowIpc,
+    "kafka": "weir.dataflow.kafka_connectors:Kafka",
+    "log": "weir.dataflow.log_connectors:LogSource",
+    "nexmark": "weir.nexmark.specs:Nexmark",
+}
+_SINKS: _Connectors = {
+    "json": JsonLinesSink,
+    "csv": CsvSink,
+    "parquet": ParquetSink,
+    "delta": DeltaSink,
+    "kafka": "weir.dataflow.kafka_connectors:KafkaSink",
+    "log": "weir.dataflow.log_connectors:LogSink",
+    "print": Print,
+    "blackhole": Blackhole,
+    "collect": Collect,
+}
+#: Settings that Python knows under another name, by connector.
+_NAMES: Mapping[tuple[str, str], str] = {("kafka", "topic"): "topics", ("kafka", "format"): "value"}
+#: Settings that are lists, with commas between their values.
+_LISTS = frozenset({"columns", "null_values", "partition_by", "topics"})
+#: Settings of the step beside the connector.
+_OF_STEP = ("parallelism",)
+#: Those that a text cannot give: CREATE SOURCE says them, or their values are no texts.
+_NOT_GIVEN = frozenset({"schema", "event_time", "paths", "parts", "properties", "self"})
+
+
+def source_of(statement: Statement) -> tuple[Any, int]:
+    """The source and its parallelism.
+
+    Raises:
+        Unplaced: a setting, a column or the watermark is wrong.
+    """
+    name, options, parallelism = _connector(statement, _SOURCES)
+    schema: dict[str, object] = {}
+    for each in statement.columns:
+        if each.name in schema:
+            raise Unplaced(f"column {each.name!r} is there twice", each.start)
+        dtype = polars_type(each.type)
+        is_time = statement.watermark is not None and statement.watermark.column.lower() == each.name.lower()
+        schema[each.name] = Nullable(dtype) if each.is_nullable and not is_time else dtype
+    with at(statement.start):
+        if name == "nexmark":
+            if schema:
+                raise Unplaced(
+                    "the columns of nexmark are known; leave them out, but for WATERMARK", statement.start
+                )
+            made = _made(_maker(_SOURCES, name), options, {}, statement)
+            return made, parallelism
+        if not schema:
+            raise Unplaced(
+                f"source {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start
+            )
+        made = _made(_maker(_SOURCES, name), options, {"schema": schema}, statement)
+    return made, parallelism
+
+
+def sink_of(statement: Statement) -> tuple[Any, int | None]:
+    """The sink and its parallelism.
+
+    Raises:
+        Unplaced: a setting is wrong.
+    """
+    name, options, parallelism = _connector(statement, _SINKS)
+    is_given = any(each.name == "parallelism" for each in statement.options)
+    with at(statement.start):
+        return _made(_maker(_SINKS, name), options, {}, statement), parallelism if is_given else None
+
+
+def _maker(known: _Connectors, name: str) -> Callable[..., Any]:
+    """The class or function of a connector."""
+    found = known[name]
+    if isinstance(found, str):
+        module, _, attribute = found.partition(":")
+        made: Callable[..., Any] = getattr(import_module(module), attribute)
+        return made
+    return found
+
+
+def _connector(statement: Statement, known: _Connectors) -> tuple[str, list[Option], int]:
+    """The connector, its settings, and the parallelism."""
+    kind = statement.kind.lower()
+    given: dict[str, Option] = {}
+    for each in statement.options:
+        if each.name in given:
+            raise Unplaced(f"{each.name} is given twice", each.start)
+        given[each.name] = each
+    connector = given.pop("connector", None)
+    if connector is None:
+        raise Unplaced(
+            f"{kind} {statement.name!r} needs WITH (connector = '...'); there are {', '.join(known)}",
+            statement.start,
+        )
+    if connector.value not in known:
+        raise Unplaced(
+            f"there is no connector {connector.value!r} of a {kind}{did_you_mean(connector.value, known)}",
+            connector.start,
+        )
+    parallelism = given.pop("parallelism", None)
+    if parallelism is not None and not (parallelism.value.isdigit() and int(parallelism.value) > 0):
+        raise Unplaced("parallelism is a whole number from 1 on", parallelism.start)
+    return connector.value, list(given.values()), 1 if parallelism is None else int(parallelism.value)
+
+
+def _made(
+    make: Callable[..., Any], options: Sequence[Option], fixed: dict[str, Any], statement: Statement
+) -> Any:
+    parameters = inspect.signature(make).parameters
+    arguments: dict[str, Any] = dict(fixed)
+    connector = next(each.value for each in statement.options if each.name == "connector")
+    known = [each for each in parameters if each not in _NOT_GIVEN]
+    for option in options:
+        name = option.name.replace("-", "_").replace(".", "_")
+        if name not in parameters or (connector, name) in _NAMES:
+            name = _NAMES.get((connector, name), name)
+        if name not in known:
+            if option.name == "format" and option.value == "json":
+                continue
+            raise Unplaced(
+                f"connector {connector!r} has no setting {option.name!r}"
+                f"{did_you_mean(option.name, [*known, *_OF_STEP])}",
+                option.start,
+            )
+        arguments[name] = _value(name, option, parameters[name])
+    missing = [
+        name
+        for name, each in parameters.items()
+        if each.default is each.empty
+        and name not in arguments
+        and each.kind not in (each.VAR_KEYWORD, each.VAR_POSITIONAL)
+    ]
+    if missing:
+        raise Unplaced(f"connector {connector!r} needs {missing[0]} = '...'", statement.start)
+    return make(**arguments)
+
+
+def _value(name: str, option: Option, parameter: inspect.Parameter) -> Any:
+    """The text of a setting as the type of the argument of Python."""
+    text, annotation = option.value, str(parameter.annotation)
+    if name in _LISTS:
+        return [each.strip() for each in text.split(",")]
+    if text.lower() in ("true", "false") and "bool" in annotation:
+        return text.lower() == "true"
+    if text.lower() in ("none", "null") and "None" in annotation:
+        return None
+    if "int" in annotation or "float" in annotation:
+        try:
+            return int(text) if text.lstrip("+-").isdigit() else float(text)
+        except ValueError:
+            raise Unplaced(f"{option.name} is a number, not {text!r}", option.start) from None
+    if "bool" in annotation and "str" not in annotation:
+        raise Unplaced(f"{option.name} is 'true' or 'false', not {text!r}", option.start)
+    return text

@@ -1,0 +1,240 @@
+"""ROW_NUMBER and RANK with a bound: the first rows of each group, with a window and without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import polars as pl
+import pyarrow as pa
+from sqlglot import exp
+
+from weir.author.aggregator import WindowBounds
+from weir.dataflow.streams import Stream, WindowResults
+from weir.dataflow.windows import tumbling
+from weir.specs.windows import WINDOW_BOUNDS
+from weir.sql.context import Context
+from weir.sql.errors import Unplaced, at
+from weir.sql.relations import Column, Rank, Relation, Scope, solid
+from weir.sql.scalars import scalar
+from weir.sql.types import Typed, column, constant
+
+_ALL = "_all"
+_KEY_BOUNDS = ("of_window_start", "of_window_end")
+
+
+def rank_of(node: exp.Window, scope: Scope) -> Rank:
+    """What a window function asks for.
+
+    Raises:
+        Unplaced: it is another one than ROW_NUMBER and RANK, or has no order.
+    """
+    function = node.this
+    name = function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
+    if not isinstance(function, exp.RowNumber) and name != "RANK":
+        raise Unplaced(
+            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), and "
+            "aggregates with GROUP BY",
+            node,
+        )
+    order = node.args.get("order")
+    if order is None:
+        raise Unplaced(f"{name}() OVER needs ORDER BY: which row is the first?", node)
+    return Rank(
+        "ROW_NUMBER" if isinstance(function, exp.RowNumber) else "RANK",
+        tuple(scalar(each, scope) for each in node.args.get("partition_by") or ()),
+        tuple(
+            (scalar(each.this, scope), bool(each.args.get("desc")), bool(each.args.get("nulls_first")))
+            for each in order.expressions
+        ),
+        node,
+    )
+
+
+def rank_bound(node: exp.Expr, scope: Scope) -> tuple[Column, int] | None:
+    """The place and its bound, if a condition is one: ``r <= 3``, ``r < 4``, ``r = 1``, ``3 >= r``."""
+    if isinstance(node, exp.Paren):
+        return rank_bound(node.this, scope)
+    flipped: dict[type[exp.Expr], type[exp.Expr]] = {
+        exp.GTE: exp.LTE,
+        exp.GT: exp.LT,
+        exp.EQ: exp.EQ,
+        exp.LTE: exp.GTE,
+        exp.LT: exp.GT,
+    }
+    kind: type[exp.Expr] = type(node)
+    one, other = node.args.get("this"), node.args.get("expression")
+    if kind not in flipped:
+        return None
+    if isinstance(one, exp.Literal):
+        kind, one, other = flipped[kind], other, one
+    if not (isinstance(one, exp.Column) and isinstance(other, exp.Literal) and str(other.this).isdigit()):
+        return None
+    if not scope.has(one):
+        return None
+    found, bound = scope.find(one), int(other.this)
+    if found.rank is None:
+        return None
+    if kind is exp.LT:
+        bound -= 1
+    if kind not in (exp.LT, exp.LTE) and not (kind is exp.EQ and bound == 1):
+        raise Unplaced(f"{found.name!r} takes an upper bound, such as {found.name} <= 10", node)
+    if not 1 <= bound <= 10_000:
+        raise Unplaced(f"the bound of {found.name!r} is from 1 to 10,000", node)
+    return found, bound
+
+
+def ranked(relation: Relation, place: Column, bound: int, context: Context, *, is_read: bool) -> Relation:
+    """The first rows of each group.
+
+    Args:
+        relation: with the column ``place``.
+        place: the rank.
+        bound: how many rows.
+        context: of the query.
+        is_read: whether the place itself is asked for.
+
+    Raises:
+        Unplaced: this order cannot be kept.
+    """
+    rank = place.rank
+    assert rank is not None
+    others = replace(relation, columns=tuple(each for each in relation.columns if each is not place))
+    windowed = relation.windowed
+    in_windows = any(each.role in WINDOW_BOUNDS for each in rank.partition)
+    if (
+        in_windows
+        and windowed is not None
+        and windowed.bounds is not None
+        and windowed.window.time == "event"
+    ):
+        made = _in_windows(others, rank, bound, place.name, context, is_read=is_read)
+    else:
+        made = _running(others, rank, bound, place.name, context, is_read=is_read)
+    if bound == 1:
+        return replace(
+            made, columns=(*made.columns, replace(place, value=constant(1, pl.Int64()), rank=None))
+        )
+    if is_read:
+        value = column(place.name, pl.Int64())
+        return replace(made, columns=(*made.columns, replace(place, value=value, rank=None)))
+    return made
+
+
+def _in_windows(
+    relation: Relation, rank: Rank, bound: int, name: str, context: Context, *, is_read: bool
+) -> Relation:
+    """Choose from each window when it is complete: the result is final."""
+    assert relation.windowed is not None
+    partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
+    value, descends, nulls_first = rank.order[0]
+    is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number
+    extra = [(each.name or f"_order_{number}", each) for number, (each, _, _) in enumerate(rank.order)]
+    extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(partition)]
+    made = solid(relation, context.steps.step("columns"), extra)
+    order = tuple(each.name or f"_order_{number}" for number, (each, _, _) in enumerate(rank.order))
+    parts = tuple(each.name or f"_part_{number}" for number, each in enumerate(partition))
+    stream: Stream = made.stream
+    with at(rank.node):
+        if not partition and descends and not nulls_first and value.is_number:
+            # Few rows are left of each window before the places are told.
+            results = WindowResults(stream.flow, stream.node)
+            stream = results.window_top(context.steps.step("top"), by=order[0], rows=bound, ties=True)
+        if is_simple and rank.function == "RANK" and (bound == 1 or not is_read):
+            return replace(made, stream=stream)
+        ordering = Ordering(
+            tuple(
+                zip(order, (each[1] for each in rank.order), (each[2] for each in rank.order), strict=True)
+            ),
+            bound,
+            name,
+            rank.function == "RANK",
+        )
+        step = context.steps.step("places")
+        bounds = [pl.col(each).alias(to) for each, to in zip(WINDOW_BOUNDS, _KEY_BOUNDS, strict=True)]
+        kept = [each for each in stream.schema.names if each not in WINDOW_BOUNDS]
+        keyed = stream.select(f"{step}.input", *kept, *bounds).key_by(*_KEY_BOUNDS, *parts)
+        rest = [each for each in kept if each not in parts]
+        schema = pa.schema(
+            [*(stream.schema.field(each) for each in rest), pa.field(name, pa.int64(), nullable=False)]
+        )
+        # Results of a window have one time; rows have their own ones.
+        window = tumbling(1) if relation.windowed.is_result else relation.windowed.window
+        placed = keyed.window(window).process(step, ordering, schema)
+        back = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
+        told = placed.select(f"{step}.bounds", *parts, *rest, name, *back)
+    return replace(made, stream=told)
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Called with all rows of a window and group when it is complete: sorts them, and gives places.
+
+    Attributes:
+        order: columns, whether they descend, whether null comes first.
+        bound: how many places.
+        name: column of the place.
+        has_ties: equal rows have one place.
+    """
+
+    order: tuple[tuple[str, bool, bool], ...]
+    bound: int
+    name: str
+    has_ties: bool
+
+    def __call__(self, key: dict[str, object], window: WindowBounds, rows: pl.DataFrame) -> pl.DataFrame:
+        """The first rows in their order."""
+        names = [each for each, _, _ in self.order]
+        ordered = rows.sort(
+            names,
+            descending=[each for _, each, _ in self.order],
+            nulls_last=[not each for _, _, each in self.order],
+            maintain_order=True,
+        )
+        placed = ordered.with_columns(pl.int_range(1, pl.len() + 1, dtype=pl.Int64).alias(self.name))
+        if self.has_ties:
+            placed = placed.with_columns(pl.col(self.name).min().over(names))
+        placed = placed.filter(pl.col(self.name) <= self.bound)
+        return placed.select([each for each in placed.columns if each not in key])
+
+
+def _running(
+    relation: Relation, rank: Rank, bound: int, name: str, context: Context, *, is_read: bool
+) -> Relation:
+    """Choose from all rows so far: the result is a changelog."""
+    if rank.function == "RANK":
+        raise Unplaced(
+            "RANK() is of windows only (PARTITION BY window_start, window_end); use ROW_NUMBER()", rank.node
+        )
+    if len(rank.order) > 1:
+        raise Unplaced(
+            "ROW_NUMBER() without a window goes by one value; put several into one number, such as "
+            "price * 4294967296 - seconds",
+            rank.node,
+        )
+    value, descends, nulls_first = rank.order[0]
+    if nulls_first:
+        raise Unplaced("NULLS FIRST is not there without a window; NULL comes last", rank.node)
+    extra = [(value.name or "_order", value)]
+    extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(rank.partition)]
+    if not rank.partition:
+        extra.append((_ALL, constant(0, pl.Int64())))
+    made = solid(relation, context.steps.step("columns"), extra)
+    keys = [each.name or f"_part_{number}" for number, each in enumerate(rank.partition)] or [_ALL]
+    step = context.steps.step("top")
+    with at(rank.node):
+        keyed = made.stream.key_by(*dict.fromkeys(keys))
+        if bound == 1 and descends and value.role == "time" and not relation.is_changelog:
+            stream: Stream = keyed.deduplicate(step, keep="last")
+        else:
+            place = name if is_read and bound > 1 else None
+            stream = keyed.top(
+                step, by=value.name or "_order", rows=bound, ascending=not descends, rank=place
+            )
+    columns = tuple(_plain(each) for each in made.columns)
+    return Relation(stream, columns)
+
+
+def _plain(each: Column) -> Column:
+    """A row of a changelog has the time of what changed it: none of its columns is that."""
+    value: Typed | None = None if each.value is None else each.value.without_role()
+    return replace(each, value=value)

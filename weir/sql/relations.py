@@ -1,0 +1,258 @@
+"""What FROM brings: streams with the columns that a query sees, and how names of columns are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import polars as pl
+import pyarrow as pa
+from sqlglot import exp
+
+from weir.dataflow.streams import Stream
+from weir.rows.changes import CHANGE_COLUMN
+from weir.specs.window_kinds import Window
+from weir.specs.windows import WINDOW_BOUNDS
+from weir.spelling import did_you_mean
+from weir.sql.errors import Unplaced
+from weir.sql.types import Role, Typed, column
+
+
+@dataclass(frozen=True)
+class Rank:
+    """A ROW_NUMBER or RANK that waits for its bound: ``WHERE place <= 3``."""
+
+    function: Literal["ROW_NUMBER", "RANK"]
+    partition: tuple[Typed, ...]
+    #: Values, whether they descend, whether NULL comes first.
+    order: tuple[tuple[Typed, bool, bool], ...]
+    node: exp.Expr
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a query sees.
+
+    Attributes:
+        name: as the query calls it.
+        value: what it is over the stream; None: it has no value yet, see ``rank`` and :class:`Windowed`.
+        source: the alias of what it comes from in FROM.
+        rank: the place that it is, if its bound is still to come.
+    """
+
+    name: str
+    value: Typed | None
+    source: str = ""
+    rank: Rank | None = None
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """How the rows of a relation belong to windows.
+
+    Attributes:
+        window: which.
+        is_result: each row is the result of a window. False: rows that are still to be divided (HOP in FROM).
+        bounds: beginning and end of the window in ms; None: a row is in several, and has none yet.
+        time: type of the bounds as the query sees them.
+        node: where the text says so.
+    """
+
+    window: Window
+    is_result: bool
+    bounds: tuple[Typed, Typed] | None
+    time: pl.DataType
+    node: exp.Expr
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A stream, and the columns that a query sees of it."""
+
+    stream: Stream
+    columns: tuple[Column, ...]
+    windowed: Windowed | None = None
+
+    @property
+    def is_changelog(self) -> bool:
+        """Whether rows are added and taken away."""
+        return self.stream.is_changelog
+
+    def called(self, alias: str) -> Relation:
+        """The same with an alias."""
+        return replace(self, columns=tuple(replace(each, source=alias) for each in self.columns))
+
+    def filtered(self, name: str, predicate: Typed) -> Relation:
+        """The rows for which a condition is true."""
+        return replace(self, stream=self.stream.filter(name, predicate.expr))
+
+
+def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:
+    """Return a stream with all of its columns; ``times``: those that are its event time."""
+    found = tuple(times)
+    return Relation(
+        stream,
+        tuple(
+            Column(name, column(name, dtype, "time" if name in found else ""))
+            for name, dtype in polars_types(stream.schema).items()
+            if name != CHANGE_COLUMN
+        ),
+    )
+
+
+def polars_types(schema: pa.Schema) -> dict[str, pl.DataType]:
+    """The Polars types of the columns of a stream."""
+    return dict(pl.Schema(pl.DataFrame(schema.empty_table()).schema))
+
+
+def selected(relation: Relation, name: str, values: Sequence[tuple[str, Typed]]) -> Stream:
+    """The stream of these columns alone, by a step of this name; without a step if it has just these."""
+    names = [output for output, _ in values]
+    is_same = all(value.name == output for output, value in values)
+    present = [each for each in relation.stream.schema.names if each != CHANGE_COLUMN]
+    if is_same and present == names:
+        return relation.stream
+    columns: list[str | pl.Expr] = [
+        output if value.name == output else value.expr.alias(output) for output, value in values
+    ]
+    if relation.is_changelog:
+        columns.append(CHANGE_COLUMN)
+    return relation.stream.select(name, *columns)
+
+
+@dataclass
+class Scope:
+    """The columns that an expression may name, and those of queries around it."""
+
+    columns: Sequence[Column]
+    #: Aliases that FROM has, for messages.
+    sources: Sequence[str] = ()
+    #: Other values by their text, such as aggregates that are computed.
+    known: dict[str, Typed] = field(default_factory=dict)
+    #: Of a grouped query: the columns before it, for messages.
+    ungrouped: Scope | None = None
+
+    def has(self, node: exp.Column) -> bool:
+        """Whether it can be found here."""
+        return bool(self._found(node))
+
+    def find(self, node: exp.Column) -> Column:
+        """The column that the text names.
+
+        Raises:
+            Unplaced: there is none, or several.
+        """
+        found = self._found(node)
+        table = node.table
+        if not found:
+            self._refuse(node, table)
+        if len(found) > 1:
+            whose = ", ".join(f"{each.source}.{each.name}" for each in found)
+            raise Unplaced(f"column {node.name!r} may be {whose}; say which", node)
+        return found[0]
+
+    def value(self, node: exp.Column) -> Typed:
+        """The value of the column that the text names.
+
+        Raises:
+            Unplaced: there is none, or it has no value yet.
+        """
+        found = self.find(node)
+        if found.value is not None:
+            return found.value
+        if found.rank is not None:
+            what = found.rank.function
+            raise Unplaced(
+                f"{found.name!r} is {what}(), which goes to ever more rows; give it a bound right after, as in "
+                f"SELECT ... FROM (SELECT *, {what}() OVER (...) AS {found.name} FROM ...) WHERE {found.name} <= 10",
+                node,
+            )
+        raise Unplaced(
+            f"{found.name!r} is a bound of windows that overlap; use it in GROUP BY, together with window_end",
+            node,
+        )
+
+    def _found(self, node: exp.Column) -> list[Column]:
+        table, name = node.table, node.name
+        quoted = bool(node.this.args.get("quoted")) if isinstance(node.this, exp.Identifier) else False
+        found = [
+            each
+            for each in self.columns
+            if (each.name == name if quoted else each.name.lower() == name.lower())
+            and (not table or each.source.lower() == table.lower())
+        ]
+        exact = [each for each in found if each.name == name]
+        return exact or found
+
+    def _refuse(self, node: exp.Column, table: str) -> None:
+        if self.ungrouped is not None and self.ungrouped.has(node):
+            raise Unplaced(
+                f"column {node.name!r} is neither in GROUP BY nor in an aggregate, such as MAX({node.name})",
+                node,
+            )
+        if table and table.lower() not in {each.lower() for each in self.sources}:
+            raise Unplaced(f"there is no table {table!r} in FROM{did_you_mean(table, self.sources)}", node)
+        known = [each.name for each in self.columns if not table or each.source.lower() == table.lower()]
+        whose = f" of {table!r}" if table else ""
+        raise Unplaced(
+            f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
+        )
+
+
+def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()) -> Relation:
+    """The same rows with every column of the query as a column of the stream.
+
+    Bounds of windows become columns ``window_start`` and ``window_end`` in ms. There is no step if all are there.
+
+    Args:
+        relation: whose columns have values.
+        name: of the step.
+        extra: further columns of the stream that the query does not see.
+    """
+    taken: dict[str, Typed] = dict(extra)
+    found: list[Column] = []
+    windowed = relation.windowed
+    if windowed is not None and windowed.bounds is not None:
+        taken |= dict(zip(WINDOW_BOUNDS, windowed.bounds, strict=True))
+        made = tuple(column(each, pl.Int64()) for each in WINDOW_BOUNDS)
+        windowed = replace(windowed, bounds=(made[0], made[1]))
+    for each in relation.columns:
+        value = each.value
+        if value is None:
+            found.append(each)
+        elif value.role in WINDOW_BOUNDS and windowed is not None and windowed.bounds is not None:
+            found.append(replace(each, value=bound_value(value.role, windowed.time)))
+        else:
+            physical = _free_name(each, value, taken)
+            taken[physical] = value
+            found.append(replace(each, value=column(physical, value.dtype, value.role)))
+    present = set(relation.stream.schema.names)
+    if all(value.name == output and output in present for output, value in taken.items()):
+        return replace(relation, columns=tuple(found), windowed=windowed)
+    stream = selected(relation, name, list(taken.items()))
+    return Relation(stream, tuple(found), windowed)
+
+
+def bound_value(role: str, time: pl.DataType) -> Typed:
+    """A bound of a window as the query sees it, over the stream's column of that name."""
+    known: Role = "window_start" if role == "window_start" else "window_end"
+    if isinstance(time, pl.Datetime):
+        moment = pl.from_epoch(pl.col(role), "ms").dt.cast_time_unit(time.time_unit)
+        shown = moment if time.time_zone is None else moment.dt.replace_time_zone(time.time_zone)
+        return Typed(shown, time, None, known)
+    return Typed(pl.col(role), pl.Int64(), role, known)
+
+
+def _free_name(each: Column, value: Typed, taken: Mapping[str, Typed]) -> str:
+    """A name of the stream that is not taken by another value."""
+    wanted = value.name or each.name
+    for name in (
+        wanted,
+        each.name,
+        f"{each.source}_{each.name}",
+        *(f"{each.name}_{n}" for n in range(2, 1000)),
+    ):
+        if name not in taken or (value.name is not None and taken[name].name == value.name):
+            return name
+    return wanted

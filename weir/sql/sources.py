@@ -1,0 +1,257 @@
+"""Clauses FROM: tables, queries, window functions and joins of them; the conditions of WHERE that belong to joins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from weir.spelling import did_you_mean
+from weir.sql.conditions import Match, conjuncts, match_of
+from weir.sql.context import Context
+from weir.sql.errors import Unplaced
+from weir.sql.joins import How, joined
+from weir.sql.relations import Relation, Scope
+from weir.sql.scalars import comparable, condition, scalar
+from weir.sql.text import WINDOW_FUNCTIONS
+from weir.sql.windows import windowed_relation
+
+
+def scope_of(relation: Relation) -> Scope:
+    """The columns of a relation, as expressions see them."""
+    return Scope(
+        relation.columns, [each for each in dict.fromkeys(each.source for each in relation.columns) if each]
+    )
+
+
+def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.Expr]]:
+    """What FROM and the joins of WHERE bring, and the conditions of WHERE that are left.
+
+    Raises:
+        Unplaced: something is not there.
+    """
+    start = node.args.get("from_") or node.args["from"]
+    where = node.args.get("where")
+    left = conjuncts(where.this if where is not None else None)
+    relation = _item(start.this, context)
+    joins = node.args.get("joins") or []
+    inner_only = all(_how(each) == "inner" for each in joins)
+    for each in joins:
+        relation, left = _joined(relation, each, left, context, inner_only=inner_only)
+    rest = []
+    for each in left:
+        made = _existing(relation, each, context)
+        if made is None:
+            rest.append(each)
+        else:
+            relation = made
+    return relation, rest
+
+
+def _item(node: exp.Expr, context: Context) -> Relation:
+    """A table, a query or a window function, with its alias."""
+    if isinstance(node, exp.Subquery):
+        made = context.compile(node.this, context.within(node.alias or "query"))
+        return made.called(node.alias)
+    if not isinstance(node, exp.Table):
+        raise Unplaced(f"FROM takes a table, a query or {', '.join(WINDOW_FUNCTIONS)}", node)
+    if node.args.get("pivots") or node.args.get("sample"):
+        raise Unplaced("PIVOT and TABLESAMPLE are not there; filter and aggregate instead", node)
+    call = node.this
+    if isinstance(call, (exp.Anonymous, exp.Func)):
+        return _window_function(node, call, context)
+    if node.db:
+        raise Unplaced(f"tables have one name here, without {node.db!r} before it", node)
+    name = node.name.lower()
+    made = context.views[name] if name in context.views else context.find(node)
+    return made.called(node.alias or node.name)
+
+
+def _window_function(node: exp.Table, call: exp.Expr, context: Context) -> Relation:
+    name = str(call.this).upper() if isinstance(call, exp.Anonymous) else type(call).__name__.upper()
+    if not isinstance(call, exp.Anonymous) or name not in WINDOW_FUNCTIONS:
+        raise Unplaced(f"there is no function {name} in FROM{did_you_mean(name, WINDOW_FUNCTIONS)}", node)
+    if not call.expressions:
+        raise Unplaced(f"{name} takes a table first", node)
+    first = call.expressions[0]
+    if isinstance(first, exp.Column) and not first.table:
+        table: exp.Expr = exp.Table(this=first.this.copy())
+        alias = first.name
+    elif isinstance(first, exp.Subquery):
+        table, alias = first, node.alias
+    else:
+        raise Unplaced(f"the first argument of {name} is a table or a query", first)
+    inner = _item(table, context)
+    made = windowed_relation(call, inner, context)
+    return made.called(node.alias or alias)
+
+
+def _how(node: exp.Join) -> How:
+    side, kind = node.side.upper(), node.kind.upper()
+    if node.method:
+        raise Unplaced(f"{node.method.upper()} JOIN is not there; write ON", node)
+    if kind in ("SEMI", "ANTI"):
+        return "semi" if kind == "SEMI" else "anti"
+    if side in ("LEFT", "RIGHT", "FULL"):
+        return {"LEFT": "left", "RIGHT": "right", "FULL": "full"}[side]  # type: ignore[return-value]
+    if kind in ("", "INNER", "CROSS"):
+        return "inner"
+    raise Unplaced(
+        f"{side} {kind} JOIN is not there; there are INNER, LEFT, RIGHT, FULL, SEMI and ANTI", node
+    )
+
+
+def _joined(
+    left: Relation, node: exp.Join, where: list[exp.Expr], context: Context, *, inner_only: bool
+) -> tuple[Relation, list[exp.Expr]]:
+    how = _how(node)
+    version = node.this.args.get("version") if isinstance(node.this, exp.Table) else None
+    right = _item(node.this, context)
+    _check_alias(left, right, node)
+    scope, other = scope_of(left), scope_of(right)
+    if node.args.get("using"):
+        conditions = [_using(each, left, right) for each in node.args["using"]]
+    else:
+        conditions = conjuncts(node.args.get("on"))
+    later: list[exp.Expr] = []
+    if how == "inner":
+        # Conditions of WHERE are those of the join.
+        both = Scope([*scope.columns, *other.columns], [*scope.sources, *other.sources])
+        for each in where:
+            here = _is_within(each, both) and (inner_only or not _is_within(each, scope))
+            (conditions if here and not each.find(exp.Query) else later).append(each)
+    else:
+        for each in where:
+            is_early = (
+                how in ("left", "semi", "anti") and _is_within(each, scope) and not each.find(exp.Query)
+            )
+            if is_early and not any(each_column.rank for each_column in left.columns):
+                left = left.filtered(context.steps.step("filter"), condition(each, scope, "WHERE"))
+            else:
+                later.append(each)
+    match = match_of(conditions, scope, other)
+    if version is not None:
+        _check_version(version, scope)
+        if match.rest or match.lower_ms is not None or match.upper_ms is not None:
+            raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
+    left, right = _one_sided(left, right, match, how, context)
+    return joined(left, right, match, how, context, node, as_of=version is not None), later
+
+
+def _one_sided(
+    left: Relation, right: Relation, match: Match, how: How, context: Context
+) -> tuple[Relation, Relation]:
+    """Filter a side before the join, where that means the same."""
+    for nodes, is_allowed, number in (
+        (match.left_only, how in ("inner", "right", "semi"), 0),
+        (match.right_only, how in ("inner", "left", "semi", "anti"), 1),
+    ):
+        for node in nodes:
+            if not is_allowed:
+                raise Unplaced(
+                    f"a {how} join takes no condition on this side alone; put it into WHERE or a view", node
+                )
+            side = (left, right)[number]
+            made = side.filtered(context.steps.step("filter"), condition(node, scope_of(side), "ON"))
+            left, right = (made, right) if number == 0 else (left, made)
+    return left, right
+
+
+def _check_alias(left: Relation, right: Relation, node: exp.Join) -> None:
+    taken = {each.source.lower() for each in left.columns if each.source}
+    for each in right.columns:
+        if each.source and each.source.lower() in taken:
+            raise Unplaced(
+                f"{each.source!r} is in FROM twice; give one of them another name with AS", node.this
+            )
+
+
+def _using(name: exp.Expr, left: Relation, right: Relation) -> exp.Expr:
+    found = []
+    for side in (left, right):
+        column = exp.column(name.name)
+        column.this.meta.update(name.meta)
+        where = scope_of(side).find(column)
+        found.append(exp.column(where.name, table=where.source or None))
+    return exp.EQ(this=found[0], expression=found[1])
+
+
+def _is_within(node: exp.Expr, scope: Scope) -> bool:
+    return all(scope.has(each) for each in node.find_all(exp.Column))
+
+
+def _check_version(version: exp.Expr, scope: Scope) -> None:
+    node = version.expression
+    value = scope.value(node) if isinstance(node, exp.Column) else None
+    if value is None or value.role != "time":
+        raise Unplaced("FOR SYSTEM_TIME AS OF takes the event time of the left side, such as o.at", node)
+
+
+def _existing(relation: Relation, node: exp.Expr, context: Context) -> Relation | None:
+    """EXISTS and IN as semi joins, NOT EXISTS as an anti join; None: the condition is another one."""
+    how: How = "semi"
+    inner = node
+    while isinstance(inner, (exp.Not, exp.Paren)):
+        if isinstance(inner, exp.Not):
+            how = "anti" if how == "semi" else "semi"
+        inner = inner.this
+    if isinstance(inner, exp.Exists):
+        return _exists(relation, inner, how, context)
+    if isinstance(inner, exp.In) and inner.args.get("query") is not None:
+        if how == "anti":
+            raise Unplaced(
+                "NOT IN (SELECT ...) is not there, since one NULL would empty it; write NOT EXISTS", node
+            )
+        query = inner.args["query"]
+        right = context.compile(query, context.within("query"))
+        if len(right.columns) != 1:
+            raise Unplaced(f"IN takes a query of one column, and this has {len(right.columns)}", query)
+        value = right.columns[0].value
+        if value is None:
+            raise Unplaced("the column of the query has no value", query)
+        pair = comparable(scalar(inner.this, scope_of(relation)), value, inner)
+        return joined(relation, right, Match(pairs=[pair]), how, context, inner)
+    return None
+
+
+def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) -> Relation:
+    query = node.this
+    if isinstance(query, exp.Subquery):
+        query = query.this
+    if not isinstance(query, exp.Select) or query.args.get("group") is not None:
+        raise Unplaced(
+            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups; make a view of those", node
+        )
+    inner = query.copy()
+    where = inner.args.get("where")
+    start = inner.args.get("from_") or inner.args["from"]
+    sources = {
+        each.alias_or_name.lower() for each in (start.this, *(j.this for j in inner.args.get("joins") or []))
+    }
+    below = context.within("query")
+    own: list[exp.Expr] = []
+    of_both: list[exp.Expr] = []
+    outer = scope_of(relation)
+    bare = inner.copy()
+    bare.set("where", None)
+    probe, _ = from_clause(bare, below)
+    names = scope_of(probe)
+    for each in conjuncts(where.this if where is not None else None):
+        is_own = all(
+            names.has(column) and (not column.table or column.table.lower() in sources)
+            for column in each.find_all(exp.Column)
+        )
+        (own if is_own else of_both).append(each)
+    right = probe
+    for each in own:
+        right = right.filtered(below.steps.step("filter"), condition(each, names, "WHERE"))
+    for each in of_both:
+        for column in each.find_all(exp.Column):
+            # A name that is on both sides is that of the inner query.
+            if not column.table and names.has(column):
+                column.set("table", exp.to_identifier(names.find(column).source))
+    match = match_of(of_both, outer, names)
+    left, right = _one_sided(relation, replace(right), match, how, context)
+    if not match.pairs:
+        raise Unplaced("EXISTS needs an equality with the outer query, such as WHERE b.id = a.id", node)
+    return joined(left, right, match, how, context, node)

@@ -1,0 +1,254 @@
+"""Statements: CREATE SOURCE, CREATE VIEW, CREATE SINK and INSERT INTO, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from weir.spelling import did_you_mean
+from weir.sql.context import Emit
+from weir.sql.errors import Unplaced
+from weir.sql.text import first_words, parse_expression, parse_query, parse_type
+
+_BEGINNINGS = ("CREATE SOURCE", "CREATE VIEW", "CREATE SINK", "INSERT INTO")
+
+
+@dataclass(frozen=True)
+class Option:
+    """A setting in WITH.
+
+    Attributes:
+        name: in lower case.
+        value: its text.
+        start: its place.
+    """
+
+    name: str
+    value: str
+    start: int
+
+
+@dataclass(frozen=True)
+class ColumnDefinition:
+    """A column of CREATE SOURCE."""
+
+    name: str
+    type: exp.DataType
+    is_nullable: bool
+    start: int
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """``WATERMARK FOR column AS column - INTERVAL '2' SECOND``."""
+
+    column: str
+    expression: exp.Expr
+    start: int
+
+
+@dataclass
+class Statement:
+    """Statement, taken apart.
+
+    Attributes:
+        kind: SOURCE, VIEW, SINK or INSERT.
+        name: what it makes, or writes to.
+        start: the place of the name.
+        columns: of a source.
+        watermark: of a source.
+        options: of WITH.
+        query: of a view, a sink or INSERT; None: a sink that INSERT INTO writes to.
+        emit: when results are told.
+    """
+
+    kind: str
+    name: str
+    start: int
+    columns: list[ColumnDefinition] = field(default_factory=list)
+    watermark: Watermark | None = None
+    options: list[Option] = field(default_factory=list)
+    query: exp.Expr | None = None
+    emit: Emit | None = None
+
+
+class _Reader:
+    """Goes through the tokens of a statement."""
+
+    def __init__(self, tokens: Sequence[Token], text: str) -> None:
+        self.tokens, self.text, self.at = list(tokens), text, 0
+
+    @property
+    def word(self) -> str:
+        return self.tokens[self.at].text.upper() if self.at < len(self.tokens) else ""
+
+    @property
+    def start(self) -> int:
+        return int(self.tokens[self.at].start) if self.at < len(self.tokens) else int(self.tokens[-1].end)
+
+    def take(self, *words: str) -> bool:
+        for number, word in enumerate(words):
+            place = self.at + number
+            if place >= len(self.tokens) or self.tokens[place].text.upper() != word:
+                return False
+            if self.tokens[place].token_type is TokenType.STRING:
+                return False
+        self.at += len(words)
+        return True
+
+    def need(self, word: str, after: str) -> None:
+        if not self.take(word):
+            found = f", not {self.tokens[self.at].text!r}" if self.at < len(self.tokens) else ""
+            near = did_you_mean(self.word, [word]) if self.at < len(self.tokens) else ""
+            raise Unplaced(
+                f"expected {word} after {after}{found}{near if 'did you mean' in near else ''}", self.start
+            )
+
+    def name(self, what: str) -> tuple[str, int]:
+        if self.at >= len(self.tokens) or not (
+            self.word.replace("_", "a").isalnum() or self.tokens[self.at].text
+        ):
+            raise Unplaced(f"the name of {what} is missing", self.start)
+        token = self.tokens[self.at]
+        is_quoted = self.text[token.start : token.start + 1] in '"`'
+        if token.token_type in (TokenType.STRING, TokenType.NUMBER) or not (
+            is_quoted or token.text.replace("_", "a").isalnum()
+        ):
+            raise Unplaced(f"{token.text!r} is no name of {what}", token.start)
+        self.at += 1
+        return token.text, int(token.start)
+
+    def enclosed(self, after: str) -> list[list[Token]]:
+        """What is in parentheses, divided by commas."""
+        self.need("(", after)
+        parts: list[list[Token]] = [[]]
+        depth = 0
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            self.at += 1
+            if token.token_type is TokenType.R_PAREN and not depth:
+                return [part for part in parts if part]
+            if token.token_type in (TokenType.L_PAREN, TokenType.LT):
+                depth += 1
+            elif token.token_type in (TokenType.R_PAREN, TokenType.GT):
+                depth -= 1
+            if token.token_type is TokenType.COMMA and not depth:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        raise Unplaced(f"the parenthesis after {after} is not closed", self.start)
+
+
+def statement_of(tokens: Sequence[Token], text: str) -> Statement:
+    """Take a statement apart.
+
+    Raises:
+        Unplaced: it is none of those that are there.
+    """
+    reader = _Reader(tokens, text)
+    if reader.take("INSERT", "INTO"):
+        name, start = reader.name("a sink")
+        return _with_query(Statement("INSERT", name, start), reader)
+    if not reader.take("CREATE"):
+        return _refuse(tokens)
+    reader.take("TEMPORARY")
+    for kind in ("SOURCE", "VIEW", "SINK"):
+        if reader.take(kind):
+            name, start = reader.name(f"the {kind.lower()}")
+            return _created(Statement(kind, name, start), reader)
+    return _refuse(tokens)
+
+
+def _refuse(tokens: Sequence[Token]) -> Statement:
+    found = first_words(tokens, 2)
+    if tokens[0].text.upper() in ("SELECT", "WITH"):
+        raise Unplaced(
+            "a query alone writes nothing; begin with CREATE SINK name WITH (...) AS", tokens[0].start
+        )
+    if found.upper() == "CREATE TABLE":
+        raise Unplaced(
+            "CREATE TABLE is not there; write CREATE SOURCE for input and CREATE SINK for output",
+            tokens[0].start,
+        )
+    if found.upper() == "CREATE FUNCTION":
+        raise Unplaced("CREATE FUNCTION is not there; use stream.map_batches in Python", tokens[0].start)
+    raise Unplaced(
+        f"there is no statement {found}{did_you_mean(found.upper(), _BEGINNINGS)}", tokens[0].start
+    )
+
+
+def _created(statement: Statement, reader: _Reader) -> Statement:
+    if statement.kind == "SOURCE" and reader.word == "(":
+        for part in reader.enclosed("the name"):
+            if part[0].text.upper() == "WATERMARK":
+                statement.watermark = _watermark(part, reader.text)
+            else:
+                statement.columns.append(_column(part, reader.text))
+    if reader.take("WITH"):
+        statement.options = [_option(part) for part in reader.enclosed("WITH")]
+    if statement.kind == "SOURCE" or (statement.kind == "SINK" and reader.at == len(reader.tokens)):
+        if reader.at < len(reader.tokens):
+            raise Unplaced(
+                f"{reader.tokens[reader.at].text!r} does not belong here; a ; ends a statement", reader.start
+            )
+        return statement
+    reader.need("AS", f"CREATE {statement.kind} {statement.name}")
+    return _with_query(statement, reader)
+
+
+def _with_query(statement: Statement, reader: _Reader) -> Statement:
+    tokens = reader.tokens[reader.at :]
+    words = [token.text.upper() for token in tokens]
+    if words[-4:] == ["EMIT", "ON", "WINDOW", "CLOSE"]:
+        statement.emit, tokens = "close", tokens[:-4]
+    elif words[-2:] == ["EMIT", "CHANGES"]:
+        statement.emit, tokens = "changes", tokens[:-2]
+    elif "EMIT" in words[-4:]:
+        place = len(words) - 1 - words[::-1].index("EMIT")
+        raise Unplaced("EMIT is EMIT ON WINDOW CLOSE or EMIT CHANGES", tokens[place].start)
+    if not tokens:
+        raise Unplaced("a query is missing: SELECT ...", reader.start)
+    statement.query = parse_query(tokens, reader.text)
+    return statement
+
+
+def _column(part: list[Token], text: str) -> ColumnDefinition:
+    reader = _Reader(part, text)
+    name, start = reader.name("a column")
+    rest = part[1:]
+    words = [token.text.upper() for token in rest]
+    is_nullable = True
+    if words[-2:] == ["NOT", "NULL"]:
+        is_nullable, rest = False, rest[:-2]
+    elif words[-1:] == ["NULL"]:
+        rest = rest[:-1]
+    for word in ("PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
+        if word in words:
+            raise Unplaced(
+                f"column {name!r}: {word} is not there; a column has a name, a type and NOT NULL", start
+            )
+    return ColumnDefinition(name, parse_type(rest, text, start), is_nullable, start)
+
+
+def _watermark(part: list[Token], text: str) -> Watermark:
+    reader = _Reader(part, text)
+    reader.at = 1
+    reader.need("FOR", "WATERMARK")
+    name, start = reader.name("the time column")
+    reader.need("AS", f"WATERMARK FOR {name}")
+    return Watermark(name, parse_expression(part[reader.at :], text, reader.start), start)
+
+
+def _option(part: list[Token]) -> Option:
+    start = int(part[0].start)
+    for number, token in enumerate(part):
+        if token.token_type is TokenType.EQ:
+            name = "".join(each.text for each in part[:number]).lower()
+            value = "".join(each.text for each in part[number + 1 :])
+            if not name or number + 1 == len(part):
+                break
+            return Option(name, value, start)
+    raise Unplaced("a setting in WITH is name = 'value'", start)
