@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import lru_cache
 from numbers import Number
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pa_types
 
+from weir.rows.decimals import has_decimals
+
 
 def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
     """Dicts as rows of these columns.
 
     Raises:
         pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
-            integer. The message names the column.
+            integer, or a tiny decimal 0. The message names the column.
     """
     arrays = []
     for field in schema:
@@ -31,6 +34,10 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
             lost = _lost_fraction(values, field.type)
             if lost is not None:
                 raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {field.type}")
+        if has_decimals(field.type):
+            tiny = _lost_decimal(values, field.type)
+            if tiny is not None:
+                raise pa.ArrowInvalid(f"{tiny!r} has more digits than column {name!r}, which is {field.type}")
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -63,6 +70,28 @@ def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | No
             name = field.name
             inner = [value.get(name) for value in there if isinstance(value, Mapping)]
             lost = _lost_fraction(inner, field.type)
+            if lost is not None:
+                return lost
+    return None
+
+
+def _lost_decimal(values: Sequence[Any], data_type: pa.DataType) -> Decimal | None:
+    """The first decimal that is below the last digit of its column: pyarrow takes some of these as 0."""
+    there = [value for value in values if value is not None]
+    if pa_types.is_decimal(data_type):
+        least = -data_type.scale
+        return next(
+            (value for value in there if isinstance(value, Decimal) and value and value.adjusted() < least),
+            None,
+        )
+    if _is_list(data_type):
+        return _lost_decimal([item for value in there for item in value], data_type.value_type)
+    for field in data_type:
+        if has_decimals(field.type):
+            name = field.name
+            lost = _lost_decimal(
+                [value.get(name) for value in there if isinstance(value, Mapping)], field.type
+            )
             if lost is not None:
                 return lost
     return None
