@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -274,3 +275,14 @@ def _py4j_leaves_sockets(request):
             "ignore::pytest.PytestUnraisableExceptionWarning",
         ):
             request.node.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture
+def run_script():
+    """Run workgen.py or plot.py as a user does."""
+
+    def run(script, *arguments, env=None):
+        command = [sys.executable, str(Path(__file__).parents[1] / script), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, env=env, timeout=250, check=False)
+
+    return run
