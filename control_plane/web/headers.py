@@ -9,6 +9,7 @@ import re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.questions.access import LOGIN_PATH
+from weir.questions.pages import tells_state
 from weir.redaction import KNOWN
 
 #: Pages load what this server has, and nothing else; no page of others frames them.
@@ -48,8 +49,8 @@ class HeadersMiddleware:
             await self._app(scope, receive, _documentation(send))
             return
 
-        # Answers to questions have what is in the state.
-        hides = not scope["path"].startswith("/state")
+        # Answers to questions have what is in the state, as it is.
+        hides = not tells_state(scope["path"])
 
         async def send_with(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -1,4 +1,4 @@
-"""Rows that Python code returns: numbers with a fraction never become integers."""
+"""Rows that Python code returns: numbers with a fraction never become integers, finite ones never infinite."""
 
 import asyncio
 from decimal import Decimal
@@ -10,6 +10,7 @@ import pytest
 
 import weir
 from weir import testing
+from weir.operators.sources.user.source_rows import checked_rows
 from weir.rows.python_rows import rows_batch
 
 SCHEMA = pa.schema(
@@ -51,6 +52,25 @@ def test_a_value_of_another_type_is_told_with_its_column():
         rows_batch([{"n": 1}, {"n": "one"}], SCHEMA)
     with pytest.raises(pa.ArrowInvalid, match=r"^column 'n' \(int64\): .* too large|^column 'n' \(int64\)"):
         rows_batch([{"n": 1 << 70}], SCHEMA)
+
+
+SINGLES = pa.schema([("x", pa.float32()), ("pair", pa.struct([("y", pa.list_(pa.float16()))]))])
+
+
+@pytest.mark.parametrize("row", [{"x": 1e39}, {"x": Decimal("-1e39")}, {"pair": {"y": [1.0, 1e6]}}])
+def test_finite_numbers_never_become_infinite(row):
+    with pytest.raises(pa.ArrowInvalid, match=r"is out of range for column '(x|pair)', which is "):
+        rows_batch([{}, row], SINGLES)
+    infinite = [{"x": float("inf"), "pair": {"y": [None, float("-inf")]}}, {"x": float("nan"), "pair": None}]
+    assert rows_batch(infinite, SINGLES)["x"].to_pylist()[0] == float("inf")
+
+
+@pytest.mark.parametrize("make", [pl.DataFrame, pa.table, lambda columns: pa.table(columns).to_pylist()])
+def test_a_table_of_a_source_has_no_number_that_becomes_infinite(make):
+    rows = make({"x": [1.5, 1e39, float("inf"), None]})
+    checked = checked_rows(rows, pa.schema([("x", pa.float32())]), [])
+    assert checked.batch["x"].to_pylist() == [1.5, float("inf"), None]
+    assert [(number, "out of range" in reason) for number, reason, _ in checked.bad] == [(1, True)]
 
 
 class Halves(weir.KeyedProcess):

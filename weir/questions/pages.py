@@ -48,6 +48,12 @@ _HOSTS_MAX = 64
 _JSON_HEADER = (b"content-type", b"application/json")
 
 
+def tells_state(path: str) -> bool:
+    """Whether what is at a path of HTTP has keys or values of a state."""
+    first = path.split("/", 2)[1:2]
+    return first == ["state"] or (bool(first) and first[0].encode() in _STORE_PATHS)
+
+
 class StatePages:
     """Answers questions; everything else goes on."""
 

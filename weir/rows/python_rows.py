@@ -8,6 +8,7 @@ from functools import lru_cache
 from numbers import Number
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.types as pa_types
 
@@ -19,7 +20,7 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
 
     Raises:
         pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
-            integer, or a tiny decimal 0. The message names the column.
+            integer, a tiny decimal 0, or a finite number infinite. The message names the column.
     """
     arrays = []
     for field in schema:
@@ -34,6 +35,10 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
             lost = _lost_fraction(values, field.type)
             if lost is not None:
                 raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {field.type}")
+        if _has_singles(field.type):
+            huge = _overflown(values, field.type)
+            if huge is not None:
+                raise pa.ArrowInvalid(f"{huge!r} is out of range for column {name!r}, which is {field.type}")
         if has_decimals(field.type):
             tiny = _lost_decimal(values, field.type)
             if tiny is not None:
@@ -48,6 +53,34 @@ def _has_integers(data_type: pa.DataType) -> bool:
     if pa_types.is_struct(data_type):
         return any(_has_integers(field.type) for field in data_type)
     return bool(pa_types.is_integer(data_type))
+
+
+@lru_cache(maxsize=1_000)
+def _has_singles(data_type: pa.DataType) -> bool:
+    if _is_list(data_type):
+        return _has_singles(data_type.value_type)
+    if pa_types.is_struct(data_type):
+        return any(_has_singles(field.type) for field in data_type)
+    return bool(pa_types.is_float16(data_type) or pa_types.is_float32(data_type))
+
+
+def _overflown(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
+    """The first finite number that a float of fewer bits has as infinite."""
+    there = [value for value in values if value is not None]
+    if _is_list(data_type):
+        return _overflown([item for value in there for item in value], data_type.value_type)
+    if pa_types.is_struct(data_type):
+        for field in data_type:
+            if _has_singles(field.type):
+                name = field.name
+                inner = [value.get(name) for value in there if isinstance(value, Mapping)]
+                if (huge := _overflown(inner, field.type)) is not None:
+                    return huge
+        return None
+    wide = np.array(there, dtype=np.float64)
+    with np.errstate(over="ignore"):
+        lost = np.isinf(wide.astype(data_type.to_pandas_dtype())) & np.isfinite(wide)
+    return there[int(np.argmax(lost))] if lost.any() else None
 
 
 def _is_list(data_type: pa.DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from google.protobuf.message import DecodeError
 
 from weir.errors import WeirError
 from weir.redaction import redacted_text
+
+log = logging.getLogger(__name__)
 
 #: What a handler raises of a request that is not as it must be. ``context.abort`` raises none of them.
 FORESEEN = (
@@ -51,5 +54,7 @@ def answer_of(error: Exception) -> tuple[grpc.StatusCode, str]:
     if isinstance(error, WeirError):
         code = grpc.StatusCode.UNAVAILABLE if error.retryable else grpc.StatusCode.FAILED_PRECONDITION
         return code, redacted_text(str(error))[:_TEXT_MAX]
+    # It may be a mistake of ours: with log_level DEBUG there is all of it.
+    log.debug("a request was refused as malformed", exc_info=error)
     text = redacted_text(f"malformed request: {type(error).__name__}: {error}")
     return grpc.StatusCode.INVALID_ARGUMENT, text[:_TEXT_MAX]

@@ -19,6 +19,7 @@ from weir.rows.python_values import row_json
 from weir.rows.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
 from weir.rows.utf8 import wrong_texts
 
+_NARROW_FLOATS = (pa.float16(), pa.float32())
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -88,10 +89,12 @@ def _of_table(
     bad: dict[int, str] = {}
     try:
         table = _with_decimals(table.select(schema.names), schema)
+        given = table
         try:
             table = table.cast(schema)
         except pa.ArrowInvalid:
             table, bad = _without_lost_digits(table, schema)
+        bad = _overflown(given, table) | bad
     except _WRONG_VALUE as error:
         raise TypeError(f"the rows do not fit the source's schema: {error}") from error
     batches = table.combine_chunks().to_batches()
@@ -99,6 +102,17 @@ def _of_table(
         # Texts of a batch have 32-bit offsets.
         raise TypeError("a column of the rows has more than 2 GiB of text; yield fewer rows at a time")
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)), bad
+
+
+def _overflown(given: pa.Table, table: pa.Table) -> dict[int, str]:
+    """Which rows have a finite number that a float of fewer bits has as infinite."""
+    bad: dict[int, str] = {}
+    for field, before, after in zip(table.schema, given.columns, table.columns, strict=True):
+        if field.type in _NARROW_FLOATS and before.type != field.type:
+            lost = pc.and_(pc.is_inf(after), pc.is_finite(before)).combine_chunks()
+            for number in np.flatnonzero(lost.fill_null(False).to_numpy(zero_copy_only=False)).tolist():
+                bad.setdefault(number, f"field {field.name} is out of range for {field.type}")
+    return bad
 
 
 def _with_decimals(table: pa.Table, schema: pa.Schema) -> pa.Table:
