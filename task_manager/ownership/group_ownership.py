@@ -119,7 +119,13 @@ class Ownership:
 
     @property
     def holds_watermark(self) -> bool:
-        """Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups."""
+        """Whether the watermark stands still: rows that it would pass wait here, or at the new owners of groups.
+
+        In a job that brings rows into the order of time they may also wait at the old owners of groups that are to
+        come here: behind the watermark each of them would find its timers due.
+        """
+        if self._tells_ahead and self._machine.awaits_groups:
+            return True
         return bool(self._parked) or self._machine.holds_watermark
 
     @property

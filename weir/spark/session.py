@@ -6,6 +6,7 @@ import atexit
 import os
 import re
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -79,6 +80,9 @@ def open_session(
         PySparkLogger.getLogger(name).disabled = True
     settings = _configuration(app_name, master, driver_memory_bytes, short_run=short_run)
     settings.setAll(list((conf or {}).items()))
+    if _LOCAL_MASTER.fullmatch(master):
+        # Spark's own default is the first python3 on PATH, which need not have what this one has.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with spark_failures():
         context = SparkContext(conf=settings, gateway=_Jvm.gateway(settings))
         context.setLogLevel("OFF")

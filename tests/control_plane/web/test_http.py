@@ -9,8 +9,12 @@ import grpc
 import pytest
 
 from experiments.cluster import Cluster
+from weir.config import SecurityConfig
 from weir.rpc import control_pb2, control_pb2_grpc
+from weir.rpc.channels import connect
 from weir.rpc.wire import PROTOCOL_VERSION
+from weir.security.identity import identity_of
+from weir.security.roles import Role
 
 pytestmark = pytest.mark.scenario
 
@@ -126,7 +130,9 @@ def test_wrong_method_is_json(waiting):
 @pytest.mark.parametrize("address", ["unix:/tmp/socket:1", "dns:///evil.example:80", "0.0.0.0:8018"])
 def test_a_task_manager_registers_under_an_address(waiting, address):
     """The control plane would dial whatever stands there."""
-    with grpc.insecure_channel(f"127.0.0.1:{waiting.grpc_port}") as connection:
+    identity = identity_of(Role.TASK_MANAGER, SecurityConfig())
+    plane = f"127.0.0.1:{waiting.grpc_port}"
+    with connect(plane, Role.CONTROL_PLANE, [], identity=identity) as connection:
         request = control_pb2.RegisterRequest(
             protocol_version=PROTOCOL_VERSION, address=address, incarnation="x", operator_quota=1
         )

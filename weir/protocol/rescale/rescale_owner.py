@@ -136,6 +136,11 @@ class OwnerMachine:
         return self.phase is OwnerPhase.MOVING and self._plan is not None and bool(self._plan.gives)
 
     @property
+    def awaits_groups(self) -> bool:
+        """Whether groups are to come here that have not arrived."""
+        return self._plan is not None and bool(self._plan.receives)
+
+    @property
     def may_finish(self) -> bool:
         """Whether the subtask may end: every input ended, nothing to give away, nothing on its way here.
 
