@@ -35,7 +35,8 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
     with PageCluster(tmp_path / "job", settings=settings, has_hot_key=False, popen=forks.popen) as cluster:
         # Of the 400 rows a second of both sources each takes 12 ms: five subtasks have to work all of the time.
         cluster.slow_down(12_000)
-        cluster.run_job(events=6_000, rate=200.0)
+        # For 100 seconds: the job must not end before it has shrunk.
+        cluster.run_job(events=20_000, rate=200.0)
         status = cluster.wait_for(lambda status: status["autoscaler"]["slots_missing"] > 0, "missing slots")
         assert "missing: start task managers" in status["autoscaler"]["text"]
         cluster.wait_for(lambda status: told.exists() and told.read_text() != "", "a call of the hook")
@@ -53,4 +54,4 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
         assert 'weir_autoscaler_decisions_total{direction="up",job="face"}' in metrics
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
         assert status["state"] == "FINISHED"
-        assert status["totals"]["events_out"] == 12_000
+        assert status["totals"]["events_out"] == 40_000
