@@ -111,7 +111,7 @@ class TaskSubtask(Subtask):
         """Make this a subtask of a stage with HASH inputs; called before the thread starts."""
         self._state = backend
         self._ownership = ownership = Ownership(
-            *(machine, state, reports, self._process_input, keyed_inputs, self._chain.settle_operators),
+            *(machine, state, reports, self._process_input, keyed_inputs, self._settle),
             tells_ahead=self._chain.tells_ahead,
         )
         self._times.is_parked = lambda: ownership.holds_watermark
@@ -282,6 +282,7 @@ class TaskSubtask(Subtask):
         elif isinstance(element, Idle):
             inputs.mark_idle(channel)
         elif isinstance(element, RouteMarker):
+            self._times.note_marker(channel)
             self.handle(MarkerReceived(channel, element.routing_version))
         elif isinstance(element, Barrier):
             self._after_barrier(self._barriers.aligner.barrier(channel, element.checkpoint_id), element)
@@ -336,6 +337,11 @@ class TaskSubtask(Subtask):
         if may_pass:
             step = barriers.overtake_waiting(self._checkpoints)
             self._after_barrier(step, Barrier(checkpoint_id))
+
+    def _settle(self) -> None:
+        """Key groups are about to move."""
+        self._times.release_before_markers()
+        self._chain.settle_operators()
 
     def _process_input(self, rows: InputRows) -> None:
         if not self._times.hold(rows.batch):

@@ -45,6 +45,8 @@ def test_clicks_an_hour_apart_are_visits_of_their_own(make_cluster, tmp_path, re
     cluster.start_task_manager("standby")
     lose_task_manager(cluster, VISITS_STAGE)
     rescale(cluster, rescaled, 3)
+    # Owners that were there before get key groups now.
+    rescale(cluster, rescaled, 2)
     (tmp_path / "release").touch()
     status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["cause"]) == ("FINISHED", "")

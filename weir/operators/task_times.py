@@ -85,6 +85,8 @@ class TaskTimes(Generic[OutputT]):
         #: From one channel rows come in the order of time by themselves.
         self._comes_by_many = sum(map(len, channels.values())) > 1
         self._ordered_edge = 0
+        #: The watermark of each channel where its rows began to go to the new owners of their key groups.
+        self._at_markers: dict[ChannelId, int] = {}
         # A small batch pays for every question.
         self._tells_inputs_apart = chain.tells_inputs_apart
         self._assigns_times = chain.assigns_times
@@ -128,7 +130,7 @@ class TaskTimes(Generic[OutputT]):
         self.is_held = self._chain.holds_time
         # What was shown stays, whatever is held; rows that move with their key groups may be parked from the start.
         if not self.is_parked():
-            self._release_in_order()
+            self._release_in_order(self.inputs.combined_ms)
             self._show(restored.shown_ms if self.is_held else self.inputs.combined_ms)
 
     def advance(self, channel: ChannelId, watermark: Watermark) -> None:
@@ -213,11 +215,28 @@ class TaskTimes(Generic[OutputT]):
         self.order.put(batch)
         return True
 
-    def _release_in_order(self) -> None:
-        """Process the rows up to whose time all inputs have come."""
+    def note_marker(self, channel: ChannelId) -> None:
+        """Note that later rows of the channel may go to the new owners of their key groups."""
+        if self.order is not None:
+            self._at_markers[channel] = self.inputs.known_ms(channel)
+
+    def release_before_markers(self) -> None:
+        """Process the rows that waited for others before the markers: key groups are about to move.
+
+        Their new owners have been shown no more, because their watermarks stand still. So each row that moves comes
+        after what its new owner was shown, and the timers before it fire before it.
+        """
+        if self.order is not None:
+            open_ms = [
+                self._at_markers.get(channel, at_ms) for channel, at_ms, idle in self.known() if not idle
+            ]
+            self._release_in_order(min(open_ms, default=self.inputs.combined_ms))
+
+    def _release_in_order(self, until_ms: int) -> None:
+        """Process the rows as of this watermark at most."""
         order = self.order
         if order is not None:
-            while (rows := order.take(self.inputs.combined_ms, self.shown_ms)) is not None:
+            while (rows := order.take(until_ms, self.shown_ms)) is not None:
                 self.process(rows, self._ordered_edge)
 
     def show(self) -> bool:
@@ -228,7 +247,7 @@ class TaskTimes(Generic[OutputT]):
         """
         is_parked = self.is_parked()
         if self.order is not None and not is_parked:
-            self._release_in_order()
+            self._release_in_order(self.inputs.combined_ms)
         if self._tells_inputs_apart and not is_parked:
             self._show_inputs()
             self._chain.release(self.inputs.combined_ms)

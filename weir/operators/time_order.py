@@ -11,6 +11,7 @@ others wait for may come from the same sender.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from weir.author.keyed_rows import declared_tables
 from weir.author.operator import OperatorContext
-from weir.errors import StateMismatchError
+from weir.errors import StateError, StateMismatchError
 from weir.operators.time_order_blocks import NUMBER_COLUMN, OrderBlocks
 from weir.rows import mapped, row_watermarks
 from weir.rows.records import WATERMARK_MIN_MS, batch_bytes
@@ -167,7 +168,13 @@ class TimeOrder:
 
     def _spill(self) -> None:
         """Rows in memory go to a file."""
-        self._join([part for part in self._parts if not part.is_mapped], maps=True)
+        try:
+            self._join([part for part in self._parts if not part.is_mapped], maps=True)
+        except OSError as error:
+            raise StateError(
+                f"step {self._step!r}: rows that wait for their time cannot be written to {tempfile.gettempdir()}: "
+                f"{error.strerror or error}; make room there, or let TMPDIR name another folder"
+            ) from error
         self._memory_bytes = 0
 
     def _alike(self, batch: pa.RecordBatch) -> pa.RecordBatch:

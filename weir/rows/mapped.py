@@ -7,7 +7,6 @@ import tempfile
 
 import pyarrow as pa
 
-#: Rows of a batch of the file.
 _FILE_PREFIX = "weir-rows-"
 
 

@@ -1,13 +1,14 @@
 """Rows that wait for their time: in its order, over restarts, with key groups that come and go, in memory and not."""
 
 import random
+import tempfile
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from weir.author.operator import OperatorContext
-from weir.errors import StateMismatchError
+from weir.errors import StateError, StateMismatchError
 from weir.keys.hashing import key_groups
 from weir.operators import time_order
 from weir.operators.time_order import TimeOrder
@@ -140,3 +141,11 @@ def test_rows_say_the_watermark_of_their_split_where_others_are_behind():
     left = row_watermarks.released(found, 0)
     late, as_of_ms = row_watermarks.as_of(left, row_watermarks.column_of(left))
     assert (late.tolist(), as_of_ms.tolist()) == ([False, False, True, False], [8, 18, 18, 28])
+
+
+def test_a_full_disk_is_named(monkeypatch, tmp_path):
+    monkeypatch.setattr(time_order, "_MEMORY_BYTES", 10)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "absent"))
+    owner = Owner(MemoryBackend(), range(GROUPS))
+    with pytest.raises(StateError, match=r"step 'step': rows that wait .* to .*absent: No such file"):
+        owner.put(rows(0, [1, 2, 3], [5, 6, 7]))
