@@ -28,6 +28,28 @@ python -m log_broker --id 1 --port 7008 --controller 127.0.0.1:7007 --dir data/l
 python -m log_broker --id 2 --host 0.0.0.0 --advertised-host 10.0.0.6 --controller 10.0.0.5:7007 --dir /data/log
 """
 
+EtcdOption = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT[,...]", help="Of the controller: its record is in etcd, and several may run."
+    ),
+]
+SecurityDirOption = Annotated[
+    str,
+    typer.Option(
+        "--security-dir",
+        envvar="WEIR_SECURITY_DIRECTORY",
+        metavar="DIR",
+        help="Certificates that 'weir security init' has made.",
+    ),
+]
+InsecureOption = Annotated[
+    bool,
+    typer.Option(
+        "--insecure", envvar="WEIR_SECURITY_INSECURE", help="Check no caller, also beyond this machine."
+    ),
+]
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
 
 
@@ -53,12 +75,7 @@ def main(
     controller_only: Annotated[
         bool, typer.Option("--controller-only", help="Be the controller, not a broker.")
     ] = False,
-    etcd: Annotated[
-        str,
-        typer.Option(
-            metavar="HOST:PORT[,...]", help="Of the controller: its record is in etcd, and several may run."
-        ),
-    ] = "",
+    etcd: EtcdOption = "",
     log_name: Annotated[
         str, typer.Option("--name", help="With --etcd: of this log, if several have their record there.")
     ] = "log",
@@ -69,23 +86,8 @@ def main(
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
-    security_directory: Annotated[
-        str,
-        typer.Option(
-            "--security-dir",
-            envvar="WEIR_SECURITY_DIRECTORY",
-            metavar="DIR",
-            help="Certificates that 'weir security init' has made.",
-        ),
-    ] = "",
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            envvar="WEIR_SECURITY_INSECURE",
-            help="Check no caller, also beyond this machine.",
-        ),
-    ] = False,
+    security_directory: SecurityDirOption = "",
+    insecure: InsecureOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,

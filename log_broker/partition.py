@@ -339,9 +339,10 @@ class PartitionReplica:
             end_offset, cuts = self.machine.end_offset, self._cuts
             try:
                 await loop.run_in_executor(None, sync, self.log.to_sync())
-            except OSError as error:
-                # The kernel has dropped what it could not write, and says so only once.
-                self.damaged(LogDamagedError(f"{self._place.name}: cannot be synced: {error.strerror}"))
+            except (OSError, LogDamagedError, LogWriteError) as error:
+                # The kernel has dropped what it could not write, and says so only once; or the file is gone.
+                why = error.strerror if isinstance(error, OSError) else error
+                self.damaged(LogDamagedError(f"{self._place.name}: cannot be synced: {why}"))
                 continue
             if cuts == self._cuts:
                 self.machine.made_durable(end_offset)
@@ -370,7 +371,11 @@ class PartitionReplica:
         """Remove old segments, and let followers hear what is committed."""
         self.ticks += 1
         self.changed()
-        self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
+        try:
+            self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
+        except OSError as error:
+            # Of one partition: the others go on. What is left of the segment goes with the folder.
+            log.error("partition %s: an old segment cannot be removed: %s", self.name, error)
 
     def remove(self) -> None:
         """End, and delete all that is stored: this broker is no replica any more."""

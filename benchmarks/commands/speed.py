@@ -188,14 +188,15 @@ def wal(
             draw()
         return document
 
-    def cases(document: dict[str, Any]) -> Table:
-        from benchmarks.wal.document import cases_table
-
-        return cases_table(document)
-
     if draw_only:
         run_command("benchmarks", draw)
-    execute(measure, json, cases)
+    execute(measure, json, _wal_cases)
+
+
+def _wal_cases(document: dict[str, Any]) -> Table:
+    from benchmarks.wal.document import cases_table
+
+    return cases_table(document)
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,10 +16,9 @@ from experiments.log_load import Load
 TOPIC = "failover"
 _KILLS = 3
 _RECORD_BYTES = 100
-#: The load is at its full speed by then.
-_SETTLE_S = 1.0
-_AFTER_S = 1.0
-_ELECTION_S_MAX = 30.0
+_UNDER_WAY_MAX = 200_000
+_ANSWERS_S_MAX = 60.0
+_POLL_S = 0.01
 
 
 def failover(directory: Path, report: Callable[[str, float], None]) -> dict[str, float]:
@@ -43,16 +41,15 @@ def failover(directory: Path, report: Callable[[str, float], None]) -> dict[str,
             record_bytes=_RECORD_BYTES,
             acks="all",
             linger_ms=5,
-            under_way_max=200_000,
+            under_way_max=_UNDER_WAY_MAX,
         ).start()
         for kill in range(_KILLS):
             report(f"failover: kill -9 of the leader, {kill + 1} of {_KILLS}", kill / _KILLS)
-            time.sleep(_SETTLE_S)
+            _wait_for_answers(load, f"before kill {kill + 1}")
             leader = cluster.leader(TOPIC)
             load.longest_gap_s = 0.0
             cluster.kill(leader)
-            _wait_for_another(cluster, leader)
-            time.sleep(_AFTER_S)
+            _wait_for_answers(load, f"after kill {kill + 1}")
             gaps_s.append(load.longest_gap_s)
             cluster.start(leader)
             cluster.wait_until_whole(TOPIC, is_level=False)
@@ -92,10 +89,11 @@ def _check_replicas(cluster: LogCluster, read: list[tuple[int, int]]) -> None:
             raise BenchmarkError(f"broker {number} has other records than the reader was given")
 
 
-def _wait_for_another(cluster: LogCluster, before: int) -> None:
-    until_s = time.monotonic() + _ELECTION_S_MAX
-    pause = threading.Event()
-    while cluster.leader(TOPIC) == before:
+def _wait_for_answers(load: Load, when: str) -> None:
+    """Return after more answers than there are records under way: the latest of them were sent since."""
+    until_s = time.monotonic() + _ANSWERS_S_MAX
+    wanted = len(load.acknowledged) + _UNDER_WAY_MAX
+    while len(load.acknowledged) <= wanted:
         if time.monotonic() > until_s:
-            raise BenchmarkError(f"no other broker than {before} leads after {_ELECTION_S_MAX:g} s")
-        pause.wait(0.01)
+            raise BenchmarkError(f"{when}: no {_UNDER_WAY_MAX:,} answers within {_ANSWERS_S_MAX:g} s")
+        time.sleep(_POLL_S)

@@ -19,8 +19,6 @@ _TOPIC = "failover"
 _KILLS = 3
 _RECORD_BYTES = 100
 _UNDER_WAY_MAX = 100_000
-_SETTLE_S = 1.0
-_AFTER_S = 1.0
 _WAIT_S_MAX = 120.0
 _POLL_S = 0.05
 
@@ -113,16 +111,10 @@ def kafka_failover(directory: Path, heap: str, report: Callable[[str, float], No
                 load.is_paused = True
                 _wait_for(lambda: _in_sync(admin) == brokers.count and brokers.all_serve, "whole replicas")
                 load.is_paused = False
-                before = load.acknowledged
-                _wait_for(lambda: load.acknowledged > before, "an answer")  # noqa: B023
-                time.sleep(_SETTLE_S)
+                _wait_for_answers(load)
                 load.longest_gap_s = 0.0
-                leader = _partition(admin).leader
-                brokers.kill(leader)
-                _wait_for(lambda: _partition(admin).leader not in (leader, -1), "another leader")  # noqa: B023
-                killed = load.acknowledged
-                _wait_for(lambda: load.acknowledged > killed, "an answer of it")  # noqa: B023
-                time.sleep(_AFTER_S)
+                brokers.kill(_partition(admin).leader)
+                _wait_for_answers(load)
                 gaps_s.append(load.longest_gap_s)
                 brokers.bring_back()
         finally:
@@ -143,6 +135,12 @@ def _partition(admin: AdminClient) -> Any:
 
 def _in_sync(admin: AdminClient) -> int:
     return len(_partition(admin).isrs)
+
+
+def _wait_for_answers(load: _Load) -> None:
+    """Return after more answers than there are records under way: the latest of them were sent since."""
+    wanted = load.acknowledged + _UNDER_WAY_MAX
+    _wait_for(lambda: load.acknowledged > wanted, "answers")
 
 
 def _wait_for(holds: Callable[[], bool], what: str) -> None:

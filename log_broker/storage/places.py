@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from log_broker.errors import LogDamagedError, LogWriteError
+from weir.process.disk import sync
 from weir.protocol.log.entries import checksum
 from weir.security.private_files import private_directory
 
@@ -177,11 +178,7 @@ class DirectoryPlace:
 
     def sync(self) -> None:
         """Let names of files be on the disk."""
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync(self.path)
 
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""

@@ -89,3 +89,21 @@ def test_a_clock_that_is_set_back_keeps_records_longer_and_not_shorter(tmp_path)
     # Once it is as late as the records say, all but the last segment go.
     assert 0 < len(left) < 20
     replica.close()
+
+
+def test_a_segment_that_cannot_be_removed_does_not_stop_the_time(tmp_path, monkeypatch, caplog):
+    clock = Jumps()
+    replica = leading(tmp_path, clock, segment_bytes=1000, retention_ms=HOUR_MS)
+    send(replica, range(80))
+    clock.now_ms += 12 * HOUR_MS
+
+    def refused(base_offset):
+        raise PermissionError("read-only")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(replica._place, "remove", refused)
+        replica.tick()
+    assert "an old segment cannot be removed: read-only" in caplog.text
+    replica.tick()
+    assert 0 < len(sequences(replica, replica.log.first_offset)[0]) < 20
+    replica.close()

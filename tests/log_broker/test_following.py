@@ -163,12 +163,15 @@ def test_a_crash_while_data_is_removed_leaves_a_new_replica(tmp_path, monkeypatc
     assert again.machine.incarnation != before
 
 
-def test_what_cannot_be_synced_is_not_trusted(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EIO, os.strerror(errno.EIO)), LogDamagedError("it is absent")]
+)
+def test_what_cannot_be_synced_is_not_trusted(error, tmp_path, monkeypatch):
     replica = replica_of(tmp_path, "fsync")
     before = replica.machine.incarnation
 
-    def broken(descriptor):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    def broken(*_):
+        raise error
 
     async def sync():
         syncing = asyncio.create_task(replica.sync_forever())
@@ -176,7 +179,10 @@ def test_what_cannot_be_synced_is_not_trusted(tmp_path, monkeypatch):
             await asyncio.sleep(0.001)
         syncing.cancel()
 
-    monkeypatch.setattr(os, "fdatasync", broken)
+    if isinstance(error, OSError):
+        monkeypatch.setattr(os, "fdatasync", broken)
+    else:
+        monkeypatch.setattr(replica.log, "to_sync", broken)
     asyncio.run(asyncio.wait_for(sync(), 30))
     assert "cannot be synced" in replica.trouble
     assert replica.machine.leading_epoch == 0

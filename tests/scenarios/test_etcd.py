@@ -1,8 +1,11 @@
 """Two control planes and a real etcd: one leads, the other waits, takes over and lets the job go on."""
 
+import threading
 import time
 
 import pytest
+import requests
+from etcd3gw.client import Etcd3Client
 
 from experiments.cluster import FINAL_STATES
 from experiments.etcd_server import etcd_server
@@ -47,6 +50,28 @@ def test_one_leads_and_only_it_writes(etcd):
         first.save(b"three")
     second.close()
     assert lost == []
+
+
+def test_a_claim_whose_answer_was_lost_is_a_claim(etcd, monkeypatch):
+    ask, answers = Etcd3Client.transaction, []
+
+    def losing_the_first(client, transaction):
+        answers.append(ask(client, transaction))
+        if len(answers) == 1:
+            raise requests.ConnectionError
+        return answers[-1]
+
+    monkeypatch.setattr(Etcd3Client, "transaction", losing_the_first)
+    keeper = EtcdKeeper([etcd, etcd], "/weir/job", lambda: None)
+    leading = threading.Thread(target=keeper.lead, daemon=True)
+    leading.start()
+    leading.join(20)
+    try:
+        assert not leading.is_alive()
+        assert [bool(answer.get("succeeded")) for answer in answers] == [True, False]
+        keeper.save(b"one")
+    finally:
+        keeper.close()
 
 
 def test_no_etcd_is_one_clear_error():

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from weir.checkpoints.files import DRAFT_PREFIX, FilePlace, Listed
+from weir.process.disk import sync
 
 #: The file system has no hard links, or not between these directories.
 _NO_LINK = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -157,15 +158,6 @@ def _device(path: Path) -> int:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path.stat().st_dev
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or a folder is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _bring(

@@ -148,7 +148,7 @@ class EtcdKeeper:
                 log.debug("the lease runs out by itself: %s", error)
 
     def _claim(self, client: Etcd3Client, lease_id: int) -> bool:
-        """Create the leader's key; False: somebody has it."""
+        """Create the leader's key, unless an earlier call has whose answer was lost; False: another process has it."""
         compare = {
             "key": _text(self._leader_key),
             "target": "CREATE",
@@ -156,8 +156,12 @@ class EtcdKeeper:
             "create_revision": 0,
         }
         put = {"request_put": {"key": _text(self._leader_key), "value": _text(self._id), "lease": lease_id}}
-        answer = client.transaction({"compare": [compare], "success": [put], "failure": []})
-        return bool(answer.get("succeeded"))
+        ask = {"request_range": {"key": _text(self._leader_key)}}
+        answer = client.transaction({"compare": [compare], "success": [put], "failure": [ask]})
+        if answer.get("succeeded"):
+            return True
+        found = answer["responses"][0]["response_range"].get("kvs", ())
+        return any(each["value"] == _text(self._id) for each in found)
 
     def _renew(self) -> None:
         left_s = float(LEASE_S)

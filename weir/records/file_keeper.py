@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from weir.errors import AddressInUseError, CheckpointError
+from weir.process.disk import sync
 from weir.security.private_files import private_directory
 
 
@@ -124,6 +125,8 @@ class FileKeeper:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(fresh, self.path)
+            # Else the one before may be there after the machine went down.
+            sync(self.path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink()

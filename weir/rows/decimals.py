@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
+from weir.rows.schemas import is_list, with_innermost
+
 #: Digits of a decimal of 256 bits. Those of a plain text, and as many zeros as a column can add, are no more.
 _WIDE_DIGITS = 76
 _PLAIN_CHARACTERS_MAX = 38
@@ -29,7 +31,7 @@ _EXACT = decimal.Context(prec=400, Emax=10**7, Emin=-(10**7), traps=[decimal.Inv
 
 def has_decimals(data_type: pa.DataType) -> bool:
     """Whether a type is that of decimals of 128 bits, or has such within it."""
-    if pa_types.is_list(data_type):
+    if is_list(data_type):
         return has_decimals(data_type.value_type)
     if pa_types.is_struct(data_type):
         return any(has_decimals(field.type) for field in data_type)
@@ -37,20 +39,32 @@ def has_decimals(data_type: pa.DataType) -> bool:
 
 
 def wide(data_type: pa.DataType) -> pa.DataType:
-    """The type of as many digits after the point as this decimal, and as many before it as 256 bits have."""
-    return pa.decimal256(_WIDE_DIGITS, data_type.scale)
+    """The type of as many digits after the point as this decimal, and as many before it as 256 bits have.
+
+    Of other types, what is within lists and structs is changed so, and the rest is as it was.
+    """
+    return with_innermost(data_type, _wide)
 
 
-def rescaled(values: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Decimals as those of another type.
+def _wide(data_type: pa.DataType) -> pa.DataType:
+    is_short = pa_types.is_decimal128(data_type)
+    return pa.decimal256(_WIDE_DIGITS, data_type.scale) if is_short else data_type
+
+
+def cast_exactly(values: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
+    """Values as those of another type, as Arrow casts them but for decimals that would overflow.
 
     Args:
-        values: decimal128; an array or a chunked array.
-        data_type: decimal128.
+        values: decimals of at most 38 digits, texts of such, or lists and structs with them.
+        data_type: has decimal128, itself or within it.
 
     Raises:
-        pa.ArrowInvalid: one does not fit.
+        pa.ArrowException: one does not fit.
     """
+    if pa_types.is_decimal128(data_type) and (
+        pa_types.is_string(values.type) or pa_types.is_large_string(values.type)
+    ):
+        return pa.chunked_array([decimals_of_texts(each, data_type) for each in values.chunks], data_type)
     return values.cast(wide(data_type)).cast(data_type)
 
 
@@ -103,7 +117,7 @@ def are_decimals_of(line: bytes, batch: pa.RecordBatch) -> bool:
 def _are_equal(given: Any, found: Any, data_type: pa.DataType) -> bool:
     if given is None or found is None or not has_decimals(data_type):
         return True
-    if pa_types.is_list(data_type):
+    if is_list(data_type):
         return all(_are_equal(*pair, data_type.value_type) for pair in zip(given, found, strict=True))
     if pa_types.is_struct(data_type):
         return all(_are_equal(given.get(item.name), found[item.name], item.type) for item in data_type)

@@ -13,6 +13,9 @@ import pyarrow as pa
 import pyarrow.types as pa_types
 
 from weir.rows.decimals import has_decimals
+from weir.rows.schemas import is_list
+
+NARROW_FLOATS = (pa.float16(), pa.float32())
 
 
 def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
@@ -35,7 +38,7 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
             lost = _lost_fraction(values, field.type)
             if lost is not None:
                 raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {field.type}")
-        if _has_singles(field.type):
+        if has_singles(field.type):
             huge = _overflown(values, field.type)
             if huge is not None:
                 raise pa.ArrowInvalid(f"{huge!r} is out of range for column {name!r}, which is {field.type}")
@@ -48,7 +51,7 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
 
 @lru_cache(maxsize=1_000)
 def _has_integers(data_type: pa.DataType) -> bool:
-    if _is_list(data_type):
+    if is_list(data_type):
         return _has_integers(data_type.value_type)
     if pa_types.is_struct(data_type):
         return any(_has_integers(field.type) for field in data_type)
@@ -56,22 +59,23 @@ def _has_integers(data_type: pa.DataType) -> bool:
 
 
 @lru_cache(maxsize=1_000)
-def _has_singles(data_type: pa.DataType) -> bool:
-    if _is_list(data_type):
-        return _has_singles(data_type.value_type)
+def has_singles(data_type: pa.DataType) -> bool:
+    """Whether a type is that of floats of fewer than 64 bits, or has such within it."""
+    if is_list(data_type):
+        return has_singles(data_type.value_type)
     if pa_types.is_struct(data_type):
-        return any(_has_singles(field.type) for field in data_type)
-    return bool(pa_types.is_float16(data_type) or pa_types.is_float32(data_type))
+        return any(has_singles(field.type) for field in data_type)
+    return data_type in NARROW_FLOATS
 
 
 def _overflown(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
     """The first finite number that a float of fewer bits has as infinite."""
     there = [value for value in values if value is not None]
-    if _is_list(data_type):
+    if is_list(data_type):
         return _overflown([item for value in there for item in value], data_type.value_type)
     if pa_types.is_struct(data_type):
         for field in data_type:
-            if _has_singles(field.type):
+            if has_singles(field.type):
                 name = field.name
                 inner = [value.get(name) for value in there if isinstance(value, Mapping)]
                 if (huge := _overflown(inner, field.type)) is not None:
@@ -83,10 +87,6 @@ def _overflown(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
     return there[int(np.argmax(lost))] if lost.any() else None
 
 
-def _is_list(data_type: pa.DataType) -> bool:
-    return bool(pa_types.is_list(data_type) or pa_types.is_fixed_size_list(data_type))
-
-
 def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | None:
     """The first number that is not whole where integers are wanted."""
     if pa_types.is_integer(data_type):
@@ -96,7 +96,7 @@ def _lost_fraction(values: Sequence[Any], data_type: pa.DataType) -> Number | No
             return None
         return next((value for value in values if type(value) in others and value != int(value)), None)
     there = [value for value in values if value is not None]
-    if _is_list(data_type):
+    if is_list(data_type):
         return _lost_fraction([item for value in there for item in value], data_type.value_type)
     for field in data_type:
         if _has_integers(field.type):
@@ -117,7 +117,7 @@ def _lost_decimal(values: Sequence[Any], data_type: pa.DataType) -> Decimal | No
             (value for value in there if isinstance(value, Decimal) and value and value.adjusted() < least),
             None,
         )
-    if _is_list(data_type):
+    if is_list(data_type):
         return _lost_decimal([item for value in there for item in value], data_type.value_type)
     for field in data_type:
         if has_decimals(field.type):

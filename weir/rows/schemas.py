@@ -6,7 +6,7 @@ of a channel have one schema.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import get_args
@@ -81,6 +81,21 @@ def small_type(dtype: pa.DataType) -> pa.DataType:
             [dtype.field(i).with_type(small_type(dtype.field(i).type)) for i in range(dtype.num_fields)]
         )
     return dtype
+
+
+def is_list(dtype: pa.DataType) -> bool:
+    """Whether values are lists, of any or of one length, as columns have them."""
+    return bool(pa.types.is_list(dtype) or pa.types.is_fixed_size_list(dtype))
+
+
+def with_innermost(dtype: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """The type with another one in place of it, or of each that is within its lists and structs."""
+    if pa.types.is_struct(dtype):
+        return pa.struct([field.with_type(with_innermost(field.type, change)) for field in dtype])
+    if is_list(dtype):
+        item = dtype.value_field.with_type(with_innermost(dtype.value_type, change))
+        return pa.list_(item, dtype.list_size if pa.types.is_fixed_size_list(dtype) else -1)
+    return change(dtype)
 
 
 def is_widened_by(actual: pa.DataType, wanted: pa.DataType) -> bool:

@@ -8,21 +8,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from weir.rows.schemas import small_type
+from weir.rows.schemas import is_list, small_type, with_innermost
 
 
 def finer(dtype: pa.DataType) -> pa.DataType:
     """The type with its times in microseconds, as Python has them, where it has fewer digits; also within others."""
+    return with_innermost(dtype, _finer)
+
+
+def _finer(dtype: pa.DataType) -> pa.DataType:
     if pat.is_timestamp(dtype) and dtype.unit in ("s", "ms"):
         return pa.timestamp("us", dtype.tz)
     if pat.is_duration(dtype) and dtype.unit in ("s", "ms"):
         return pa.duration("us")
     if pat.is_time32(dtype):
         return pa.time64("us")
-    if pat.is_struct(dtype):
-        return pa.struct([field.with_type(finer(field.type)) for field in dtype])
-    if pat.is_list(dtype):
-        return pa.list_(dtype.value_field.with_type(finer(dtype.value_type)))
     return dtype
 
 
@@ -41,7 +41,9 @@ def _unitless(dtype: pa.DataType) -> pa.DataType:
         return pa.time64("ns")
     if pat.is_struct(dtype):
         return pa.struct([pa.field(field.name, _unitless(field.type)) for field in dtype])
-    return pa.list_(_unitless(dtype.value_type)) if pat.is_list(dtype) else dtype
+    if is_list(dtype):
+        return pa.list_(_unitless(dtype.value_type), dtype.list_size if pat.is_fixed_size_list(dtype) else -1)
+    return dtype
 
 
 def lost_digits(column: pa.Array, dtype: pa.DataType, name: str) -> dict[int, str]:
@@ -80,7 +82,7 @@ def _reasons(value: pa.Scalar, dtype: pa.DataType, name: str) -> Iterator[str]:
     if pat.is_struct(dtype):
         for field in dtype:
             yield from _reasons(value[field.name], field.type, f"{name}.{field.name}")
-    elif pat.is_list(dtype):
+    elif is_list(dtype):
         for item in value.values:
             yield from _reasons(item, dtype.value_type, name)
     elif pat.is_temporal(dtype) and not _fits(pa.array([value.as_py()], value.type), dtype):

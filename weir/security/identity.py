@@ -114,5 +114,6 @@ def check_reach(host: str, setting: str, section: SecurityConfig) -> None:
     if not is_loopback(host) and not section.directory and not section.insecure:
         raise ConfigError(
             f"{setting} is {host}: other machines reach this process, and it has no certificates; make them with "
-            "'weir security init DIR' and set security.directory, or say --insecure where everybody is trusted"
+            "'weir security init DIR' and set security.directory or WEIR_SECURITY_DIRECTORY, or say --insecure where "
+            "everybody is trusted"
         )

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from weir.errors import InputError
+from weir.process.disk import sync
 from weir.redaction import redacted_text
 
 #: Services where a file appears when its stream is closed, and that have no folders.
@@ -142,7 +143,7 @@ class LocalPlace(Place):
             stream.flush()
             os.fsync(stream.fileno())
             stream.close()
-        _sync(self._directory)
+        sync(self._directory)
 
     def open(self, name: str) -> Any:
         """Mapped into memory."""
@@ -173,7 +174,7 @@ class LocalPlace(Place):
                 folder = folder.parent
         for folder in sorted(folders, key=lambda path: len(path.parts), reverse=True):
             with contextlib.suppress(FileNotFoundError):
-                _sync(folder)
+                sync(folder)
 
     def hidden(self) -> list[str]:
         """Names of hidden files."""
@@ -264,11 +265,3 @@ class ArrowPlace(Place):
 
     def _at(self, name: str) -> str:
         return f"{self._root}/{name}"
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -14,7 +14,6 @@ import weir
 from tests.weir.operators.sources.json_paths_compared import decode, decode_each
 from weir.errors import InputError
 from weir.rows.decimals import decimals_of_texts
-from weir.rows.python_rows import rows_batch
 
 TYPES = [(9, 2), (18, 6), (38, 0), (38, 10), (38, 28)]
 #: Each was taken as another number for one of these types.
@@ -115,23 +114,3 @@ def test_a_table_of_a_source_with_decimals_that_do_not_fit_is_refused():
     assert read_through_a_source("7.5") == [decimal.Decimal("7.5")]
     with pytest.raises(weir.WeirError, match="the rows do not fit the source's schema"):
         read_through_a_source(UNFIT[0])
-
-
-@pytest.mark.parametrize("nested", [False, True])
-def test_rows_of_python_with_decimals_below_the_last_digit_are_refused(nested):
-    column = pa.decimal128(38, 2)
-    schema = pa.schema([pa.field("x", pa.list_(pa.struct([pa.field("y", column)])) if nested else column)])
-    for text, is_taken in (
-        ("1.25", True),
-        ("0E-50", True),
-        ("0.001", False),
-        ("1.5e-40", False),
-        ("-9e-77", False),
-    ):
-        value = decimal.Decimal(text)
-        rows = [{"x": None}, {"x": [None, {"y": value}] if nested else value}]
-        if is_taken:
-            assert rows_batch(rows, schema).num_rows == 2
-        else:
-            with pytest.raises(pa.ArrowInvalid, match="column 'x'"):
-                rows_batch(rows, schema)

@@ -396,6 +396,7 @@ MS = datetime.datetime(2026, 1, 1, 0, 0, 0, 123000)
 TIMES = [
     (pl.Datetime("ms"), US, MS, "at"),
     (pl.List(pl.Datetime("ms")), [MS, US], [MS], "at"),
+    (pl.Array(pl.Datetime("ms"), 2), [MS, US], [MS, MS], "at"),
     (pl.Struct({"when": pl.Datetime("ms")}), {"when": US}, {"when": MS}, "at.when"),
     (pl.Duration("ms"), US - MS, MS - MS, "at"),
 ]
@@ -406,10 +407,11 @@ TIMES = [
 def test_times_with_more_digits_than_their_column(dtype, long, short, path, form):
     values = [short, None, long, short, short]
     rows = [{"at": value} for value in values]
+    fixed = {"at": pl.Array(pl.Datetime("us"), 2)} if isinstance(dtype, pl.Array) else None
     if form == "polars":
-        rows = pl.DataFrame({"at": values})
+        rows = pl.DataFrame({"at": values}, schema_overrides=fixed)
     elif form == "arrow":
-        rows = pa.table({"at": pa.array(values)})
+        rows = pa.table({"at": pa.array(values, pa.list_(pa.timestamp("us"), 2) if fixed else None)})
 
     def read(position):
         if position is None:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pa_types
 
 from weir.rows.decimals import wide
+from weir.rows.schemas import with_innermost
 from weir.rows.time_digits import more_digits
 
 _INTEGER_RANGES = {
@@ -128,15 +129,7 @@ def _date_converter(data_type: pa.DataType) -> Callable[[Any], Any]:
 
 def parsed_type(data_type: pa.DataType) -> pa.DataType:
     """As what pyarrow.json reads values of a type: dates as texts, decimals as wider ones; then it is cast."""
-    if pa_types.is_decimal128(data_type):
-        return wide(data_type)
-    if pa_types.is_date(data_type):
-        return pa.string()
-    if pa_types.is_list(data_type):
-        return pa.list_(data_type.value_field.with_type(parsed_type(data_type.value_type)))
-    if pa_types.is_struct(data_type):
-        return pa.struct([field.with_type(parsed_type(field.type)) for field in data_type])
-    return data_type
+    return with_innermost(wide(data_type), lambda dtype: pa.string() if pa_types.is_date(dtype) else dtype)
 
 
 def is_overflown(values: pa.Array) -> bool:

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.author.source import Rows
-from weir.rows.decimals import rescaled
-from weir.rows.python_rows import rows_batch
+from weir.rows.decimals import cast_exactly, has_decimals
+from weir.rows.python_rows import NARROW_FLOATS, has_singles, rows_batch
 from weir.rows.python_values import row_json
+from weir.rows.schemas import is_list, with_innermost
 from weir.rows.time_digits import differ_in_units, finer, lost_digits, lost_digits_of
 from weir.rows.utf8 import wrong_texts
 
-_NARROW_FLOATS = (pa.float16(), pa.float32())
 _WRONG_VALUE = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
@@ -88,13 +88,12 @@ def _of_table(
         table = pa.Table.from_batches([table])
     bad: dict[int, str] = {}
     try:
-        table = _with_decimals(table.select(schema.names), schema)
-        given = table
+        given = _with_decimals(table.select(schema.names).combine_chunks(), schema)
         try:
-            table = table.cast(schema)
+            table = given.cast(schema)
         except pa.ArrowInvalid:
-            table, bad = _without_lost_digits(table, schema)
-        bad = _overflown(given, table) | bad
+            table, bad = _without_lost_digits(given, schema)
+        bad = _overflown(given, schema) | bad
     except _WRONG_VALUE as error:
         raise TypeError(f"the rows do not fit the source's schema: {error}") from error
     batches = table.combine_chunks().to_batches()
@@ -104,27 +103,48 @@ def _of_table(
     return (batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)), bad
 
 
-def _overflown(given: pa.Table, table: pa.Table) -> dict[int, str]:
-    """Which rows have a finite number that a float of fewer bits has as infinite."""
+def _overflown(given: pa.Table, schema: pa.Schema) -> dict[int, str]:
+    """Which rows have a finite number that a float of fewer bits has as infinite, also within lists and structs."""
     bad: dict[int, str] = {}
-    for field, before, after in zip(table.schema, given.columns, table.columns, strict=True):
-        if field.type in _NARROW_FLOATS and before.type != field.type:
-            lost = pc.and_(pc.is_inf(after), pc.is_finite(before)).combine_chunks()
-            for number in np.flatnonzero(lost.fill_null(False).to_numpy(zero_copy_only=False)).tolist():
-                bad.setdefault(number, f"field {field.name} is out of range for {field.type}")
+    for field, column in zip(schema, given.columns, strict=True):
+        if column.type == field.type or not has_singles(field.type):
+            continue
+        # What else is cut off by this cast does not matter.
+        doubles = column.cast(with_innermost(field.type, _double), safe=False)
+        first = 0
+        for before in doubles.chunks:
+            for number in np.flatnonzero(_became_infinite(before, before.cast(field.type))).tolist():
+                bad.setdefault(first + number, f"field {field.name} is out of range for {field.type}")
+            first += len(before)
     return bad
+
+
+def _double(data_type: pa.DataType) -> pa.DataType:
+    return pa.float64() if data_type in NARROW_FLOATS else data_type
+
+
+def _became_infinite(before: pa.Array, after: pa.Array) -> np.ndarray:
+    """Bool, shape (values,): which have an infinite number that is finite as one of 64 bits."""
+    data_type = after.type
+    lost = np.zeros(len(after), dtype=np.bool_)
+    if data_type in NARROW_FLOATS:
+        both = pc.and_(pc.is_inf(after), pc.is_finite(before)).fill_null(False)
+        lost = both.to_numpy(zero_copy_only=False)
+    elif is_list(data_type):
+        items = _became_infinite(pc.list_flatten(before), pc.list_flatten(after))
+        lost[pc.list_parent_indices(after).to_numpy()[items]] = True
+    elif pa.types.is_struct(data_type):
+        for index in range(data_type.num_fields):
+            lost |= _became_infinite(pc.struct_field(before, [index]), pc.struct_field(after, [index]))
+    return lost
 
 
 def _with_decimals(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with decimals as the schema has them."""
     for index, field in enumerate(schema):
-        found = table.schema.field(index).type
-        if (
-            pa.types.is_decimal128(found)
-            and pa.types.is_decimal128(field.type)
-            and found.scale != field.type.scale
-        ):
-            table = table.set_column(index, field.name, rescaled(table.column(index), field.type))
+        column = table.column(index)
+        if has_decimals(field.type) and column.type != field.type:
+            table = table.set_column(index, field.name, cast_exactly(column, field.type))
     return table
 
 
