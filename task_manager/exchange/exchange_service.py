@@ -142,6 +142,8 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         try:
             try:
                 connected.settimeout(_GREETING_TIMEOUT_S)
+                # Before a tunnel hides what leads to the other machine.
+                send_at_once(connected)
                 connected = self._encrypted(connected)
                 is_known, memory = self._greeted(connected)
             finally:
@@ -173,7 +175,6 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
         """Whether the connection began as it must, and the memory that the other end shares."""
         greeting, descriptor = receive_greeting(connected)
         connected.settimeout(None)
-        send_at_once(connected)
         is_known = hmac.compare_digest(greeting, self._greeting)
         if descriptor is None:
             return is_known, None

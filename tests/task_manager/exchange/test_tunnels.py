@@ -141,6 +141,13 @@ def test_a_plain_connection_is_refused_in_time(directory):
 
 def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):
     """A connection that is encrypted, and then silent, leaves neither sockets nor a thread."""
+    delays = []
+
+    def tunnel(connected):
+        delays.append(connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return server_tunnel(connected)
+
+    monkeypatch.setattr(exchange_service, "server_tunnel", tunnel)
     monkeypatch.setattr(identity, "_current", identity_of(directory))
     monkeypatch.setattr(exchange_service, "_GREETING_TIMEOUT_S", 1.0)
     exchange = ExchangeService(lambda *_: None, 1 << 20, SystemClock())
@@ -150,5 +157,6 @@ def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):
         connected = socket.create_connection(("127.0.0.1", exchange.OpenLink(request, None).port), WAIT_S)
         with client_tunnel(connected) as silent:
             assert silent.recv(1) == b""
+        assert delays == [1], "credits wait for the acknowledgement of earlier ones"
     finally:
         exchange.close()
