@@ -56,7 +56,9 @@ class Audit:
         Strangers do not get to the file, which they could fill a disk with; the log cuts floods.
         """
         shown = redacted_text(target)[:_SHOWN_MAX]
-        log.info("%s at %s: %s %s: %d", who, client, method, shown, status)
+        # Of another level, so that a flood of them cuts none of the others.
+        level = logging.WARNING if who == _STRANGER else logging.INFO
+        log.log(level, "%s at %s: %s %s: %d", who, client, method, shown, status)
         if self._path is None or who == _STRANGER:
             return
         entry = {
