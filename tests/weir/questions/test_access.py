@@ -57,7 +57,10 @@ def test_strangers_write_nothing_into_the_audit_file(ask, directory, caplog):
     assert ask("POST", "/checkpoints", authorization="Bearer " + "look" * 8) == 403
     assert ask("POST", "/checkpoints", authorization="Bearer " + "operate" * 8) == 200
     entries = [json.loads(line) for line in (directory / "audit").read_text().splitlines()]
-    assert [(each["who"], each["status"]) for each in entries] == [("token look", 403), ("token operate", 200)]
+    assert [(each["who"], each["status"]) for each in entries] == [
+        ("token look", 403),
+        ("token operate", 200),
+    ]
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO", "INFO"]
 
 
