@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -18,18 +19,26 @@ HIDDEN = "***"
 _SECRET = (
     r"secret|token|passw|passphrase|credential|signature|api_?key|access_?key|account_?key|private_?key|pwd"
 )
+#: What ends with the last ``@`` of a stretch in which an address may be, from its beginning. Patterns below are tried
+#: within them only: a peer may send 60,000 characters, and from each place where one may begin, to the end of the text,
+#: they take half a minute.
+_STRETCH_OF_URI = re.compile(r"(?<![^?#\s])[^?#\s]*@")
+_STRETCH_OF_ADDRESS = re.compile(r"(?<![^\s/@,;'\"])[^\s/@,;'\"]+@(?=[\w\[])")
+_STRETCH_OF_PASSWORD = re.compile(r"(?<![^\s@,;'\"])[^\s@,;'\"]+@(?=[\w\[])")
 #: ``scheme://user:password@host``; a password may have a slash in it that should have been escaped.
 _USER_OF_URI = re.compile(r"(?<=://)(?:[^/?#\s@:]*:[^?#\s]*|[^/?#\s]*)@")
 #: ``user:password@host`` without a scheme, as etcd endpoints may be.
-_USER_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:[^\s/@,;'\"]+@(?=[\w\[])")
-#: ``secret_key=value`` in a query or a connection string. Names are tried from their beginnings only: tried
-#: from each letter, 5,000 of them, which a peer may send instead of its address, take two seconds.
-_SETTING = re.compile(
-    rf"((?<![\w.-])[\w.-]*(?:{_SECRET})[\w.-]*\s*=\s*)(?:'[^']*'|\"[^\"]*\"|[^&#;,\s'\"]+)", re.IGNORECASE
-)
+_USER_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:[^\s/@,;'\"]+@")
+_USERS = ((_STRETCH_OF_URI, _USER_OF_URI), (_STRETCH_OF_ADDRESS, _USER_OF_ADDRESS))
 #: The password in addresses of either form.
 _PASSWORD_OF_URI = re.compile(r"(?<=://)[^/?#\s@:]*:([^?#\s]*)@")
-_PASSWORD_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:(?!//)([^\s@,;'\"]+)@(?=[\w\[])")
+_PASSWORD_OF_ADDRESS = re.compile(r"(?<![^\s,;'\"=])[^\s/@:,;'\"=]+:(?!//)([^\s@,;'\"]+)@")
+_PASSWORDS = ((_STRETCH_OF_URI, _PASSWORD_OF_URI), (_STRETCH_OF_PASSWORD, _PASSWORD_OF_ADDRESS))
+#: ``secret_key=value`` in a query or a connection string. A name is read once, for the same reason.
+_SETTING = re.compile(
+    rf"((?<![\w.-])(?=[\w.-]*?(?:{_SECRET}))[\w.-]++\s*+=\s*+)(?:'[^']*'|\"[^\"]*\"|[^&#;,\s'\"]+)",
+    re.IGNORECASE,
+)
 #: Names, numbers and paths of words.
 _WORDS = re.compile(r"[A-Za-z_./ -]*|[0-9.]*")
 #: Shorter ones are hidden only where something tells what they are.
@@ -81,9 +90,9 @@ def _credentials(value: Any, *, is_secret: bool = False) -> Iterator[str]:
     if isinstance(value, str):
         if is_secret:
             yield value
-        for pattern in (_PASSWORD_OF_URI, _PASSWORD_OF_ADDRESS):
-            for match in pattern.finditer(value):
-                yield match[1]
+        for stretches, password in _PASSWORDS:
+            for stretch in stretches.finditer(value):
+                yield from (match[1] for match in password.finditer(_with_the_one_before(stretch)))
         for match in _SETTING.finditer(value):
             yield match[0][len(match[1]) :].strip("'\"")
     elif isinstance(value, Mapping):
@@ -116,9 +125,19 @@ def redacted(value: Any) -> Any:
 def redacted_text(text: str) -> str:
     """A text whose addresses have no user names, passwords and secret query parameters any more."""
     text = KNOWN.hidden(text)
-    text = _USER_OF_URI.sub(f"{HIDDEN}@", text)
-    text = _USER_OF_ADDRESS.sub(f"{HIDDEN}@", text)
+    for stretches, user in _USERS:
+        text = stretches.sub(partial(_without, user), text)
     return _SETTING.sub(rf"\g<1>{HIDDEN}", text)
+
+
+def _without(user: re.Pattern[str], stretch: re.Match[str]) -> str:
+    hidden = user.sub(f"{HIDDEN}@", _with_the_one_before(stretch))
+    return hidden[1:] if stretch.start() else hidden
+
+
+def _with_the_one_before(stretch: re.Match[str]) -> str:
+    """A stretch and the character before it, which tells whether something may begin with the stretch."""
+    return stretch.string[max(stretch.start() - 1, 0) : stretch.end()]
 
 
 def _names_secret(key: object) -> bool:

@@ -140,7 +140,15 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
     def _serve(self, connected: socket.socket) -> None:
         """One link, until either end hangs up."""
         try:
-            connected, is_known, memory = self._greeted(connected)
+            try:
+                connected.settimeout(_GREETING_TIMEOUT_S)
+                # Before a tunnel hides what leads to the other machine.
+                send_at_once(connected)
+                connected = self._encrypted(connected)
+                is_known, memory = self._greeted(connected)
+            finally:
+                with self._lock:
+                    self._strangers -= 1
             if is_known:
                 reader = FrameReader(connected, self._frame_bytes_max)
                 ReceivingLink(connected, self._find_inbox, self._clock, memory).serve(reader)
@@ -154,26 +162,23 @@ class ExchangeService(data_pb2_grpc.ExchangeServicer):
                 self._connections.discard(connected)
             connected.close()
 
-    def _greeted(self, connected: socket.socket) -> tuple[socket.socket, bool, ReceivedMemory | None]:
-        """The connection, encrypted if that is to be, whether it began as it must, and the memory that is shared."""
-        try:
-            connected.settimeout(_GREETING_TIMEOUT_S)
-            found = server_tunnel(connected)
-            if found is not connected:
-                with self._lock:
-                    self._connections.discard(connected)
-                    self._connections.add(found)
-                connected = found
-            greeting, descriptor = receive_greeting(connected)
-            connected.settimeout(None)
-            send_at_once(connected)
-        finally:
+    def _encrypted(self, connected: socket.socket) -> socket.socket:
+        """The connection that is read from now on: the same one, or the end of a tunnel."""
+        found = server_tunnel(connected)
+        if found is not connected:
             with self._lock:
-                self._strangers -= 1
+                self._connections.discard(connected)
+                self._connections.add(found)
+        return found
+
+    def _greeted(self, connected: socket.socket) -> tuple[bool, ReceivedMemory | None]:
+        """Whether the connection began as it must, and the memory that the other end shares."""
+        greeting, descriptor = receive_greeting(connected)
+        connected.settimeout(None)
         is_known = hmac.compare_digest(greeting, self._greeting)
         if descriptor is None:
-            return connected, is_known, None
+            return is_known, None
         try:
-            return connected, is_known, ReceivedMemory(descriptor) if is_known else None
+            return is_known, ReceivedMemory(descriptor) if is_known else None
         finally:
             os.close(descriptor)

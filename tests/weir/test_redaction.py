@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from weir.config import Config, load_config
 from weir.dataflow.loading import LoadedJob
 from weir.errors import ConfigError, HandshakeError
-from weir.redaction import redacted, redacted_text
+from weir.redaction import KnownSecrets, redacted, redacted_text
 from weir.rpc.wire import parse_address
 
 SECRETS = ["AKIA123", "s3cr3t", "t0ken", "pa55"]
@@ -110,3 +111,13 @@ def test_a_refused_setting_is_shown_without_credentials(tmp_path):
 def test_the_line_about_parameters_has_no_credentials():
     job = LoadedJob(None, {"database": URIS[7], "rate": 5}, {"database": "--param", "rate": "--param"})
     assert job.describe_parameters() == "from --param: database='postgresql://***@db.example/path', rate=5"
+
+
+@pytest.mark.parametrize("unit", ["://:", "://", "a:b=", "a:b:", "=a:b", "token", "secret ", "u:p@"])
+def test_a_long_text_of_a_peer_takes_no_time(unit):
+    """Requests may have 60,000 characters, and were written to the log by the event loop, in half a minute."""
+    text = unit * (60_000 // len(unit))
+    began_s = time.process_time()
+    redacted_text(text)
+    KnownSecrets().learn(text)
+    assert time.process_time() - began_s < 1

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import logging
 import os
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,6 +33,8 @@ _OPEN_PATHS = frozenset({"/healthz", LOGIN_PATH})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM_BYTES_MAX = 4096
 _SHOWN_MAX = 300
+#: Who brings no token that is right.
+_STRANGER = "token none"
 _FORM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Weir</title>
 <meta name="viewport" content="width=device-width">
 <h1>Weir</h1><form method="post" action="/login"><p><label>Token (look.token or operate.token)
@@ -49,10 +51,15 @@ class Audit:
         self._clock = clock or SystemClock()
 
     def note(self, who: str, client: str, method: str, target: str, status: int) -> None:
-        """Write that somebody has done something, or was refused."""
+        """Write that somebody has done something, or was refused.
+
+        Strangers do not get to the file, which they could fill a disk with; the log cuts floods.
+        """
         shown = redacted_text(target)[:_SHOWN_MAX]
-        log.info("%s at %s: %s %s: %d", who, client, method, shown, status)
-        if self._path is None:
+        # Of another level, so that a flood of them cuts none of the others.
+        level = logging.WARNING if who == _STRANGER else logging.INFO
+        log.log(level, "%s at %s: %s %s: %d", who, client, method, shown, status)
+        if self._path is None or who == _STRANGER:
             return
         entry = {
             "time_ms": self._clock.now_us() // 1000,
@@ -153,11 +160,8 @@ def _token_of(headers: Headers) -> str:
     scheme, _, token = headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return token.strip()
-    try:
-        found = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
-    except CookieError:
-        return ""
-    return "" if found is None else str(found.value)
+    # Python's SimpleCookie stops at what another server of the same host may have set, as JSON.
+    return cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
 
 
 async def _body(receive: Receive) -> bytes:

@@ -41,15 +41,17 @@ def open_connection(host: str, port: int, timeout_s: float) -> http.client.HTTPC
 
 
 def token_headers() -> dict[str, str]:
-    """Return the header with the token of this program; empty: it has none.
+    """Return the header with the token of this program; empty: it has none, or would send it in plain.
 
     Raises:
         ConfigError: the file of a token can be read by others than its owner.
     """
-    token = os.environ.get(TOKEN_VARIABLE, "")
     directory = section_of_environment().directory
+    if not directory:
+        return {}
+    token = os.environ.get(TOKEN_VARIABLE, "")
     for right in (Right.OPERATE, Right.LOOK):
         path = Path(directory) / TOKEN_FILES[right]
-        if not token and directory and path.exists():
+        if not token and path.exists():
             token = read_private(path, "WEIR_SECURITY_DIRECTORY").decode(errors="replace").strip()
     return {"Authorization": f"Bearer {token}"} if token else {}

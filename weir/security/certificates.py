@@ -19,7 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from weir.clock import SystemClock
 from weir.errors import ConfigError
 from weir.security.private_files import private_directory, read_private, write_private
-from weir.security.roles import Role
+from weir.security.roles import ROLE_DOMAIN, Role
 from weir.security.tls_files import AUTHORITY_FILE
 from weir.security.tokens import TOKEN_FILES
 from weir.types import is_host
@@ -105,8 +105,14 @@ def _check(hosts: Sequence[str], days: int) -> None:
     for host in hosts:
         if not is_host(host):
             raise ConfigError(f"--host {host}: must be a host name or an IP address, without a port")
+        if _tells_role(host):
+            raise ConfigError(f"--host {host}: names that end with {ROLE_DOMAIN} tell a role; name a machine")
     if not 1 <= days <= _AUTHORITY_DAYS:
         raise ConfigError(f"--days {days}: must be from 1 to {_AUTHORITY_DAYS}")
+
+
+def _tells_role(host: str) -> bool:
+    return host.lower().removesuffix(".").endswith(ROLE_DOMAIN)
 
 
 def _of_roles(
@@ -122,16 +128,17 @@ def _of_roles(
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"weir {role}")])
         names: list[x509.GeneralName] = [x509.DNSName(role.server_name)]
-        names += [_name(host) for host in dict.fromkeys((*_LOCAL_HOSTS, *hosts))]
+        usages = [ExtendedKeyUsageOID.CLIENT_AUTH]
+        if role is not Role.CLIENT:
+            # Else whoever may read the log could take the place of the page, and of the tokens that people bring there.
+            names += [_name(host) for host in dict.fromkeys((*_LOCAL_HOSTS, *hosts))]
+            usages.append(ExtendedKeyUsageOID.SERVER_AUTH)
         certificate = (
             _builder(subject, authority.subject, key, at, days)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(signs=False), critical=True)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
-                critical=False,
-            )
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False
             )
@@ -195,7 +202,7 @@ def _hosts_of(directory: Path) -> list[str]:
         except (OSError, ValueError, x509.ExtensionNotFound):
             continue
         found = [str(each.value) for each in names if isinstance(each, x509.DNSName | x509.IPAddress)]
-        hosts.update(dict.fromkeys(host for host in found if not host.endswith(".weir.internal")))
+        hosts.update(dict.fromkeys(host for host in found if not _tells_role(host)))
     return list(hosts)
 
 

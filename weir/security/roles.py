@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 #: What stands behind a role in the DNS name that its certificate has; nothing resolves it.
-_DOMAIN = ".weir.internal"
+ROLE_DOMAIN = ".weir.internal"
 
 
 class Role(StrEnum):
@@ -21,12 +21,12 @@ class Role(StrEnum):
     @property
     def server_name(self) -> str:
         """The DNS name in the certificate; who connects demands that of the role that it looks for."""
-        return f"{self}{_DOMAIN}"
+        return f"{self}{ROLE_DOMAIN}"
 
 
 def role_of_names(names: Iterable[str]) -> Role | None:
     """The role that the names of a certificate tell; None: none, or several."""
-    found = {Role(name.removesuffix(_DOMAIN)) for name in names if name in _SERVER_NAMES}
+    found = {Role(name.removesuffix(ROLE_DOMAIN)) for name in names if name in _SERVER_NAMES}
     return found.pop() if len(found) == 1 else None
 
 

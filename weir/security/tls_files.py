@@ -49,9 +49,8 @@ class TlsFiles:
         self._stamps = self._now_stamps()
         self._looked_s = self._clock.monotonic_s()
         self._material = self._read(0)
-        self._client_context = self._context(server=False), 0
-        #: Of servers: renewed in place, since they keep theirs.
-        self._server_contexts: list[ssl.SSLContext] = []
+        #: By whether they are of a server; with the version that they are of.
+        self._contexts: dict[bool, tuple[ssl.SSLContext, int]] = {}
 
     def material(self) -> TlsMaterial:
         """What they hold now; what was there before where they do not belong together at the moment."""
@@ -68,22 +67,15 @@ class TlsFiles:
                     log.warning("certificates are not renewed yet: %s", error)
                 else:
                     self._stamps = stamps
-                    for context in self._server_contexts:
-                        context.load_verify_locations(self.authority_path)
-                        context.load_cert_chain(self.certificate_path, self.key_path)
                     log.info("certificates were renewed from %s", self.directory)
             return self._material
 
     def calling(self) -> ssl.SSLContext:
         """Return what a connection of this process to another one uses, which needs a certificate, too."""
-        version = self.material().version
-        context, of_version = self._client_context
-        if version != of_version:
-            self._client_context = context, _ = self._context(server=False), version
-        return context
+        return self._newest(server=False)
 
     def serving(self, *, asks_certificate: bool = True) -> ssl.SSLContext:
-        """Return what a server uses for as long as it lives: new connections have the certificate of their time.
+        """Return what a server uses for as long as it lives: new connections have the certificates of their time.
 
         ``asks_certificate``: False: the other end is a browser.
         """
@@ -92,13 +84,22 @@ class TlsFiles:
             context.verify_mode = ssl.CERT_NONE
             context.minimum_version = ssl.TLSVersion.TLSv1_2
 
-        def look(*_: object) -> None:
-            self.material()
+        def renew(connection: ssl.SSLSocket | ssl.SSLObject, *_: object) -> None:
+            # Loaded anew in place, a context would go on to trust the authority of before. What it asks of the other
+            # end stays.
+            connection.context = self._newest(server=True)
 
-        # With each handshake; it is the next one that has what was found.
-        context.sni_callback = look
-        self._server_contexts.append(context)
+        # With each handshake.
+        context.sni_callback = renew
         return context
+
+    def _newest(self, *, server: bool) -> ssl.SSLContext:
+        """A context of what the files hold now."""
+        version = self.material().version
+        found = self._contexts.get(server)
+        if found is None or found[1] != version:
+            found = self._contexts[server] = self._context(server=server), version
+        return found[0]
 
     def _context(self, *, server: bool) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)

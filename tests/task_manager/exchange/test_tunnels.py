@@ -8,9 +8,14 @@ import threading
 
 import pytest
 
+from task_manager.exchange import exchange_service
+from task_manager.exchange.exchange_service import ExchangeService
 from task_manager.exchange.sockets import hang_up, is_local, send_all
 from task_manager.exchange.tunnels import client_tunnel, server_tunnel
 from weir.clock import SystemClock
+from weir.rpc import data_pb2
+from weir.rpc.wire import PROTOCOL_VERSION
+from weir.security import identity
 from weir.security.certificates import initialise, now
 from weir.security.identity import Identity
 from weir.security.roles import Role
@@ -132,3 +137,26 @@ def test_a_plain_connection_is_refused_in_time(directory):
             server_tunnel(connected, identity_of(directory))
         stranger.close()
         connected.close()
+
+
+def test_who_begins_no_link_is_hung_up_on(directory, monkeypatch):
+    """A connection that is encrypted, and then silent, leaves neither sockets nor a thread."""
+    delays = []
+
+    def tunnel(connected):
+        delays.append(connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        return server_tunnel(connected)
+
+    monkeypatch.setattr(exchange_service, "server_tunnel", tunnel)
+    monkeypatch.setattr(identity, "_current", identity_of(directory))
+    monkeypatch.setattr(exchange_service, "_GREETING_TIMEOUT_S", 1.0)
+    exchange = ExchangeService(lambda *_: None, 1 << 20, SystemClock())
+    exchange.listen("127.0.0.1", is_local=False)
+    try:
+        request = data_pb2.OpenLinkRequest(protocol_version=PROTOCOL_VERSION)
+        connected = socket.create_connection(("127.0.0.1", exchange.OpenLink(request, None).port), WAIT_S)
+        with client_tunnel(connected) as silent:
+            assert silent.recv(1) == b""
+        assert delays == [1], "credits wait for the acknowledgement of earlier ones"
+    finally:
+        exchange.close()
