@@ -33,6 +33,7 @@ _TOGETHER = {
         "tests/runners/test_runners.py",
         "tests/weir/spark/test_expressions.py",
         "tests/weir/spark/test_session.py",
+        "tests/weir/spark/test_streams.py",
         "tests/workload/test_analysis.py",
         "tests/workload/test_benchmark_lines.py",
         "tests/workload/test_generate.py",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,11 +25,14 @@ class Counter(weir.KeyedProcess):
         yield {"k": key[0], "n": self.n.value}
 
 
-def build(input: str, output: str, rate: float | None = None, least: int = 0) -> weir.Dataflow:
+def build(input: str, output: str, rate: float | None = None, follow: bool = False) -> weir.Dataflow:
     flow = weir.Dataflow("shop")
-    lines = weir.JsonLines(input, schema={"k": str, "at": int, "v": int}, rate=rate)
-    rows = flow.source("rows", lines, event_time="at").filter("kept", pl.col("v") >= least)
-    rows.key_by("k").process("each", Counter, {"k": str, "n": int}).sink("out", weir.Print())
+    lines = weir.JsonLines(input, schema={"k": str, "at": int, "v": int}, rate=rate, follow=follow)
+    rows = flow.source("rows", lines, event_time="at", watermark=weir.bounded_out_of_orderness("0s"))
+    if follow:
+        rows.sink("out", weir.Print())
+    else:
+        rows.key_by("k").process("each", Counter, {"k": str, "n": int}).sink("out", weir.Print())
     totals = rows.key_by("k").window(weir.tumbling("5s")).aggregate("totals", total=weir.sum("v"))
     totals.sink("files", weir.JsonLinesSink(output))
     return flow
@@ -36,18 +40,18 @@ def build(input: str, output: str, rate: float | None = None, least: int = 0) ->
 
 
 @pytest.fixture
-def weir_command(tmp_path):
+def weir_started(tmp_path):
     (tmp_path / "shop.py").write_text(JOB)
     rows = [{"k": "ab"[v % 2], "at": v * 1_000, "v": v} for v in range(14)]
     lines = [json.dumps(row) for row in rows] + ['{"k": 1']
     (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
 
-    def run(command, *arguments):
+    def start(command, *arguments):
         given = [
             command,
             "shop.py",
             "-p",
-            "input=rows.jsonl",
+            "input=rows*.jsonl",
             "-p",
             "output=out",
             "--runner",
@@ -55,15 +59,24 @@ def weir_command(tmp_path):
             *arguments,
         ]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.run(
+        return subprocess.Popen(
             [sys.executable, "-m", "weir", *given],
             cwd=tmp_path,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env=environment,
-            timeout=250,
-            check=False,
         )
+
+    return start
+
+
+@pytest.fixture
+def weir_command(weir_started):
+    def run(*arguments):
+        with weir_started(*arguments) as process:
+            out, err = process.communicate(timeout=250)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     return run
 
@@ -107,3 +120,25 @@ def test_a_job_runs_and_a_step_that_raises_is_one_line(weir_command, tmp_path):
     ]
     assert sum(row["total"] for row in written) == sum(range(13)) + 12
     assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.scenario
+def test_a_stream_follows_its_sources_until_it_is_stopped(weir_started, tmp_path):
+    arguments = ("--streaming", "-p", "follow=true", "--master", "local[2]")
+    with weir_started("run", *arguments, "--spark-conf", "spark.sql.shuffle.partitions=2") as process:
+        try:
+            printed = [json.loads(process.stdout.readline())["v"] for _ in range(14)]
+            (tmp_path / "rows_2.jsonl").write_text('{"k": "a", "at": 99000, "v": 14}\n')
+            printed.append(json.loads(process.stdout.readline())["v"])
+            said = process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            _, rest = process.communicate(timeout=100)
+        finally:
+            process.kill()
+    assert sorted(printed) == [*range(15)]
+    assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in said
+    assert process.returncode == 3
+    assert rest.splitlines()[-1] == "weir run: job shop stopped on Spark (streaming)"
+    assert "Traceback" not in rest
+    assert (tmp_path / ".weir" / "shop" / "spark" / "files" / "commits" / "0").exists()

@@ -239,9 +239,7 @@ def _joined(self: _Translator, tree: _Tree, given: Sequence[_Tree], settings: Ma
 
 
 def _field(self: _Translator, tree: _Tree, given: Sequence[_Tree], settings: Mapping[str, Any]) -> str:
-    self._frame.select(_expression(tree))
-    kind = self.kind(tree)
-    _sql_type(kind)
+    _sql_type(self.kind(tree))
     return f"{self.part(given[0])}.{quoted(str(settings['']))}"
 
 

@@ -28,6 +28,7 @@ from weir.spark.native import (
     Timed,
     native_step,
 )
+from weir.spark.readers import CORRUPT_COLUMN, json_value
 from weir.spark.tasks import NUMBER_COLUMN, ORDER_COLUMN, TaskSteps, run_task, wire_of
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way
 from weir.spark.types import ddl, literal, quoted, wire_schema
@@ -66,7 +67,7 @@ class Frames:
         self._nodes = {step.node.name: step.node for step in job.steps}
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
-        #: By source what Spark has seen of its bad records.
+        #: By source what a batch of Spark has seen of its bad records.
         self.observed: dict[str, Observation] = {}
         self._streams = job.mode == "streaming"
         self._readers: dict[str, set[str]] = {}
@@ -158,19 +159,18 @@ class Frames:
             reader.load(_folder(made.path) if self._streams else made.path) if made.path else reader.load()
         )
         if made.value:
-            options = "map('mode', 'PERMISSIVE')"
-            text = made.value.replace("\\", "\\\\").replace("'", "\\'")
-            frame = frame.selectExpr("*", f"from_json(CAST(value AS STRING), '{text}', {options}) AS _value")
+            frame = frame.selectExpr("*", f"{json_value(made.value)} AS _value")
         numbered = self._job.needs_order and not self._streams
         order = "monotonically_increasing_id()" if numbered else "0L"
-        corrupt = ["`_corrupt` AS _text"] if made.format == "json" else []
+        # The text of a record that is not of the schema.
+        corrupt = quoted(CORRUPT_COLUMN) if made.format == "json" else "CAST(NULL AS STRING)"
+        corrupt = f"_value.{quoted(CORRUPT_COLUMN)}" if made.value else corrupt
         columns = [f"{text} AS {quoted(name)}" for name, text in made.columns]
-        frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", *corrupt)
+        frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", f"{corrupt} AS _text")
         names = [quoted(name) for name in node.schema.names]
         time = f"{wall_ms(self._clock)}L" if made.time is None else f"CAST({made.time} AS BIGINT)"
         highest = self._highest_time(made.future_ms_max)
-        text = "_text" if corrupt else "CAST(NULL AS STRING) AS _text"
-        frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, text)
+        frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, "_text")
         good = ["_text IS NULL", f"{_TIME} IS NOT NULL AND {_TIME} BETWEEN {-TIME_MS_MAX}L AND {highest}L"]
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
         return self._without_bad(node, made, frame, " AND ".join(good)).drop("_text")
@@ -181,15 +181,16 @@ class Frames:
             told = literal(f"source {node.name!r}: a record does not fit its schema: ")
             error = f"raise_error(concat({told}, coalesce(_text, 'a value is missing, or its event time is bad')))"
             return frame.where(f"CASE WHEN {good} THEN TRUE ELSE {error} END")
-        if made.format == "json" and not self._streams:
-            from pyspark.sql import Observation
-            from pyspark.sql.functions import expr
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import expr
 
-            seen = self.observed[node.name] = Observation(f"weir {node.name}")
-            counted = expr(f"count_if(NOT ({good}))").alias("rows")
-            first = expr("max(left(_text, 200))").alias("text")
-            frame = frame.observe(seen, counted, first)
-        return frame.where(good)
+        counted = expr(f"count_if(NOT ({good}))").alias("rows")
+        first = expr("max(left(_text, 200))").alias("text")
+        if self._streams:
+            # The progress of each query tells it, under this name.
+            return frame.observe(node.name, counted, first).where(good)
+        seen = self.observed[node.name] = Observation(f"weir {node.name}")
+        return frame.observe(seen, counted, first).where(good)
 
     def _highest_time(self, future_ms_max: int | None) -> int:
         return (

@@ -65,12 +65,10 @@ class Timed:
     Attributes:
         time: whole number, ms since 1970.
         future_ms_max: later times than the clock and this are bad; None: none is.
-        bound_ms: how far the watermark stays behind, of streams; None: as config.json says.
     """
 
     time: str
     future_ms_max: int | None
-    bound_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ def _by_row(node: Node, given: pa.Schema) -> Native | None:
         strategy = spec.watermark or DEFAULT_STRATEGY
         if text is None or strategy.generator is not None:
             return None
-        return Timed(text, strategy.future_ms_max, strategy.out_of_orderness_ms)
+        return Timed(text, strategy.future_ms_max)
     return None
 
 

@@ -12,7 +12,7 @@ from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.rows.nested_paths import Path
 from weir.spark.expressions import translated
 from weir.spark.modes import Mode
-from weir.spark.types import ddl, quoted, wire_schema, wire_type
+from weir.spark.types import ddl, literal, quoted, wire_schema, wire_type
 from weir.specs import JsonLinesSpec, ParquetSpec, SourceSpec
 from weir.specs.kafka import KafkaSpec
 
@@ -33,7 +33,6 @@ class Reading:
         required: columns that must have a value: a record without is bad.
         time: the event time in ms since 1970, over the user columns; None: that of reading.
         future_ms_max: as of :class:`weir.spark.native.Timed`.
-        bound_ms: how far the watermark stays behind, of streams.
         fails: a bad record fails the job; else it is put aside.
         value: of Kafka: a record is the JSON in its value, of this form; empty: it is not.
     """
@@ -46,7 +45,6 @@ class Reading:
     required: tuple[str, ...]
     time: str | None
     future_ms_max: int | None
-    bound_ms: int | None
     fails: bool
     value: str = ""
 
@@ -75,7 +73,6 @@ def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
         tuple(field.name for field in schema if not field.nullable),
         time,
         strategy.future_ms_max,
-        strategy.out_of_orderness_ms,
         spec.bad_records == "fail",
         value,
     )
@@ -97,6 +94,13 @@ def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None
         columns = tuple((name, quoted(name)) for name in schema.names)
         return "parquet", {}, path, ddl(wire_schema(schema)), columns, ""
     return None
+
+
+def json_value(columns: str) -> str:
+    """A record of Kafka as the JSON in its value; one that is not of these columns is told by ``CORRUPT_COLUMN``."""
+    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', {literal(CORRUPT_COLUMN)})"
+    wanted = literal(f"{columns}, {quoted(CORRUPT_COLUMN)} STRING")
+    return f"from_json(CAST(value AS STRING), {wanted}, {options})"
 
 
 def _is_nested(schema: pa.Schema) -> bool:

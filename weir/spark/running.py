@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -36,6 +37,10 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
+
+
+#: Different reasons that are kept of a step; the rows of further ones count for its first.
+_REASONS_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -84,12 +89,20 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 assert isinstance(made, Writing), "it is a sink"
                 write(rows, made, node.schema)
         told = {step: dict(reasons) for step, reasons in aside.value.items()}
+        bad: dict[str, dict[str, int]] = {}
         for source, seen in frames.observed.items():
-            bad = seen.get
-            if bad["rows"]:
-                reason = "a record does not fit the schema" + (f": {bad['text']}" if bad["text"] else "")
-                told.setdefault(source, {})[reason] = bad["rows"]
+            _count_bad(bad, source, seen.get)
+    told.update(bad)
     return SparkResult(collected, told)
+
+
+def _count_bad(told: dict[str, dict[str, int]], source: str, seen: Mapping[str, Any]) -> None:
+    """Add what Spark has seen of the bad records of a source."""
+    if seen["rows"]:
+        reason = "a record does not fit the schema" + (f": {seen['text']}" if seen["text"] else "")
+        # Of a stream the reason stays the first one: each trigger may have another text.
+        reasons = told.setdefault(source, {reason: 0})
+        reasons[next(iter(reasons))] += seen["rows"]
 
 
 def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
@@ -135,6 +148,9 @@ def _accumulator(session: SparkSession) -> Any:
             for step, reasons in value2.items():
                 known = value1.setdefault(step, {})
                 for reason, rows in reasons.items():
+                    if len(known) >= _REASONS_MAX and reason not in known:
+                        # A stream may have others in each trigger.
+                        reason = next(iter(known))
                     known[reason] = known.get(reason, 0) + rows
             return value1
 
@@ -142,18 +158,24 @@ def _accumulator(session: SparkSession) -> Any:
 
 
 def run_stream(
-    spark: SparkSession, graph: LogicalGraph, checkpoints: str, collect: Collected | None = None
+    spark: SparkSession,
+    graph: LogicalGraph,
+    checkpoints: str,
+    collect: Collected | None = None,
+    put_aside: PutAside | None = None,
 ) -> None:
-    """Follow the sources of a job, one query for each sink; returns when all have ended, or are stopped.
+    """Follow the sources of a job, one query for each sink; returns when all have ended.
 
     Where no source is followed, all that is there is read, and the queries end: windows that the watermark has not
-    passed then are not told.
+    passed then are not told. When a query fails, or the process is interrupted, all queries are stopped.
 
     Args:
         spark: a session; the job runs in one of its own beside it.
         graph: the job as it was written.
         checkpoints: folder or URI where Spark keeps those of each sink.
         collect: is called with the rows of each trigger of steps that end in ``weir.Collect()``, for tests.
+        put_aside: is called with :attr:`SparkResult.put_aside` so far, now and then and at the end. A row counts
+            once for each sink that it was on the way to.
 
     Raises:
         GraphError: a step does not run on Spark.
@@ -164,8 +186,9 @@ def run_stream(
     session = own_session(spark)
     ends = not any(_is_followed(step.node) for step in job.steps)
     nodes = [step.node for step in job.steps]
-    with spark_failures(), _frames(session, job, _accumulator(session)) as frames:
-        queries = []
+    aside = _accumulator(session)
+    with spark_failures(), _frames(session, job, aside) as frames:
+        queries: list[Any] = []
         try:
             for step in job.steps:
                 if step.node.is_sink:
@@ -173,13 +196,55 @@ def run_stream(
                         step, frames, f"{checkpoints}/{step.node.name}", updates_results(nodes, step.node)
                     )
                     queries.append(started.start(ends=ends, collect=collect))
-            for query in queries:
-                query.awaitTermination()
+            _Watch(queries, aside, put_aside).until_all_ended()
         finally:
             for query in queries:
                 query.stop()
 
 
+@dataclass
+class _Watch:
+    """Waits for the queries of a job, and tells what they put aside."""
+
+    queries: Sequence[Any]
+    aside: Any
+    put_aside: PutAside | None
+    #: Of each query the time of the latest trigger whose bad records are counted.
+    counted: dict[str, str] = field(default_factory=dict)
+    bad_records: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def until_all_ended(self) -> None:
+        """Return when no query runs any more; raises the failure of the first one that fails."""
+        runs = True
+        while runs:
+            # A signal that comes while Python waits for an answer of the JVM would break their connection: so the
+            # wait is here.
+            time.sleep(_POLL_S)
+            running = [query.isActive for query in self.queries]
+            for query, is_running in zip(self.queries, running, strict=True):
+                if not is_running:
+                    query.awaitTermination()
+            self._tell()
+            runs = any(running)
+
+    def _tell(self) -> None:
+        if self.put_aside is None:
+            return
+        for query in self.queries:
+            for progress in query.recentProgress:
+                if progress.timestamp > self.counted.get(query.id, ""):
+                    self.counted[query.id] = progress.timestamp
+                    for source, seen in progress.observedMetrics.items():
+                        _count_bad(self.bad_records, source, seen.asDict())
+        # Copies: another thread adds to them.
+        in_tasks = {step: dict(reasons) for step, reasons in [*self.aside.value.items()]}
+        self.put_aside(in_tasks | self.bad_records)
+
+
+#: How often the queries of a job are looked at.
+_POLL_S = 0.25
+#: By step, reasons and how many rows were put aside for each.
+PutAside: TypeAlias = "Callable[[Mapping[str, Mapping[str, int]]], None]"
 #: Step, and rows with their event times.
 Collected: TypeAlias = "Callable[[str, pa.Table], None]"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import re
 import socket
@@ -78,6 +79,7 @@ def open_session(
     # It writes every query's failure, stack traces included, to the terminal; the exception says the same.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).disabled = True
+    _quiet_bridge()
     settings = _configuration(app_name, master, driver_memory_bytes, short_run=short_run)
     settings.setAll(list((conf or {}).items()))
     if _LOCAL_MASTER.fullmatch(master):
@@ -161,10 +163,24 @@ def innermost_cause(text: str) -> str:
         The last ``Caused by:`` line without that prefix, or the first line that names an exception, or the
         first line; at most 300 characters.
     """
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [
+        line.strip().removeprefix('Exception in thread "main" ') for line in text.splitlines() if line.strip()
+    ]
     caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     named = [line.removeprefix(": ") for line in lines if re.match(r"(: )?[\w.$]+(Exception|Error)\b", line)]
     return (caused[-1:] or named[:1] or lines[:1] or ["no reason given"])[0][:300]
+
+
+def _quiet_bridge() -> None:
+    """Keep py4j from writing stack traces of failed calls to the terminal, in part as the root logger."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    root = logging.getLogger()
+    root.removeFilter(_is_not_of_bridge)
+    root.addFilter(_is_not_of_bridge)
+
+
+def _is_not_of_bridge(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _configuration(app_name: str, master: str, driver_memory_bytes: int, *, short_run: bool) -> SparkConf:

@@ -302,9 +302,7 @@ class _Leaving:
         rows = batch.num_rows
         columns = [batch.column(field.name).cast(wire_type(field.type)) for field in schema]
         if len(self._outlets) > 1:
-            names = schema.names
             inner = pa.StructArray.from_arrays(columns, fields=list(wire_schema(schema)))
-            assert len(names) == len(columns)
             columns = [pa.repeat(pa.scalar(number, pa.int32()), rows)]
             for place in range(len(self._outlets)):
                 kind = self._wire.field(place + 1).type

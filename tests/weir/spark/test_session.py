@@ -50,6 +50,11 @@ def test_innermost_cause_is_picked():
     assert innermost_cause("") == "no reason given"
 
 
+def test_a_failed_start_says_the_exception_and_no_warning():
+    said = 'WARNING: incubator\n\nException in thread "main" java.lang.RuntimeException: [unresolved: x]\n\tat a.B'
+    assert innermost_cause(said) == "java.lang.RuntimeException: [unresolved: x]"
+
+
 @pytest.mark.spark
 def test_failure_of_a_query_is_one_line(spark, capfd):
     with pytest.raises(SparkFailedError, match="DIVIDE_BY_ZERO") as caught, spark_failures():

@@ -1,0 +1,56 @@
+"""Streams of Spark as a whole: what ends them, and what they tell."""
+
+import polars as pl
+import pytest
+
+import weir
+from weir.spark.readers import json_value
+from weir.spark.running import run_stream
+from weir.spark.session import SparkFailedError
+
+pytestmark = pytest.mark.spark
+SCHEMA = {"k": int, "at": int, "v": int}
+
+
+def broken(batch):
+    raise ValueError("thirteen")
+
+
+def flow_over(directory, **settings):
+    (directory / "in").mkdir()
+    (directory / "in" / "rows.jsonl").write_text('{"k": 1, "at": 1000, "v": 1}\n{"k": 1\n{"k": 1, "v": 1}\n')
+    flow = weir.Dataflow("job")
+    lines = weir.JsonLines(str(directory / "in"), schema=SCHEMA, **settings)
+    return flow, flow.source("rows", lines, event_time="at")
+
+
+def test_one_query_that_fails_ends_all(spark, tmp_path):
+    flow, rows = flow_over(tmp_path, follow=True)
+    # It follows its source, and is the first that is waited for.
+    rows.sink("first", weir.Blackhole())
+    rows.map_batches("broken", broken, SCHEMA).sink("second", weir.Blackhole())
+    with pytest.raises(SparkFailedError, match="thirteen"):
+        run_stream(spark, flow.build_local(), str(tmp_path / "checkpoints"))
+    assert not spark.streams.active
+
+
+def test_bad_records_are_told(spark, tmp_path):
+    flow, rows = flow_over(tmp_path)
+    rows.filter("kept", pl.col("v") > 0).sink("out", weir.Collect())
+    told, collected = [], []
+    run_stream(
+        spark,
+        flow.build_local(),
+        str(tmp_path / "checkpoints"),
+        lambda step, table: collected.append(table.num_rows),
+        told.append,
+    )
+    assert collected == [1]
+    assert told[-1] == {"rows": {'a record does not fit the schema: {"k": 1': 2}}
+
+
+def test_values_of_topics_that_are_not_of_the_schema_are_known(own_spark):
+    values = ['{"a": 1}', '{"a": "x"}', '{"a', "{}"]
+    rows = own_spark.createDataFrame([(value,) for value in values], "value STRING")
+    found = rows.selectExpr(f"{json_value('`a` BIGINT')} AS v").selectExpr("v.a", "v._corrupt").collect()
+    assert [tuple(row) for row in found] == [(1, None), (None, values[1]), (None, values[2]), (None, None)]
