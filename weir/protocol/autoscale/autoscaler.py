@@ -205,8 +205,11 @@ class Autoscaler:
     def _note(self, at_s: float, stage: StageMeasure, work: float, sized: Sizing) -> None:
         memory = self._memories.get(stage.stage)
         if memory is None:
-            shorter_s = min(self.settings.scale_down_after_s, _RISING_SHARE * self.settings.look_ahead_s)
-            memory = _StageMemory(LoadHistory(_PIECE_SHARE * shorter_s))
+            down_s, ahead_s = self.settings.scale_down_after_s, self.settings.look_ahead_s
+            longest_s = max(down_s, _KEPT_PERIODS * _PERIOD_MAX * ahead_s)
+            memory = _StageMemory(
+                LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s)
+            )
             self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
         settings = self.settings

@@ -280,3 +280,14 @@ def test_a_full_queue_of_a_stage_that_works_is_an_overload_at_once():
     assert plant.autoscaler.look(1e3, measure).changes == ()
     (change,) = plant.autoscaler.look(1e3 + 1, full).changes
     assert (change.before, change.after) == (1, 2)
+
+
+def test_a_stage_that_shrinks_soon_also_shrinks_after_a_load_that_came_back_late():
+    step = Step("score", 100.0)
+    settings = AutoscaleSettings(scale_down_after_s=30.0)
+    # Ten minutes of each of two hours, and then never again.
+    plant = Plant(
+        [source(), step], lambda s: 1_000.0 if s % HOUR < 600 and s < 2 * HOUR else 100.0, settings, tick_s=5
+    )
+    plant.run(4 * HOUR)
+    assert step.parallelism <= 3
