@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -177,6 +178,19 @@ def test_a_command_that_fails_is_told_in_one_line(caplog):
     assert absent.startswith("autoscaler.hook_command /nowhere/there: ")
     assert refused.startswith("autoscaler.hook_url http://127.0.0.1:9/x: ")
     assert hook_of(AutoscalerConfig()) is None
+
+
+def test_a_command_may_leave_a_program_running_that_goes_on_writing(tmp_path, caplog):
+    written, go_on = tmp_path / "written", tmp_path / "go_on"
+    left = f"(while [ ! -e {go_on} ]; do sleep 0.02; done; echo more && touch {written}) & echo started"
+    with caplog.at_level(logging.INFO, "control_plane"):
+        hook_of(AutoscalerConfig(hook_command=("sh", "-c", left)))(MissingSlots("job-1", 1, "stage 1"))
+    assert caplog.messages == ["autoscaler.hook_command ended with exit code 0: started"]
+    go_on.touch()
+    until_s = time.monotonic() + 10
+    while not written.exists():
+        assert time.monotonic() < until_s, "it could not write any more"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("name", ["window_s", "cool_down_s", "growth_max", "memory_share_max", "catch_up_s"])
