@@ -11,6 +11,7 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import IO
+from urllib.parse import urlsplit
 
 from weir.config import AutoscalerConfig
 from weir.redaction import redacted_text
@@ -71,7 +72,9 @@ def _run(command: tuple[str, ...], missing: MissingSlots) -> None:
         log.warning("autoscaler.hook_command %s: %s", command[0], error)
         return
     level = logging.WARNING if ended.returncode else logging.INFO
-    log.log(level, "autoscaler.hook_command ended with exit code %d: %s", ended.returncode, said or "no output")
+    log.log(
+        level, "autoscaler.hook_command ended with exit code %d: %s", ended.returncode, said or "no output"
+    )
 
 
 def _end_of(output: IO[bytes]) -> str:
@@ -89,4 +92,6 @@ def _post(url: str, missing: MissingSlots) -> None:
             log.info("autoscaler.hook_url answered %d", reply.status)
     except (OSError, ValueError) as error:
         # HTTPError and URLError are OSErrors.
-        log.warning("autoscaler.hook_url %s: %s", redacted_text(url), error)
+        # The path of such an address is often all the secret that there is.
+        host = redacted_text(urlsplit(url)._replace(path="", query="", fragment="").geturl())
+        log.warning("autoscaler.hook_url at %s: %s", host, error)

@@ -176,7 +176,7 @@ def test_a_command_that_fails_is_told_in_one_line(caplog):
     ended, absent, refused = [record.message for record in caplog.records]
     assert ended == "autoscaler.hook_command ended with exit code 3: 3 wanted"
     assert absent.startswith("autoscaler.hook_command /nowhere/there: ")
-    assert refused.startswith("autoscaler.hook_url http://127.0.0.1:9/x: ")
+    assert refused.startswith("autoscaler.hook_url at http://127.0.0.1:9: ")
     assert hook_of(AutoscalerConfig()) is None
 
 

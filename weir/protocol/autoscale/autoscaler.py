@@ -215,9 +215,7 @@ class Autoscaler:
         if memory is None:
             down_s, ahead_s = self.settings.scale_down_after_s, self.settings.look_ahead_s
             longest_s = max(down_s, _KEPT_PERIODS * _PERIOD_MAX * ahead_s)
-            memory = _StageMemory(
-                LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s)
-            )
+            memory = _StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
             self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
         memory.busy = stage.busy

@@ -34,6 +34,6 @@ class LastGrowth:
         if gained >= _USED_MIN * (self.after - self.before):
             return ""
         return (
-            f"the growth from {self.before} to {self.after} subtasks helped little, so it gets no more: one is busy all "
-            f"the time, but of all {self.after} on average {stage.busy:.1f}; a few keys may have most of the rows"
+            f"the growth from {self.before} to {self.after} subtasks helped little, so it gets no more: one is busy "
+            f"all the time, but of all {self.after} on average {stage.busy:.1f}; a few keys may have most of the rows"
         )
