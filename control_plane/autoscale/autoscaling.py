@@ -113,6 +113,13 @@ class Autoscaling:
 
     async def run(self) -> None:
         """Look once a second until cancelled; returns at once where it is off."""
+        if self.is_enabled:
+            names = [stage.name for stage in self._job.graph.stages]
+            for step in self._autoscaler.settings.unknown_stages(names):
+                known = ", ".join(names)
+                log.warning(
+                    "autoscaler.stages names %s, but no stage has such a step; there are %s", step, known
+                )
         while self.is_enabled:
             self.look()
             await self._background.sleep(_LOOK_S)

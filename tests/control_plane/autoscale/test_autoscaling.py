@@ -156,6 +156,18 @@ def test_a_rescale_by_hand_begins_a_new_window():
     run(test)
 
 
+def test_bounds_of_a_step_that_the_job_has_not_are_told(caplog):
+    async def test(clock):
+        with caplog.at_level(logging.WARNING, "control_plane"):
+            cluster, _ = await loaded(clock, stages=("cuont=2..8", "count=1..8"))
+            await until(lambda: parallelism(cluster) > 2)
+        (said,) = [line for line in caplog.messages if line.startswith("autoscaler.stages")]
+        assert said.startswith("autoscaler.stages names cuont, but no stage has such a step; there are ")
+        assert "count -> out" in said
+
+    run(test)
+
+
 def test_a_job_that_does_not_run_is_left_alone():
     async def test(clock):
         cluster, _ = await loaded(clock)
