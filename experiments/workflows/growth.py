@@ -139,12 +139,15 @@ def restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
     names = [name for name in cluster.processes if name.startswith("task_manager")]
     victim = next(cluster.processes[name] for name in reversed(names) if cluster.processes[name].alive())
     launch = replace(_PROBE, tasks=1, payload=payload, prefix=f"kill{len(done)}")
+    restarts = cluster.wait_for(lambda status: True, "a status")["restarts"]
     began_s = time.monotonic()
     victim.popen.send_signal(signal.SIGKILL)
     cluster.start_task_manager()
     trial.launch(launch)
     done.append(launch)
     wanted = sum(each.commands for each in done) - launch.commands + 1
+    # Until the job stops, subtasks of the other one still process commands: those are no output of a restore.
+    cluster.wait_for(lambda status: status["restarts"] > restarts, "the restart", _RESTORED_S)
     trial.wait_for(lambda sums: sums["messages_processed"] >= wanted, _RESTORED_S)
     took_s = time.monotonic() - began_s
     wanted += launch.commands - 1
