@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.processes import ClusterError
 from experiments.workflows.driver import Launch
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 from weir.errors import ConfigError, InputError
@@ -126,9 +127,10 @@ def _checkpoint_ms(trial: Trial) -> int:
     """How long the next savepoint takes, which is a checkpoint with everything in it."""
     place = trial.cluster.directory / "savepoints" / f"at-{time.monotonic_ns()}"
     began_s = time.monotonic()
-    trial.cluster.http("POST", f"/savepoint?path={place}")
-    until_s = began_s + _CHECKPOINT_S
-    while not list(place.rglob("*.json")) and time.monotonic() < until_s:
+    status, answer = trial.cluster.http("POST", f"/savepoint?path={place}")
+    while not list(place.rglob("*.json")):
+        if status != 202 or time.monotonic() > began_s + _CHECKPOINT_S:
+            raise ClusterError(f"no savepoint was made: {answer}")
         time.sleep(0.01)
     return round((time.monotonic() - began_s) * 1000)
 
