@@ -75,7 +75,9 @@ class Autoscaling:
             channel_batches: batches that an input channel takes.
             hook: starts task managers; None: nothing does.
         """
-        self._config, self._job, self._clock, self._background = config, job, clock, background
+        #: Section ``autoscaler``.
+        self.config = config
+        self._job, self._clock, self._background = job, clock, background
         self._rescaler, self._hook = rescaler, hook
         self._autoscaler = Autoscaler(settings)
         self._measuring = Measuring(
@@ -97,20 +99,27 @@ class Autoscaling:
     @property
     def is_enabled(self) -> bool:
         """Whether it looks at all; with a dry run it does."""
-        return self._config.enabled or self._config.dry_run
+        return self.config.enabled or self.config.dry_run
 
     @property
     def is_dry_run(self) -> bool:
         """Whether it only says what it would do."""
-        return self._config.dry_run
+        return self.config.dry_run
 
     @property
     def line(self) -> str:
         """What it does or would do, and why, or what it waits for; one line."""
-        return f"dry run: {self._line}" if self._config.dry_run else self._line
+        return f"dry run: {self._line}" if self.config.dry_run else self._line
 
     async def run(self) -> None:
         """Look once a second until cancelled; returns at once where it is off."""
+        if self.is_enabled:
+            names = [stage.name for stage in self._job.graph.stages]
+            for step in self._autoscaler.settings.unknown_stages(names):
+                known = ", ".join(names)
+                log.warning(
+                    "autoscaler.stages names %s, but no stage has such a step; there are %s", step, known
+                )
         while self.is_enabled:
             self.look()
             await self._background.sleep(_LOOK_S)
@@ -146,7 +155,7 @@ class Autoscaling:
             self._say(now_s, remark)
         if decision.slots_missing:
             self._call_hook(now_s, decision)
-        if self._config.dry_run:
+        if self.config.dry_run:
             for change in decision.changes:
                 if self._say(now_s, f"dry run: would scale {change.text}"):
                     self._note(change)
@@ -179,7 +188,7 @@ class Autoscaling:
 
     def _note(self, change: Change) -> None:
         self.counts["up" if change.is_growth else "down"] += 1
-        text = f"{'would scale' if self._config.dry_run else 'scales'} {change.text}"
+        text = f"{'would scale' if self.config.dry_run else 'scales'} {change.text}"
         now_ms = wall_ms(self._clock)
         self.decisions.append(Decided(now_ms, change.stage, change.before, change.after, text))
 
@@ -196,7 +205,7 @@ class Autoscaling:
 
     def _call_hook(self, now_s: float, decision: Decision) -> None:
         hook = self._hook
-        if hook is None or self._config.dry_run or now_s - self._hook_called_s < self._config.hook_pause_s:
+        if hook is None or self.config.dry_run or now_s - self._hook_called_s < self.config.hook_pause_s:
             return
         self._hook_called_s = now_s
         missing = MissingSlots(self._job.identity.job_id, decision.slots_missing, decision.line)

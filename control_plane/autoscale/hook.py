@@ -6,9 +6,12 @@ import json
 import logging
 import os
 import subprocess
+import tempfile
 import urllib.request
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import IO
+from urllib.parse import urlsplit
 
 from weir.config import AutoscalerConfig
 from weir.redaction import redacted_text
@@ -16,7 +19,7 @@ from weir.redaction import redacted_text
 log = logging.getLogger("control_plane")
 
 _COMMAND_S_MAX, _REPLY_S_MAX = 60.0, 10.0
-_OUTPUT_CHARACTERS_MAX = 300
+_OUTPUT_BYTES_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,23 +56,31 @@ def _run(command: tuple[str, ...], missing: MissingSlots) -> None:
         "WEIR_REASON": missing.reason,
     }
     try:
-        ended = subprocess.run(
-            command,
-            env={**os.environ, **told},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=_COMMAND_S_MAX,
-            check=False,
-        )
+        # No pipe: a task manager that it has started has its end, too, and must neither be waited for nor break.
+        with tempfile.TemporaryFile() as output:
+            ended = subprocess.run(
+                command,
+                env={**os.environ, **told},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=_COMMAND_S_MAX,
+                check=False,
+            )
+            said = _end_of(output)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         log.warning("autoscaler.hook_command %s: %s", command[0], error)
         return
-    output = ended.stdout.decode(errors="replace").strip()[-_OUTPUT_CHARACTERS_MAX:]
     level = logging.WARNING if ended.returncode else logging.INFO
     log.log(
-        level, "autoscaler.hook_command ended with exit code %d: %s", ended.returncode, output or "no output"
+        level, "autoscaler.hook_command ended with exit code %d: %s", ended.returncode, said or "no output"
     )
+
+
+def _end_of(output: IO[bytes]) -> str:
+    begin = max(output.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX, 0)
+    output.seek(begin)
+    return output.read(_OUTPUT_BYTES_MAX).decode(errors="replace").strip()
 
 
 def _post(url: str, missing: MissingSlots) -> None:
@@ -81,4 +92,6 @@ def _post(url: str, missing: MissingSlots) -> None:
             log.info("autoscaler.hook_url answered %d", reply.status)
     except (OSError, ValueError) as error:
         # HTTPError and URLError are OSErrors.
-        log.warning("autoscaler.hook_url %s: %s", redacted_text(url), error)
+        # The path of such an address is often all the secret that there is.
+        host = redacted_text(urlsplit(url)._replace(path="", query="", fragment="").geturl())
+        log.warning("autoscaler.hook_url at %s: %s", host, error)

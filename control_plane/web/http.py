@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException, Query, Request, Response
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi_swagger import patch_fastapi
@@ -19,29 +17,20 @@ from starlette.middleware.cors import CORSMiddleware
 
 import weir
 from control_plane.composition import ControlPlane
+from control_plane.web.actions import add_action_pages
 from control_plane.web.guard import admission
 from control_plane.web.headers import HeadersMiddleware
 from control_plane.web.page import add_page
 from control_plane.web.state_pages import add_state_pages
 from control_plane.web.status_views import plan_view, routing_views, status_view
 from control_plane.web.views import (
-    AcceptedView,
-    CheckpointView,
-    DrainView,
-    ErrorView,
     HealthView,
     PlanView,
-    RescaleAcceptedView,
-    RescaleView,
-    RestoreView,
     RoutingView,
     StatusView,
 )
 from weir.config import ControlPlaneConfig
 from weir.errors import AddressInUseError
-from weir.protocol.checkpoints.checkpoint_model import CheckpointRecord, CheckpointRefusal
-from weir.protocol.rescale.rescale_log import AnyRescale
-from weir.protocol.rescale.rescale_plan import RefusalKind, RescaleRefusal
 from weir.questions.access import AccessMiddleware, Audit
 from weir.questions.guard import Admission, GuardMiddleware
 from weir.questions.http_server import QuietServer, encrypt, http_tokens, listen
@@ -80,6 +69,12 @@ def create_app(
     live = add_page(app, control_plane)
     app.state.close = live.close
 
+    _add_status_pages(app, control_plane, registry)
+    add_action_pages(app, control_plane)
+    return app
+
+
+def _add_status_pages(app: FastAPI, control_plane: ControlPlane, registry: CollectorRegistry) -> None:
     @app.get("/healthz", summary="Whether this process answers")
     async def healthz() -> HealthView:
         return HealthView()
@@ -108,145 +103,6 @@ def create_app(
     )
     async def metrics() -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    @app.post(
-        "/cancel",
-        status_code=202,
-        summary="Stop the job",
-        responses={409: {"model": ErrorView, "description": "the job has ended"}},
-    )
-    async def cancel() -> AcceptedView:
-        if not control_plane.coordinator.cancel():
-            raise HTTPException(409, f"the job has ended already: {status_view(control_plane).state}")
-        return AcceptedView(accepted=True, state=status_view(control_plane).state)
-
-    _add_rescale_pages(app, control_plane)
-    _add_drain_pages(app, control_plane)
-    _add_checkpoint_pages(app, control_plane)
-    _add_restore_page(app, control_plane)
-    return app
-
-
-#: What a refused rescale is answered with; everything else is a conflict.
-_REFUSALS = {RefusalKind.UNKNOWN_STAGE: 404, RefusalKind.BAD_NUMBER: 400}
-
-
-def _add_rescale_pages(app: FastAPI, control_plane: ControlPlane) -> None:
-    refusals: dict[int | str, dict[str, Any]] = {
-        400: {"model": ErrorView, "description": "a bad number"},
-        404: {"model": ErrorView, "description": "no such stage"},
-        409: {"model": ErrorView, "description": "it cannot be scaled now; the error says why"},
-    }
-
-    # GET too, because that is how it has always been asked for; only POST can say how many.
-    @app.get("/scale", status_code=202, summary="One more subtask for a stage", responses=refusals)
-    async def scale_out(
-        stage: int, parallelism: Annotated[str, Query(include_in_schema=False)] = ""
-    ) -> RescaleAcceptedView:
-        if parallelism:
-            # One more, whatever was asked for, would be a surprise.
-            raise HTTPException(
-                400,
-                f"GET adds one subtask: for {parallelism} send POST /scale?stage={stage}&parallelism={parallelism}",
-            )
-        return _accepted(control_plane.rescaler.request(stage, None))
-
-    @app.post("/scale", status_code=202, summary="More or fewer subtasks for a stage", responses=refusals)
-    async def scale(stage: int, parallelism: int | None = None) -> RescaleAcceptedView:
-        return _accepted(control_plane.rescaler.request(stage, parallelism))
-
-    @app.get("/rescales", summary="The latest rescales, newest first")
-    async def rescales() -> list[RescaleView]:
-        # Whoever sees a rescale ended may count on it, whatever happens to this process.
-        await control_plane.record.saved()
-        return [RescaleView.model_validate(item) for item in control_plane.rescaler.log.to_list()]
-
-    @app.get(
-        "/rescales/{rescale_id}",
-        summary="One rescale: phases, groups and bytes moved",
-        responses={404: {"model": ErrorView, "description": "no such rescale"}},
-    )
-    async def rescale(rescale_id: int) -> RescaleView:
-        await control_plane.record.saved()
-        found = control_plane.rescaler.log.report(rescale_id)
-        if found is None:
-            known = [str(item["id"]) for item in control_plane.rescaler.log.to_list()]
-            raise HTTPException(404, f"no rescale {rescale_id}; there are {', '.join(known) or 'none'}")
-        return RescaleView.model_validate(found)
-
-
-def _add_drain_pages(app: FastAPI, control_plane: ControlPlane) -> None:
-    @app.post(
-        "/drain",
-        status_code=202,
-        summary="Move everything away from a task manager, so that it can be stopped",
-        responses={
-            404: {"model": ErrorView, "description": "no such task manager"},
-            409: {"model": ErrorView, "description": "something on it cannot be moved"},
-        },
-    )
-    async def drain(task_manager: str) -> DrainView:
-        result = control_plane.drainer.request(task_manager)
-        if isinstance(result, RescaleRefusal):
-            raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
-        return DrainView(**dataclasses.asdict(result))
-
-    @app.get("/drains", summary="Task managers that are being emptied")
-    async def drains() -> list[DrainView]:
-        return [DrainView(**dataclasses.asdict(item)) for item in control_plane.drainer.drains.values()]
-
-
-def _add_checkpoint_pages(app: FastAPI, control_plane: ControlPlane) -> None:
-    refusals: dict[int | str, dict[str, Any]] = {
-        409: {"model": ErrorView, "description": "none can be made now; the error says why"}
-    }
-
-    def accepted(result: CheckpointRecord | CheckpointRefusal) -> CheckpointView:
-        if isinstance(result, CheckpointRefusal):
-            raise HTTPException(403 if result.is_forbidden else 409, result.message)
-        return control_plane.checkpointer.view(result)
-
-    @app.post("/checkpoints", status_code=202, summary="Make a checkpoint now", responses=refusals)
-    async def checkpoint() -> CheckpointView:
-        return accepted(control_plane.checkpointer.request())
-
-    @app.post(
-        "/stop",
-        status_code=202,
-        summary="Stop the job with a savepoint: nothing is delivered that it does not cover",
-        responses=refusals,
-    )
-    async def stop(savepoint: Annotated[str, Query(min_length=1)]) -> CheckpointView:
-        return accepted(control_plane.checkpointer.request(savepoint, stops_job=True))
-
-    @app.get("/checkpoints", summary="The latest checkpoints and savepoints, newest first")
-    async def checkpoints() -> list[CheckpointView]:
-        checkpointer = control_plane.checkpointer
-        return [checkpointer.view(record) for record in checkpointer.machine.records]
-
-    @app.post(
-        "/savepoint",
-        status_code=202,
-        summary="Make a savepoint: a checkpoint that is kept, at a path of its own",
-        responses={
-            **refusals,
-            403: {"model": ErrorView, "description": "the path is not below a savepoint root"},
-        },
-    )
-    async def savepoint(path: Annotated[str, Query(min_length=1)]) -> CheckpointView:
-        return accepted(control_plane.checkpointer.request(path))
-
-
-def _add_restore_page(app: FastAPI, control_plane: ControlPlane) -> None:
-    @app.get("/restores", summary="The latest restores of subtasks, newest first")
-    async def restores() -> list[RestoreView]:
-        return control_plane.restores.views()
-
-
-def _accepted(result: AnyRescale | RescaleRefusal) -> RescaleAcceptedView:
-    if isinstance(result, RescaleRefusal):
-        raise HTTPException(_REFUSALS.get(result.kind, 409), result.message)
-    return RescaleAcceptedView(rescale=result.rescale_id, url=f"/rescales/{result.rescale_id}")
 
 
 def _add_error_pages(app: FastAPI) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.responses import HTMLResponse, StreamingResponse
 
 from control_plane.composition import ControlPlane
+from control_plane.web.configuration import configuration_view
 from control_plane.web.live import Live
 from control_plane.web.report import page_files, report_html
 from control_plane.web.views import ConfigurationView, ErrorView, HistoryView
-from weir.redaction import redacted
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -42,8 +40,7 @@ def add_page(app: FastAPI, control_plane: ControlPlane) -> Live:
 
     @app.get("/configuration", summary="Settings of the control plane, without credentials")
     async def configuration() -> ConfigurationView:
-        settings: dict[str, Any] = control_plane.config.model_dump(mode="json")
-        return ConfigurationView(control_plane=redacted(settings))
+        return configuration_view(control_plane)
 
     @app.get(
         "/report",

@@ -16,8 +16,8 @@ from typing import Any
 import orjson
 
 from control_plane.composition import ControlPlane
+from control_plane.web.configuration import configuration_view
 from control_plane.web.status_views import plan_view, status_view
-from weir.redaction import redacted
 
 #: Modules of the page, those before that others import.
 _MODULES = ("dom", "format", "graph", "charts", "actions", "panels", "main")
@@ -80,5 +80,5 @@ def _documents(control_plane: ControlPlane) -> dict[str, Any]:
         "/plan": plan_view(control_plane.job.graph).model_dump(mode="json"),
         "/checkpoints": checkpoints,
         "/rescales": rescales,
-        "/configuration": {"control_plane": redacted(control_plane.config.model_dump(mode="json"))},
+        "/configuration": configuration_view(control_plane).model_dump(mode="json"),
     }

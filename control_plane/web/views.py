@@ -313,6 +313,7 @@ class ConfigurationView(BaseModel):
     """Answer of ``/configuration``."""
 
     control_plane: dict[str, Any]
+    autoscaler: dict[str, Any]
 
 
 class HealthView(BaseModel):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.processes import ClusterError
 from experiments.workflows.driver import Launch
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 from weir.errors import ConfigError, InputError
@@ -126,9 +127,10 @@ def _checkpoint_ms(trial: Trial) -> int:
     """How long the next savepoint takes, which is a checkpoint with everything in it."""
     place = trial.cluster.directory / "savepoints" / f"at-{time.monotonic_ns()}"
     began_s = time.monotonic()
-    trial.cluster.http("POST", f"/savepoint?path={place}")
-    until_s = began_s + _CHECKPOINT_S
-    while not list(place.rglob("*.json")) and time.monotonic() < until_s:
+    status, answer = trial.cluster.http("POST", f"/savepoint?path={place}")
+    while not list(place.rglob("*.json")):
+        if status != 202 or time.monotonic() > began_s + _CHECKPOINT_S:
+            raise ClusterError(f"no savepoint was made: {answer}")
         time.sleep(0.01)
     return round((time.monotonic() - began_s) * 1000)
 
@@ -139,12 +141,15 @@ def restore_ms(trial: Trial, done: list[Launch], payload: str) -> int:
     names = [name for name in cluster.processes if name.startswith("task_manager")]
     victim = next(cluster.processes[name] for name in reversed(names) if cluster.processes[name].alive())
     launch = replace(_PROBE, tasks=1, payload=payload, prefix=f"kill{len(done)}")
+    restarts = cluster.wait_for(lambda status: True, "a status")["restarts"]
     began_s = time.monotonic()
     victim.popen.send_signal(signal.SIGKILL)
     cluster.start_task_manager()
     trial.launch(launch)
     done.append(launch)
     wanted = sum(each.commands for each in done) - launch.commands + 1
+    # Until the job stops, subtasks of the other one still process commands: those are no output of a restore.
+    cluster.wait_for(lambda status: status["restarts"] > restarts, "the restart", _RESTORED_S)
     trial.wait_for(lambda sums: sums["messages_processed"] >= wanted, _RESTORED_S)
     took_s = time.monotonic() - began_s
     wanted += launch.commands - 1

@@ -55,7 +55,7 @@ class RowSample:
             self.is_wanted = True
         self._reports += 1
 
-    def take(self, batch: pa.RecordBatch, now_us: int, input_index: int = 0) -> None:
+    def take(self, batch: pa.RecordBatch, now_us: int, input_index: int) -> None:
         """Look at a batch that has been processed, at this epoch microsecond; called by the subtask's thread.
 
         Args:

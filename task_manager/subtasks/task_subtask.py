@@ -352,7 +352,7 @@ class TaskSubtask(Subtask):
         self._taken_edge = input_index
         self._process(rows, None, input_index)
         if self.sample.is_wanted:
-            self.sample.take(rows, self._clock.now_us())
+            self.sample.take(rows, self._clock.now_us(), input_index)
 
     def _take_rows(self, delivery: Delivery) -> None:
         """Process a batch, together with those right after it: many small ones cost as much as large ones."""

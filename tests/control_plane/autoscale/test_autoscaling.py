@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -155,6 +156,18 @@ def test_a_rescale_by_hand_begins_a_new_window():
     run(test)
 
 
+def test_bounds_of_a_step_that_the_job_has_not_are_told(caplog):
+    async def test(clock):
+        with caplog.at_level(logging.WARNING, "control_plane"):
+            cluster, _ = await loaded(clock, stages=("cuont=2..8", "count=1..8"))
+            await until(lambda: parallelism(cluster) > 2)
+        (said,) = [line for line in caplog.messages if line.startswith("autoscaler.stages")]
+        assert said.startswith("autoscaler.stages names cuont, but no stage has such a step; there are ")
+        assert "count -> out" in said
+
+    run(test)
+
+
 def test_a_job_that_does_not_run_is_left_alone():
     async def test(clock):
         cluster, _ = await loaded(clock)
@@ -175,8 +188,21 @@ def test_a_command_that_fails_is_told_in_one_line(caplog):
     ended, absent, refused = [record.message for record in caplog.records]
     assert ended == "autoscaler.hook_command ended with exit code 3: 3 wanted"
     assert absent.startswith("autoscaler.hook_command /nowhere/there: ")
-    assert refused.startswith("autoscaler.hook_url http://127.0.0.1:9/x: ")
+    assert refused.startswith("autoscaler.hook_url at http://127.0.0.1:9: ")
     assert hook_of(AutoscalerConfig()) is None
+
+
+def test_a_command_may_leave_a_program_running_that_goes_on_writing(tmp_path, caplog):
+    written, go_on = tmp_path / "written", tmp_path / "go_on"
+    left = f"(while [ ! -e {go_on} ]; do sleep 0.02; done; echo more && touch {written}) & echo started"
+    with caplog.at_level(logging.INFO, "control_plane"):
+        hook_of(AutoscalerConfig(hook_command=("sh", "-c", left)))(MissingSlots("job-1", 1, "stage 1"))
+    assert caplog.messages == ["autoscaler.hook_command ended with exit code 0: started"]
+    go_on.touch()
+    until_s = time.monotonic() + 10
+    while not written.exists():
+        assert time.monotonic() < until_s, "it could not write any more"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("name", ["window_s", "cool_down_s", "growth_max", "memory_share_max", "catch_up_s"])

@@ -29,7 +29,12 @@ def waiting(tmp_path_factory):
             "jobs.server_count",
             {"input": f"s3://me:{SECRET}@bucket/in</script><img src=x>", "parallelism": 1},
             exit_when_finished=False,
-            settings={"controlPlane.savepoint_roots": f"s3://me:{SECRET}@bucket/savepoints"},
+            settings={
+                "controlPlane.savepoint_roots": f"s3://me:{SECRET}@bucket/savepoints",
+                "autoscaler.dry_run": "true",
+                "autoscaler.hook_command": f"start-some,--header,Bearer {SECRET}",
+                "autoscaler.hook_url": f"https://hooks.example/services/{SECRET}",
+            },
         )
         cluster.wait_for(lambda status: True, "the first status")
         yield cluster
@@ -180,6 +185,13 @@ def test_who_asks_another_program_for_a_report_is_told():
 def test_no_credential_is_shown(waiting):
     for path in ("/status", "/plan", "/configuration", "/history", "/report", "/"):
         assert SECRET not in ask(waiting, path)[2], path
+
+
+def test_settings_of_the_autoscaler_are_shown(waiting):
+    shown = json.loads(ask(waiting, "/configuration")[2])
+    assert set(shown) == {"control_plane", "autoscaler"}
+    assert shown["autoscaler"]["dry_run"] is True
+    assert shown["autoscaler"]["hook_command"] == ["start-some", "***"]
 
 
 def test_open_pages_do_not_hold_up_the_end(tmp_path):

@@ -56,7 +56,7 @@ def test_a_sample_of_rows_names_keys_by_the_columns_of_their_input():
     hashes = np.array([1 << 63, 5, 1 << 63, 1 << 63], np.uint64)
     columns = {"user": ["ann", "bob", "ann", "ann"], "day": [1, 2, 1, 1], "name": ["x" * 100] * 4}
     batch = pa.record_batch(columns | {KEY_HASH_COLUMN: pa.array(hashes)})
-    sample.take(batch, 0)
+    sample.take(batch, 0, 0)
     groups, keys = sample.hot_parts()
     assert [(part.key, part.share) for part in keys] == [("ann, 1", 0.75), ("bob, 2", 0.25)]
     assert [part.group for part in keys] == key_groups(hashes[:2], 128).tolist()

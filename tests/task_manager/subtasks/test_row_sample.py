@@ -26,7 +26,7 @@ def test_it_looks_only_when_it_was_asked(sample):
     assert not sample.is_wanted
     sample.want()
     assert sample.is_wanted
-    sample.take(batch([1]), 0)
+    sample.take(batch([1]), 0, 0)
     assert not sample.is_wanted
 
 
@@ -35,7 +35,7 @@ def test_it_is_asked_now_and_then(sample):
     for _ in range(30):
         sample.want()
         asked.append(sample.is_wanted)
-        sample.take(batch([1]), 0)
+        sample.take(batch([1]), 0, 0)
     assert 5 <= sum(asked) <= 15
 
 
@@ -48,7 +48,7 @@ def test_a_subtask_in_the_middle_without_key_groups_is_never_asked():
 def test_the_hottest_group_is_that_of_the_routing(sample):
     hashes = np.random.default_rng(3).integers(0, 2**64, 1_000, dtype=np.uint64)
     hashes[:600] = hashes[0]
-    sample.take(batch(hashes), 0)
+    sample.take(batch(hashes), 0, 0)
     groups = key_groups(hashes, GROUPS)
     group, share = sample.hot_group()
     assert group == groups[0]
@@ -58,7 +58,7 @@ def test_the_hottest_group_is_that_of_the_routing(sample):
 def test_what_was_hot_for_long_is_forgotten(sample):
     first, second = np.uint64(1) << np.uint64(40), np.uint64(1) << np.uint64(63)
     for hashes in ([first] * 100,) * 50 + ([second] * 100,) * 50:
-        sample.take(batch(hashes), 0)
+        sample.take(batch(hashes), 0, 0)
     group, share = sample.hot_group()
     assert group == key_groups(np.array([second]), GROUPS)[0]
     assert 0.9 < share < 1
@@ -71,11 +71,11 @@ def test_nothing_is_told_before_a_sample(sample):
 
 def test_rows_of_a_last_stage_have_an_age(sample):
     sample.is_last = True
-    sample.take(batch([1, 2, 3], ingest_us=1_000_000), 1_040_000)
+    sample.take(batch([1, 2, 3], ingest_us=1_000_000), 1_040_000, 0)
     assert 30 < share_below(sample.latency_counts(), 0.5) <= 50
 
 
 def test_batches_without_the_columns_pass(sample):
     sample.is_last = True
-    sample.take(pa.record_batch({"id": [1]}), 0)
+    sample.take(pa.record_batch({"id": [1]}), 0, 0)
     assert sample.hot_group() == (0, 0.0)

@@ -9,6 +9,7 @@ from tests.weir.state.retained_steps import Step
 from tests.weir.state.slow_memory import SlowMemory
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.values.key_order import KeyOrder
+from weir.state.tables.values.value_buckets import Buckets
 
 
 def opened(store, **states):
@@ -73,6 +74,26 @@ def test_keys_that_are_not_written_are_found_in_order_whatever_comes_and_goes():
             kept.difference_update(chance.sample(sorted(kept), len(kept) * 2 // 3))
         start, stop = sorted(b"%03d" % chance.randrange(520) for _ in range(2))
         assert order.between(start, stop, kept) == sorted(key for key in kept if start <= key < stop)
+
+
+def test_what_is_written_again_and_again_without_a_scan_is_not_kept_for_one():
+    table = Buckets(lambda key: key[:1])
+    bucket = table.make(b"a")
+    keys = [b"a%03d" % number for number in range(50)]
+    noted = 0
+    for turn in range(200):
+        for key in keys:
+            bucket.note_unwritten(key)
+            table.store(bucket, key, b"%d" % turn)
+        if not turn:
+            assert len(bucket.unwritten_between(b"a", b"b")) == 50
+        if bucket.order is not None:
+            noted = max(noted, len(bucket.order._added))
+        # Never empty: some come while others are written.
+        bucket.unwritten.difference_update(keys[1:])
+    assert 0 < noted < 2_000
+    bucket.note_unwritten(b"a007")
+    assert [key for key, _ in bucket.unwritten_between(b"a", b"b")] == [b"a000", b"a007"]
 
 
 def test_prefixes_of_bytes_and_of_the_first_parts_of_tuples():

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from weir.protocol.autoscale.decision import Change, Decision
 from weir.protocol.autoscale.demand import backlog, factors
 from weir.protocol.autoscale.hosts import Hosts
+from weir.protocol.autoscale.last_growth import LastGrowth
 from weir.protocol.autoscale.load_history import LoadHistory
 from weir.protocol.autoscale.measures import JobMeasure, StageMeasure
 from weir.protocol.autoscale.memory import fewest_by_memory
@@ -48,6 +49,9 @@ class _StageMemory:
     may_shrink_since_s: float | None = None
     #: When it began to grow last.
     grown_s: float | None = None
+    #: Subtasks that are busy, on average; and the growth since which nothing else was changed.
+    busy: float = 0.0
+    last_growth: LastGrowth | None = None
     has_shrunk: bool = False
     #: It got fewer than it needs, because a step is bounded.
     is_cut: bool = False
@@ -143,6 +147,9 @@ class Autoscaler:
         memory.is_cut = after < wanted
         if after <= now:
             return None, present.limit
+        in_vain = memory.last_growth.in_vain(stage) if memory.last_growth else ""
+        if in_vain:
+            return None, present.limit or in_vain
         reason = f"{_percent(present.utilisation)} of its time would be needed"
         is_ahead = expected > work
         reason += f", and {_percent(expected / work - 1)} more is to be expected" if is_ahead else ""
@@ -192,8 +199,9 @@ class Autoscaler:
         memory.over_since_s = memory.may_shrink_since_s = None
         if not change.is_growth:
             # A load that came back would have kept the subtasks: it does so no more, or later.
-            memory.has_shrunk, memory.period_s = True, 0.0
+            memory.has_shrunk, memory.period_s, memory.last_growth = True, 0.0, None
             return
+        memory.last_growth = LastGrowth(change.before, change.after, memory.busy)
         if memory.has_shrunk or memory.grown_s is None:
             memory.period_s = memory.period_at(at_s, _PERIOD_MAX * ahead_s)
             memory.grown_s, memory.has_shrunk = at_s, False
@@ -205,10 +213,12 @@ class Autoscaler:
     def _note(self, at_s: float, stage: StageMeasure, work: float, sized: Sizing) -> None:
         memory = self._memories.get(stage.stage)
         if memory is None:
-            shorter_s = min(self.settings.scale_down_after_s, _RISING_SHARE * self.settings.look_ahead_s)
-            memory = _StageMemory(LoadHistory(_PIECE_SHARE * shorter_s))
+            down_s, ahead_s = self.settings.scale_down_after_s, self.settings.look_ahead_s
+            longest_s = max(down_s, _KEPT_PERIODS * _PERIOD_MAX * ahead_s)
+            memory = _StageMemory(LoadHistory(_PIECE_SHARE * min(down_s, _RISING_SHARE * ahead_s), longest_s))
             self._memories[stage.stage] = memory
         memory.history.add(at_s, work)
+        memory.busy = stage.busy
         settings = self.settings
         highest = settings.target_of(stage.name) if memory.is_cut else settings.utilisation_max
         is_over = sized.utilisation > highest or self._is_full(stage)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-#: Pieces of time that are kept: four hours of a minute.
-_PIECES_MAX = 240
+#: Pieces of time that are kept at most.
+_PIECES_MAX = 2_000
 #: A load rises or falls that does so, from the first to the last third of the time, by this part of it at least.
 _CHANGE_MIN = 0.015
 #: The load that is expected is at most so many times the present one.
@@ -28,9 +28,15 @@ class _Piece:
 class LoadHistory:
     """Loads are busy seconds per second, over all subtasks, that would have been needed."""
 
-    def __init__(self, piece_s: float) -> None:
-        """Begin; ``piece_s``: loads of so long are taken together."""
-        self._piece_s = piece_s
+    def __init__(self, piece_s: float, longest_s: float) -> None:
+        """Begin.
+
+        Args:
+            piece_s: loads of so long are taken together, of longer if the whole time would have too many pieces.
+            longest_s: so long loads are kept: nobody asks for a longer time.
+        """
+        # The first and the last piece are in it in part only.
+        self._piece_s = max(piece_s, longest_s / (_PIECES_MAX - 2))
         self._pieces: deque[_Piece] = deque(maxlen=_PIECES_MAX)
 
     def add(self, at_s: float, work: float) -> None:

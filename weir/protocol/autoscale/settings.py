@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from weir.subtask_names import CHAINED
@@ -52,11 +52,19 @@ class AutoscaleSettings:
     def of_stage(self, name: str) -> StageBounds:
         """Bounds of a stage by its name, which is that of its steps joined by an arrow or the like."""
         for step, bounds in self.stages.items():
-            if step == name or step in name.split(CHAINED):
+            if _is_in(step, name):
                 return bounds
         return self.bounds
+
+    def unknown_stages(self, names: Collection[str]) -> list[str]:
+        """What ``stages`` has bounds of, and no stage of these names is: a slip, most likely."""
+        return [step for step in self.stages if not any(_is_in(step, name) for name in names)]
 
     def target_of(self, name: str) -> float:
         """The utilisation that a stage is to have."""
         own = self.of_stage(name).target_utilisation
         return self.target_utilisation if own is None else own
+
+
+def _is_in(step: str, name: str) -> bool:
+    return step == name or step in name.split(CHAINED)

@@ -30,6 +30,8 @@ class Step:
     groups: int = 0
     #: Key group 0 has this share of the rows.
     hot: float = 0.0
+    #: Its subtasks report that share; otherwise nobody knows why they are uneven.
+    tells_hot: bool = True
     partitions: int = 0
     #: Processors that a busy subtask uses.
     computes: float = 0.0
@@ -166,7 +168,7 @@ class Plant:
                 )
                 busy = min(max(busy, 0.0), 1.0)
                 own = self._shares(step)[index]
-                hot = min(step.hot / own, 1.0) if step.hot and index == 0 and own else 0.0
+                hot = min(step.hot / own, 1.0) if step.hot and step.tells_hot and index == 0 and own else 0.0
                 subtasks.append(
                     SubtaskMeasure(
                         index,

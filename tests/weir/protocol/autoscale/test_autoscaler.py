@@ -280,3 +280,38 @@ def test_a_full_queue_of_a_stage_that_works_is_an_overload_at_once():
     assert plant.autoscaler.look(1e3, measure).changes == ()
     (change,) = plant.autoscaler.look(1e3 + 1, full).changes
     assert (change.before, change.after) == (1, 2)
+
+
+@pytest.mark.parametrize("hot", [0.3, 0.6])
+def test_a_stage_whose_last_growth_helped_little_gets_no_more(hot):
+    # A few keys have most rows, and no report names them: more subtasks look as if they could help, each time.
+    step = Step("count", 100.0, parallelism=2, groups=128, hot=hot, tells_hot=False)
+    plant = Plant([source(), step], steady(400.0), tick_s=2).run(10 * MINUTE)
+    assert [(change.before, change.after) for _, changes in plant.decisions for change in changes] == [(2, 8)]
+    assert any("the growth from 2 to 8 subtasks helped little" in line for line in plant.lines())
+    # Once the keys are even, a load that needs more gets more.
+    step.hot = 0.0
+    plant.load = steady(1_200.0)
+    plant.run(10 * MINUTE)
+    assert step.parallelism >= optimum(1_200.0, step)
+
+
+def test_rows_that_take_longer_than_at_the_last_growth_do_not_count_against_it():
+    step = Step("score", 100.0)
+    plant = Plant([source(), step], steady(150.0), slots=256).run(25)
+    assert len(plant.decisions) == 1
+    # Eight times as long: the subtasks that were added process fewer rows than the one before, all of their time.
+    step.rate /= 8
+    plant.run(10 * MINUTE)
+    assert step.parallelism == pytest.approx(optimum(150.0, step), abs=2)
+
+
+def test_a_stage_that_shrinks_soon_also_shrinks_after_a_load_that_came_back_late():
+    step = Step("score", 100.0)
+    settings = AutoscaleSettings(scale_down_after_s=30.0)
+    # Ten minutes of each of two hours, and then never again.
+    plant = Plant(
+        [source(), step], lambda s: 1_000.0 if s % HOUR < 600 and s < 2 * HOUR else 100.0, settings, tick_s=5
+    )
+    plant.run(4 * HOUR)
+    assert step.parallelism <= 3

@@ -64,7 +64,11 @@ class Bucket:
     def note_unwritten(self, key: bytes) -> None:
         """The store has not a key as it is now."""
         if self.order is not None and key not in self.unwritten:
-            self.order.note(key)
+            if self.order.is_stale(self.unwritten):
+                # The next scan, if one comes, begins anew.
+                self.order = None
+            else:
+                self.order.note(key)
         self.unwritten.add(key)
 
     def unwritten_between(self, start: bytes, stop: bytes) -> list[tuple[bytes, bytes | None]]:
