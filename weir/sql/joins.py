@@ -13,7 +13,7 @@ from weir.dataflow.streams import KeyedStream
 from weir.sql.conditions import Match
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
-from weir.sql.relations import Column, Relation, Scope, polars_types, solid
+from weir.sql.relations import Column, Relation, Scope, polars_types, solid, without_places
 from weir.sql.scalars import condition
 from weir.sql.types import Typed, column
 
@@ -95,7 +95,7 @@ def joined(
     if how not in ("semi", "anti"):
         columns += [_moved(each, names, types, keeps_time=False) for each in two.relation.columns]
     windowed = one.relation.windowed if match.same_windows or keeps_time else None
-    made = Relation(stream, tuple(columns), windowed)
+    made = Relation(stream, without_places(columns), windowed)
     scope = Scope(made.columns, list(dict.fromkeys(each.source for each in made.columns)))
     for rest in match.rest:
         made = made.filtered(context.steps.step("filter"), condition(rest, scope, "ON"))

@@ -28,6 +28,8 @@ class Rank:
     #: Values, whether they descend, whether NULL comes first.
     order: tuple[tuple[Typed, bool, bool], ...]
     node: exp.Expr
+    #: Whether rows were left out or joined since: the places of what is left are other ones.
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,14 @@ class Relation:
 
     def filtered(self, name: str, predicate: Typed) -> Relation:
         """The rows for which a condition is true."""
-        return replace(self, stream=self.stream.filter(name, predicate.expr))
+        return Relation(self.stream.filter(name, predicate.expr), without_places(self.columns), self.windowed)
+
+
+def without_places(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns of other rows than those that ROW_NUMBER is over: its bound is refused from here on."""
+    return tuple(
+        each if each.rank is None else replace(each, rank=replace(each.rank, is_late=True)) for each in columns
+    )
 
 
 def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:

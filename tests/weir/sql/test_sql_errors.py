@@ -77,6 +77,23 @@ def test_what_is_wrong_is_told_with_its_place(query: str, column: int, words: st
     assert column == 1 or int(found) == column, told
 
 
+_PLACES = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY id) AS r FROM t)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT id FROM (SELECT * FROM {_PLACES} WHERE a > 0) WHERE r <= 3",
+        f"SELECT x.id FROM {_PLACES} x LEFT JOIN t ON x.id = t.id WHERE x.r <= 3",
+        f"SELECT id FROM {_PLACES} x WHERE r <= 3 AND EXISTS (SELECT 1 FROM t WHERE t.id = x.a)",
+        "SELECT id FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS q, ROW_NUMBER() OVER (ORDER BY a) AS r FROM t) "
+        "WHERE q <= 9 AND r <= 3",
+    ],
+)
+def test_a_bound_of_places_among_other_rows_is_refused(query: str):
+    assert "the bound of 'r' comes after other conditions or joins" in _error(_HEAD + _SINK + query)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
