@@ -26,6 +26,7 @@ from weir.sql.relations import (
     polars_types,
     relation_of,
     selected,
+    values_of,
 )
 from weir.sql.scalars import condition, scalar
 from weir.sql.types import Typed, column, computed
@@ -228,9 +229,9 @@ def distinct(relation: Relation, context: Context, node: exp.Expr) -> Relation:
     """Return each different row once.
 
     Raises:
-        Unplaced: a column cannot be a key.
+        Unplaced: a column cannot be a key, or has no value yet.
     """
-    values = [(each.name, each.value) for each in relation.columns if each.value is not None]
+    values = values_of(relation, node)
     stream = selected(relation, context.steps.step("input"), values)
     names = [name for name, _ in values]
     step = context.steps.step("distinct")

@@ -13,10 +13,10 @@ from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import conjuncts
 from weir.sql.context import Context
-from weir.sql.errors import Unplaced, at, start_of
+from weir.sql.errors import Unplaced, at
 from weir.sql.grouping import distinct, grouped
 from weir.sql.ranking import rank_bound, rank_of, ranked
-from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected
+from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected, values_of
 from weir.sql.scalars import condition, scalar
 from weir.sql.sources import from_clause, scope_of
 from weir.sql.types import Typed, as_type, common_type, computed
@@ -249,10 +249,7 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
     if len(parts[1].columns) != width:
         raise Unplaced(f"UNION of {width} and {len(parts[1].columns)} columns; both have equally many", node)
     is_changelog = any(each.is_changelog for each in parts)
-    values = [
-        [scope_of(each).value(_named(c.name, node)) if c.value is None else c.value for c in each.columns]
-        for each in parts
-    ]
+    values = [[value for _, value in values_of(each, node)] for each in parts]
     names = [each.name for each in parts[0].columns]
     dtypes = [common_type(pair, node) for pair in zip(*values, strict=True)]
     streams = []
@@ -278,24 +275,13 @@ def _nullable(part: Relation, name: str, values: list[tuple[str, Typed]]) -> Str
     return selected(part, name, forced)
 
 
-def _named(name: str, node: exp.Expr) -> exp.Column:
-    """A column by its name, with a place for messages."""
-    made = exp.column(name)
-    made.this.meta["start"] = start_of(node)
-    return made
-
-
 def solid_result(relation: Relation, name: str, node: exp.Expr) -> Stream:
     """The stream of a query's result: its columns alone, under their names.
 
     Raises:
         Unplaced: a column has no value.
     """
-    scope = Scope(relation.columns)
-    values = [
-        (each.name, scope.value(_named(each.name, node)) if each.value is None else each.value)
-        for each in relation.columns
-    ]
+    values = values_of(relation, node)
     for output, value in values:
         if value.is_null:
             raise Unplaced(

@@ -15,7 +15,7 @@ from weir.rows.changes import CHANGE_COLUMN
 from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, start_of
 from weir.sql.types import Role, Typed, column
 
 
@@ -207,6 +207,20 @@ class Scope:
         raise Unplaced(
             f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
         )
+
+
+def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:
+    """All columns with their values; ``node`` is the place of messages.
+
+    Raises:
+        Unplaced: one has no value yet.
+    """
+    scope, found = Scope(relation.columns), []
+    for each in relation.columns:
+        named = exp.column(each.name, quoted=True)
+        named.this.meta["start"] = start_of(node)
+        found.append((each.name, scope.value(named) if each.value is None else each.value))
+    return found
 
 
 def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()) -> Relation:

@@ -61,6 +61,12 @@ def _error(text: str) -> str:
             8,
             "windows that overlap",
         ),
+        (
+            "SELECT DISTINCT k, window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
+            17,
+            "windows that overlap",
+        ),
+        ("SELECT DISTINCT k, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 17, "goes to ever more rows"),
         ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
         ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
         ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
