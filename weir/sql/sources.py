@@ -35,9 +35,14 @@ def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.
     left = conjuncts(where.this if where is not None else None)
     relation = _item(start.this, context)
     joins = node.args.get("joins") or []
-    inner_only = all(_how(each) == "inner" for each in joins)
-    for each in joins:
-        relation, left = _joined(relation, each, left, context, inner_only=inner_only)
+    hows = [_how(each) for each in joins]
+    inner_only = all(how == "inner" for how in hows)
+    for number, each in enumerate(joins, start=1):
+        if {"right", "full"} & set(hows[number:]):
+            # WHERE is of the rows, too, that the later join adds with NULL on this side.
+            relation, _ = _joined(relation, each, [], context, inner_only=False)
+        else:
+            relation, left = _joined(relation, each, left, context, inner_only=inner_only)
     rest = []
     for each in left:
         made = _existing(relation, each, context)
