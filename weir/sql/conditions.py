@@ -58,7 +58,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
         return inner if len(inner) > 1 or isinstance(inner[0], (exp.Exists, exp.In)) else [node]
     if isinstance(node, exp.And):
         return [*conjuncts(node.this), *conjuncts(node.expression)]
-    if isinstance(node, exp.Between):
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         return [
             exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()),
             exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()),

@@ -54,7 +54,7 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
         Unplaced: there is none of this name, or it takes other values.
     """
     name, parts = _name_of(node), _parts_of(node)
-    if isinstance(node, exp.Concat):
+    if isinstance(node, exp.Concat) and not isinstance(node, exp.ConcatWs):
         return _joined(node, [value_of(each) for each in node.expressions])
     if isinstance(node, exp.DPipe):
         return _joined(node, [value_of(node.this), value_of(node.expression)])

@@ -140,9 +140,13 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Col
             if not found:
                 raise Unplaced(f"there is no table {source!r} in FROM", item)
             star = item if isinstance(item, exp.Star) else item.this
-            left_out = {
-                each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()
-            }
+            for key in ("replace", "rename", "ilike"):
+                if star.args.get(key):
+                    raise Unplaced(f"* {key.upper()} is not there; name the columns, or use EXCLUDE", item)
+            excluded = star.args.get("except_") or star.args.get("except") or ()
+            for each in excluded:
+                Scope(found).find(exp.column(each.this if isinstance(each, exp.Column) else each))
+            left_out = {each.name.lower() for each in excluded}
             for each in found:
                 if each.name.lower() not in left_out:
                     yield _once(each.name, taken, item), each
@@ -241,6 +245,8 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
         name = type(node).__name__.upper()
         near = "NOT EXISTS" if isinstance(node, exp.Except) else "EXISTS"
         raise Unplaced(f"{name} is not there; write WHERE {near} (SELECT ...)", node)
+    if node.args.get("by_name"):
+        raise Unplaced("UNION BY NAME is not there; both sides have equal columns in one order", node)
     parts = [
         compiled(each, context.within(f"part_{number}"))
         for number, each in enumerate((node.this, node.expression), 1)

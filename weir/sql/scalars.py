@@ -97,6 +97,8 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Is):
         return _is(node, scope)
     if isinstance(node, exp.Between):
+        if node.args.get("symmetric"):
+            raise Unplaced("BETWEEN SYMMETRIC is not there; give the lower bound first", node)
         low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
         high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
         return scalar(exp.And(this=low, expression=high), scope)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from weir.spelling import did_you_mean
+from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import Match, conjuncts, match_of
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced
@@ -223,9 +224,13 @@ def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) ->
     query = node.this
     if isinstance(query, exp.Subquery):
         query = query.this
-    if not isinstance(query, exp.Select) or query.args.get("group") is not None:
+    if (
+        not isinstance(query, exp.Select)
+        or any(query.args.get(key) for key in ("group", "having", "qualify", "offset"))
+        or aggregates_in(query.expressions)
+    ):
         raise Unplaced(
-            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups; make a view of those", node
+            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups and aggregates; make a view of those", node
         )
     inner = query.copy()
     where = inner.args.get("where")
