@@ -267,7 +267,7 @@ def _in(node: exp.In, scope: Scope) -> Typed:
         )
     value = scalar(node.this, scope)
     pairs = [comparable(value, scalar(each, scope), each) for each in node.expressions]
-    dtypes = {other.dtype for _, other in pairs}
+    dtypes = {each.dtype for pair in pairs for each in pair}
     plain = [other.literal[0] for _, other in pairs if other.literal is not None]
     if (
         len(plain) == len(pairs)
