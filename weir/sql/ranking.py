@@ -104,9 +104,7 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
     """
     rank = place.rank
     assert rank is not None
-    others = replace(
-        relation, columns=without_places(each for each in relation.columns if each is not place)
-    )
+    others = replace(relation, columns=without_places(each for each in relation.columns if each is not place))
     windowed = relation.windowed
     in_windows = any(each.role in WINDOW_BOUNDS for each in rank.partition)
     if (
@@ -133,6 +131,7 @@ def _in_windows(
 ) -> Relation:
     """Choose from each window when it is complete: the result is final."""
     assert relation.windowed is not None
+    relation.windowed.check_named({each.role for each in rank.partition}, rank.node)
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
     value, descends, nulls_first = rank.order[0]
     is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number

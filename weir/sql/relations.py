@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -67,6 +67,19 @@ class Windowed:
     time: pl.DataType
     node: exp.Expr
 
+    def check_named(self, bounds: Collection[str], node: exp.Expr) -> None:
+        """Refuse bounds that several windows have.
+
+        Raises:
+            Unplaced: windows of CUMULATE begin together, and one of SESSION is known by both bounds only.
+        """
+        wanted = {"cumulative": WINDOW_BOUNDS[1:], "session": WINDOW_BOUNDS}.get(self.window.kind, ())
+        missing = [each for each in wanted if each not in bounds]
+        if missing:
+            raise Unplaced(
+                f"several {self.window.kind} windows have this bound; name {missing[0]}, too", node
+            )
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -93,7 +106,8 @@ class Relation:
 def without_places(columns: Iterable[Column]) -> tuple[Column, ...]:
     """The columns of other rows than those that ROW_NUMBER is over: its bound is refused from here on."""
     return tuple(
-        each if each.rank is None else replace(each, rank=replace(each.rank, is_late=True)) for each in columns
+        each if each.rank is None else replace(each, rank=replace(each.rank, is_late=True))
+        for each in columns
     )
 
 

@@ -230,7 +230,8 @@ def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) ->
         or aggregates_in(query.expressions)
     ):
         raise Unplaced(
-            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups and aggregates; make a view of those", node
+            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups and aggregates; make a view of those",
+            node,
         )
     inner = query.copy()
     where = inner.args.get("where")

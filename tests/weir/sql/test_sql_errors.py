@@ -11,6 +11,10 @@ _HEAD = (
     "CREATE SOURCE t (id BIGINT NOT NULL, k VARCHAR, a BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' "
     "SECOND) WITH (connector = 'json', path = 'in');\n"
 )
+_CUMULATED = (
+    "SELECT k, window_start, window_end, COUNT(*) AS n FROM CUMULATE(t, at, INTERVAL '2' SECOND, INTERVAL '6' SECOND) "
+    "GROUP BY k, window_start, window_end"
+)
 _SINK = "CREATE SINK o WITH (connector = 'blackhole') AS "
 
 
@@ -80,6 +84,23 @@ def _error(text: str) -> str:
         ("SELECT ROUND(a, id) AS m FROM t", 17, "ROUND takes a constant whole number from 0 on"),
         ("SELECT ROUND(a, -1) AS m FROM t", 18, "ROUND takes a constant whole number from 0 on"),
         ("SELECT REGEXP_EXTRACT(k, 'a', NULL) AS m FROM t", 8, "a constant whole number"),
+        (
+            f"SELECT k, n FROM ({_CUMULATED}) WHERE n > 0 GROUP BY k, n, window_start",
+            1,
+            "name window_end, too",
+        ),
+        (
+            f"SELECT x.k, y.n FROM ({_CUMULATED}) x JOIN ({_CUMULATED}) y ON x.k = y.k AND "
+            "x.window_start = y.window_start",
+            1,
+            "name window_end, too",
+        ),
+        (
+            f"SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM ({_CUMULATED})) "
+            "WHERE r <= 2",
+            1,
+            "name window_end, too",
+        ),
         ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
         ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
         ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
