@@ -76,8 +76,8 @@ def rank_bound(node: exp.Expr, scope: Scope) -> tuple[Column, int] | None:
         return None
     if found.rank.is_late:
         raise Unplaced(
-            f"the bound of {found.name!r} comes after other conditions or joins, which leave other places; put it right "
-            f"after {found.rank.function}(), in a query of its own",
+            f"the bound of {found.name!r} comes after other conditions or joins, which leave other places; put it "
+            f"right after {found.rank.function}(), in a query of its own",
             node,
         )
     if kind is exp.LT:

@@ -96,8 +96,8 @@ def _error(text: str) -> str:
             "name window_end, too",
         ),
         (
-            f"SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM ({_CUMULATED})) "
-            "WHERE r <= 2",
+            "SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM "
+            f"({_CUMULATED})) WHERE r <= 2",
             1,
             "name window_end, too",
         ),
