@@ -55,6 +55,9 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
         Unplaced: there is none of this name, or it takes other values.
     """
     name, parts = _name_of(node), _parts_of(node)
+    if isinstance(node, exp.Log) and node.expression and node.this.name == "10":
+        # So LOG10(x) is read.
+        name, parts = "LOG10", [node.expression]
     if isinstance(node, exp.Concat) and not isinstance(node, exp.ConcatWs):
         return _joined(node, [value_of(each) for each in node.expressions])
     if isinstance(node, exp.DPipe):

@@ -153,7 +153,8 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Col
             continue
         value = item.this if isinstance(item, exp.Alias) else item
         name = item.alias if isinstance(item, exp.Alias) else _own_name(item, number)
-        if isinstance(value, exp.Column) and not isinstance(item, exp.Alias):
+        # The time of a window is there after GROUP BY only.
+        if isinstance(value, exp.Column) and not isinstance(item, exp.Alias) and scope.has(value):
             name = scope.find(value).name
         yield _once(name, taken, item), value
 
@@ -185,6 +186,8 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
     values = {name.lower(): value for name, value in items}
     found = []
     for each in group.expressions:
+        if isinstance(each, (exp.GroupingSets, exp.Rollup, exp.Cube)):
+            raise Unplaced(f"{each.key.upper()} is not there; write UNION ALL of several GROUP BY", each)
         value: exp.Expr | Column | None = None
         if isinstance(each, exp.Literal) and not each.is_string:
             number = int(each.this) if str(each.this).isdigit() else 0
@@ -227,7 +230,8 @@ def _reads(select: exp.Select, name: str, but: exp.Expr) -> bool:
 
 def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context) -> Relation:
     """``QUALIFY ROW_NUMBER() OVER (...) <= 3``, or of a column that SELECT names so."""
-    tree = node.args["qualify"].this
+    # A text may be compiled twice: its tree stays as it is.
+    tree = node.args["qualify"].this.copy()
     columns = list(made.columns)
     for number, window in enumerate(list(tree.find_all(exp.Window)), start=1):
         name = f"_place_{number}"

@@ -59,6 +59,8 @@ def _item(node: exp.Expr, context: Context) -> Relation:
     if isinstance(node, exp.Subquery):
         made = context.compile(node.this, context.within(node.alias or "query"))
         return made.called(node.alias)
+    if isinstance(node, exp.Unnest):
+        raise Unplaced("UNNEST is not there; use stream.explode in Python", node)
     if not isinstance(node, exp.Table):
         raise Unplaced(f"FROM takes a table, a query or {', '.join(WINDOW_FUNCTIONS)}", node)
     if node.args.get("pivots") or node.args.get("sample"):

@@ -101,6 +101,12 @@ def _error(text: str) -> str:
             1,
             "name window_end, too",
         ),
+        (
+            "SELECT k FROM t GROUP BY GROUPING SETS ((k), ())",
+            42,
+            "GROUPINGSETS is not there; write UNION ALL",
+        ),
+        ("SELECT * FROM UNNEST(ARRAY[1, 2])", 28, "UNNEST is not there; use stream.explode"),
         ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
         ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
         ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
@@ -140,6 +146,7 @@ def test_a_bound_of_places_among_other_rows_is_refused(query: str):
         ("", "1:1: the text has no sink"),
         ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
         ("SELECT 1", "1:1: a query alone writes nothing"),
+        ("EXPLAIN SELECT 1", "1:1: EXPLAIN is not there; weir plan shows"),
         (
             "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
             "1:35: there is no connector 'jsn' of a source; did you",
