@@ -224,7 +224,7 @@ class Scope:
 
 
 def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:
-    """All columns with their values; ``node`` is the place of messages.
+    """Return all columns with their values; ``node`` is the place of messages.
 
     Raises:
         Unplaced: one has no value yet.
