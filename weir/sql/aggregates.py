@@ -122,8 +122,12 @@ def _aggregate(node: exp.Expr) -> Aggregate:
         raise Unplaced(f"there is no aggregate {name}{did_you_mean(name, _ONE)}", inner)
     if is_distinct and name not in ("COUNT", "MIN", "MAX"):
         raise Unplaced(f"{name}(DISTINCT ...) is not there; aggregate a view that is SELECT DISTINCT", inner)
+    if inner.args.get("expressions"):
+        raise Unplaced(
+            f"{name} takes one value; for the larger or smaller of several write GREATEST, LEAST", inner
+        )
     if isinstance(argument, exp.Star) or argument is None:
-        if name != "COUNT":
+        if name != "COUNT" or is_distinct:
             raise Unplaced(f"{name} takes a value", inner)
         argument = None
     return Aggregate(node, name, argument, predicate, is_distinct, share)

@@ -30,7 +30,7 @@ class Match:
 
     Attributes:
         pairs: equal values, of the left and of the right side.
-        same_windows: whether both are in the same window.
+        windows: bounds of windows that are equal on both sides.
         lower_ms: least time of the right row minus that of the left one; None: any.
         upper_ms: the most.
         between: columns of one side between which the time of the other is: the side that has them (0 or 1), both.
@@ -40,7 +40,7 @@ class Match:
     """
 
     pairs: list[tuple[Typed, Typed]] = field(default_factory=list)
-    same_windows: bool = False
+    windows: set[str] = field(default_factory=set)
     lower_ms: int | None = None
     upper_ms: int | None = None
     between: tuple[int, Typed, Typed] | None = None
@@ -58,7 +58,7 @@ def conjuncts(node: exp.Expr | None) -> list[exp.Expr]:
         return inner if len(inner) > 1 or isinstance(inner[0], (exp.Exists, exp.In)) else [node]
     if isinstance(node, exp.And):
         return [*conjuncts(node.this), *conjuncts(node.expression)]
-    if isinstance(node, exp.Between):
+    if isinstance(node, exp.Between) and not node.args.get("symmetric"):
         return [
             exp.GTE(this=node.this.copy(), expression=node.args["low"].copy()),
             exp.LTE(this=node.this.copy(), expression=node.args["high"].copy()),
@@ -93,7 +93,6 @@ def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope) -> Match:
     """
     match = Match()
     bounds: list[tuple[exp.Expr, type[exp.Expr], exp.Column, exp.Column, int]] = []
-    ends: set[str] = set()
     for node in nodes:
         where = sides(node, left, right)
         if where == {0}:
@@ -103,14 +102,13 @@ def match_of(nodes: Iterable[exp.Expr], left: Scope, right: Scope) -> Match:
         elif isinstance(node, exp.EQ) and _is_pair(node, left, right):
             one, other = _pair(node, left, right)
             if one.role in WINDOW_BOUNDS and one.role == other.role:
-                ends.add(one.role)
+                match.windows.add(one.role)
             else:
                 match.pairs.append((one, other))
         elif (found := _time_bound(node, left, right)) is not None:
             bounds.append((node, *found))
         else:
             match.rest.append(node)
-    match.same_windows = bool(ends)
     _take_bounds(match, bounds, left, right)
     return match
 

@@ -36,7 +36,8 @@ class Function:
 
     Attributes:
         make: from the expressions of its values.
-        kinds: of each value: ``t`` text, ``n`` number, ``i`` integer, ``d`` date or time, ``a`` anything, ``b`` truth.
+        kinds: of each value: ``t`` text, ``n`` number, ``i`` integer, ``d`` date or time, ``b`` truth, ``c`` a
+            constant whole number from 0 on.
         result: its type; None: that of the first value.
         optional: how many of the values, at the end, may be left out.
     """
@@ -54,7 +55,10 @@ def call(node: exp.Expr, value_of: ValueOf) -> Typed:
         Unplaced: there is none of this name, or it takes other values.
     """
     name, parts = _name_of(node), _parts_of(node)
-    if isinstance(node, exp.Concat):
+    if isinstance(node, exp.Log) and node.expression and node.this.name == "10":
+        # So LOG10(x) is read.
+        name, parts = "LOG10", [node.expression]
+    if isinstance(node, exp.Concat) and not isinstance(node, exp.ConcatWs):
         return _joined(node, [value_of(each) for each in node.expressions])
     if isinstance(node, exp.DPipe):
         return _joined(node, [value_of(node.this), value_of(node.expression)])
@@ -119,17 +123,19 @@ def _check_kind(name: str, value: Typed, kind: str, node: exp.Expr) -> None:
         "i": dtype.is_integer(),
         "d": isinstance(dtype, (pl.Date, pl.Datetime)),
         "b": isinstance(dtype, pl.Boolean),
-        "a": True,
+        "c": value.literal is not None and isinstance(value.literal[0], int) and value.literal[0] >= 0,
     }[kind]
-    if not is_right and not value.is_null:
+    if not is_right and (kind == "c" or not value.is_null):
         wanted = {
             "t": "a text",
             "n": "a number",
             "i": "a whole number",
             "d": "a date or a time",
             "b": "a condition",
+            "c": "a constant whole number from 0 on",
         }
-        raise Unplaced(f"{name} takes {wanted[kind]} here, and this is {type_words(dtype)}; CAST it", node)
+        found = "" if kind == "c" else f", and this is {type_words(dtype)}; CAST it"
+        raise Unplaced(f"{name} takes {wanted[kind]} here{found}", node)
 
 
 def _joined(node: exp.Expr, values: list[Typed]) -> Typed:
@@ -211,8 +217,9 @@ def _substring(text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> 
 
 
 def _split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
-    """The part at a place from 1 on; an empty text beyond the last, null of null."""
-    found = text.str.split(delimiter).list.get(place - 1, null_on_oob=True)
+    """The part at a place from 1 on, or from -1 on before the end; an empty text beyond the last, null of null."""
+    index = pl.when(place > 0).then(place - 1).otherwise(place)
+    found = text.str.split(delimiter).list.get(index, null_on_oob=True)
     return pl.when(text.is_not_null()).then(found.fill_null(""))
 
 
@@ -260,12 +267,12 @@ FUNCTIONS: Mapping[str, Function] = {
     "ENDS_WITH": Function(lambda x, part: x.str.ends_with(part), "tt", _TRUTH),
     "CONTAINS": Function(lambda x, part: x.str.contains(part, literal=True), "tt", _TRUTH),
     "SPLIT_PART": Function(_split_part, "tti", _TEXT),
-    "REGEXP_EXTRACT": Function(_extract_pattern, "tti", _TEXT, 1),
+    "REGEXP_EXTRACT": Function(_extract_pattern, "ttc", _TEXT, 1),
     "REGEXP_LIKE": Function(lambda x, pattern: x.str.contains(pattern), "tt", _TRUTH),
     "ABS": Function(lambda x: x.abs(), "n", None),
     "CEIL": Function(lambda x: x.cast(_DOUBLE).ceil(), "n", _DOUBLE),
     "FLOOR": Function(lambda x: x.cast(_DOUBLE).floor(), "n", _DOUBLE),
-    "ROUND": Function(_round, "ni", _DOUBLE, 1),
+    "ROUND": Function(_round, "nc", _DOUBLE, 1),
     "SIGN": Function(lambda x: x.cast(_DOUBLE).sign().cast(_LONG), "n", _LONG),
     "SQRT": Function(lambda x: pl.when(x >= 0).then(x.cast(_DOUBLE)).sqrt(), "n", _DOUBLE),
     "EXP": Function(lambda x: x.cast(_DOUBLE).exp(), "n", _DOUBLE),

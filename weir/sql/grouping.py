@@ -26,6 +26,7 @@ from weir.sql.relations import (
     polars_types,
     relation_of,
     selected,
+    values_of,
 )
 from weir.sql.scalars import condition, scalar
 from weir.sql.types import Typed, column, computed
@@ -72,6 +73,7 @@ def grouped(
     """
     plain: list[_Group] = []
     is_windowed = False
+    bounds = set()
     for each in groups:
         if isinstance(each, exp.Column) and scope.has(each):
             found = scope.find(each)
@@ -79,6 +81,7 @@ def grouped(
             if relation.windowed is not None and role in WINDOW_BOUNDS and found.rank is None:
                 is_windowed = is_windowed or found.value is None or context.emit != "changes"
                 if is_windowed:
+                    bounds.add(role)
                     continue
         value = scalar(each, scope)
         plain.append(_Group(each, value, value.name or aliases.get(each.sql()) or _name_of(each, len(plain))))
@@ -89,6 +92,8 @@ def grouped(
         )
     if context.emit == "changes" and is_windowed:
         raise Unplaced("EMIT CHANGES is of TUMBLE and of groups without a window; leave it out here", node)
+    if relation.windowed is not None and is_windowed:
+        relation.windowed.check_named(bounds, node)
     made = _Aggregation(relation, scope, tuple(plain), tuple(aggregates), aliases, context, node)
     return made.over_windows() if is_windowed else made.running()
 
@@ -228,9 +233,9 @@ def distinct(relation: Relation, context: Context, node: exp.Expr) -> Relation:
     """Return each different row once.
 
     Raises:
-        Unplaced: a column cannot be a key.
+        Unplaced: a column cannot be a key, or has no value yet.
     """
-    values = [(each.name, each.value) for each in relation.columns if each.value is not None]
+    values = values_of(relation, node)
     stream = selected(relation, context.steps.step("input"), values)
     names = [name for name, _ in values]
     step = context.steps.step("distinct")

@@ -13,7 +13,7 @@ from weir.dataflow.streams import KeyedStream
 from weir.sql.conditions import Match
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
-from weir.sql.relations import Column, Relation, Scope, polars_types, solid
+from weir.sql.relations import Column, Relation, Scope, polars_types, solid, without_places
 from weir.sql.scalars import condition
 from weir.sql.types import Typed, column
 
@@ -94,8 +94,8 @@ def joined(
     columns = [_moved(each, {}, types, keeps_time=keeps_time) for each in one.relation.columns]
     if how not in ("semi", "anti"):
         columns += [_moved(each, names, types, keeps_time=False) for each in two.relation.columns]
-    windowed = one.relation.windowed if match.same_windows or keeps_time else None
-    made = Relation(stream, tuple(columns), windowed)
+    windowed = one.relation.windowed if match.windows or keeps_time else None
+    made = Relation(stream, without_places(columns), windowed)
     scope = Scope(made.columns, list(dict.fromkeys(each.source for each in made.columns)))
     for rest in match.rest:
         made = made.filtered(context.steps.step("filter"), condition(rest, scope, "ON"))
@@ -104,12 +104,13 @@ def joined(
 
 def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dict[str, Any]:
     """The bounds of the join, as ``stream.join`` takes them."""
-    if match.same_windows:
+    if match.windows:
         one, two = left.windowed, right.windowed
         if one is None or two is None or one.window != two.window or one.is_result != two.is_result:
             raise Unplaced(
                 "both sides of a join of windows have equal windows, results of them or rows", node
             )
+        one.check_named(match.windows, node)
         if one.window.kind == "tumbling":
             return {"window": one.window}
         if one.is_result and one.window.kind != "session":

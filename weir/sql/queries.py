@@ -13,10 +13,10 @@ from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import conjuncts
 from weir.sql.context import Context
-from weir.sql.errors import Unplaced, at, start_of
+from weir.sql.errors import Unplaced, at
 from weir.sql.grouping import distinct, grouped
 from weir.sql.ranking import rank_bound, rank_of, ranked
-from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected
+from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected, values_of
 from weir.sql.scalars import condition, scalar
 from weir.sql.sources import from_clause, scope_of
 from weir.sql.types import Typed, as_type, common_type, computed
@@ -140,16 +140,21 @@ def _items(node: exp.Select, scope: Scope) -> Iterable[tuple[str, exp.Expr | Col
             if not found:
                 raise Unplaced(f"there is no table {source!r} in FROM", item)
             star = item if isinstance(item, exp.Star) else item.this
-            left_out = {
-                each.name.lower() for each in star.args.get("except_") or star.args.get("except") or ()
-            }
+            for key in ("replace", "rename", "ilike"):
+                if star.args.get(key):
+                    raise Unplaced(f"* {key.upper()} is not there; name the columns, or use EXCLUDE", item)
+            excluded = star.args.get("except_") or star.args.get("except") or ()
+            for each in excluded:
+                Scope(found).find(exp.column(each.this if isinstance(each, exp.Column) else each))
+            left_out = {each.name.lower() for each in excluded}
             for each in found:
                 if each.name.lower() not in left_out:
                     yield _once(each.name, taken, item), each
             continue
         value = item.this if isinstance(item, exp.Alias) else item
         name = item.alias if isinstance(item, exp.Alias) else _own_name(item, number)
-        if isinstance(value, exp.Column) and not isinstance(item, exp.Alias):
+        # The time of a window is there after GROUP BY only.
+        if isinstance(value, exp.Column) and not isinstance(item, exp.Alias) and scope.has(value):
             name = scope.find(value).name
         yield _once(name, taken, item), value
 
@@ -181,6 +186,8 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
     values = {name.lower(): value for name, value in items}
     found = []
     for each in group.expressions:
+        if isinstance(each, (exp.GroupingSets, exp.Rollup, exp.Cube)):
+            raise Unplaced(f"{each.key.upper()} is not there; write UNION ALL of several GROUP BY", each)
         value: exp.Expr | Column | None = None
         if isinstance(each, exp.Literal) and not each.is_string:
             number = int(each.this) if str(each.this).isdigit() else 0
@@ -223,7 +230,8 @@ def _reads(select: exp.Select, name: str, but: exp.Expr) -> bool:
 
 def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context) -> Relation:
     """``QUALIFY ROW_NUMBER() OVER (...) <= 3``, or of a column that SELECT names so."""
-    tree = node.args["qualify"].this
+    # A text may be compiled twice: its tree stays as it is.
+    tree = node.args["qualify"].this.copy()
     columns = list(made.columns)
     for number, window in enumerate(list(tree.find_all(exp.Window)), start=1):
         name = f"_place_{number}"
@@ -241,6 +249,8 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
         name = type(node).__name__.upper()
         near = "NOT EXISTS" if isinstance(node, exp.Except) else "EXISTS"
         raise Unplaced(f"{name} is not there; write WHERE {near} (SELECT ...)", node)
+    if node.args.get("by_name"):
+        raise Unplaced("UNION BY NAME is not there; both sides have equal columns in one order", node)
     parts = [
         compiled(each, context.within(f"part_{number}"))
         for number, each in enumerate((node.this, node.expression), 1)
@@ -249,10 +259,7 @@ def _union(node: exp.SetOperation, context: Context) -> Relation:
     if len(parts[1].columns) != width:
         raise Unplaced(f"UNION of {width} and {len(parts[1].columns)} columns; both have equally many", node)
     is_changelog = any(each.is_changelog for each in parts)
-    values = [
-        [scope_of(each).value(_named(c.name, node)) if c.value is None else c.value for c in each.columns]
-        for each in parts
-    ]
+    values = [[value for _, value in values_of(each, node)] for each in parts]
     names = [each.name for each in parts[0].columns]
     dtypes = [common_type(pair, node) for pair in zip(*values, strict=True)]
     streams = []
@@ -278,24 +285,13 @@ def _nullable(part: Relation, name: str, values: list[tuple[str, Typed]]) -> Str
     return selected(part, name, forced)
 
 
-def _named(name: str, node: exp.Expr) -> exp.Column:
-    """A column by its name, with a place for messages."""
-    made = exp.column(name)
-    made.this.meta["start"] = start_of(node)
-    return made
-
-
 def solid_result(relation: Relation, name: str, node: exp.Expr) -> Stream:
     """The stream of a query's result: its columns alone, under their names.
 
     Raises:
         Unplaced: a column has no value.
     """
-    scope = Scope(relation.columns)
-    values = [
-        (each.name, scope.value(_named(each.name, node)) if each.value is None else each.value)
-        for each in relation.columns
-    ]
+    values = values_of(relation, node)
     for output, value in values:
         if value.is_null:
             raise Unplaced(

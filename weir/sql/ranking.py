@@ -14,7 +14,7 @@ from weir.dataflow.windows import tumbling
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
-from weir.sql.relations import Column, Rank, Relation, Scope, solid
+from weir.sql.relations import Column, Rank, Relation, Scope, solid, without_places
 from weir.sql.scalars import scalar
 from weir.sql.types import Typed, column, constant
 
@@ -74,6 +74,12 @@ def rank_bound(node: exp.Expr, scope: Scope) -> tuple[Column, int] | None:
     found, bound = scope.find(one), int(other.this)
     if found.rank is None:
         return None
+    if found.rank.is_late:
+        raise Unplaced(
+            f"the bound of {found.name!r} comes after other conditions or joins, which leave other places; put it "
+            f"right after {found.rank.function}(), in a query of its own",
+            node,
+        )
     if kind is exp.LT:
         bound -= 1
     if kind not in (exp.LT, exp.LTE) and not (kind is exp.EQ and bound == 1):
@@ -98,7 +104,7 @@ def ranked(relation: Relation, place: Column, bound: int, context: Context, *, i
     """
     rank = place.rank
     assert rank is not None
-    others = replace(relation, columns=tuple(each for each in relation.columns if each is not place))
+    others = replace(relation, columns=without_places(each for each in relation.columns if each is not place))
     windowed = relation.windowed
     in_windows = any(each.role in WINDOW_BOUNDS for each in rank.partition)
     if (
@@ -125,6 +131,7 @@ def _in_windows(
 ) -> Relation:
     """Choose from each window when it is complete: the result is final."""
     assert relation.windowed is not None
+    relation.windowed.check_named({each.role for each in rank.partition}, rank.node)
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
     value, descends, nulls_first = rank.order[0]
     is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -15,7 +15,7 @@ from weir.rows.changes import CHANGE_COLUMN
 from weir.specs.window_kinds import Window
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.spelling import did_you_mean
-from weir.sql.errors import Unplaced
+from weir.sql.errors import Unplaced, start_of
 from weir.sql.types import Role, Typed, column
 
 
@@ -28,6 +28,8 @@ class Rank:
     #: Values, whether they descend, whether NULL comes first.
     order: tuple[tuple[Typed, bool, bool], ...]
     node: exp.Expr
+    #: Whether rows were left out or joined since: the places of what is left are other ones.
+    is_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,19 @@ class Windowed:
     time: pl.DataType
     node: exp.Expr
 
+    def check_named(self, bounds: Collection[str], node: exp.Expr) -> None:
+        """Refuse bounds that several windows have.
+
+        Raises:
+            Unplaced: windows of CUMULATE begin together, and one of SESSION is known by both bounds only.
+        """
+        wanted = {"cumulative": WINDOW_BOUNDS[1:], "session": WINDOW_BOUNDS}.get(self.window.kind, ())
+        missing = [each for each in wanted if each not in bounds]
+        if missing:
+            raise Unplaced(
+                f"several {self.window.kind} windows have this bound; name {missing[0]}, too", node
+            )
+
 
 @dataclass(frozen=True)
 class Relation:
@@ -85,7 +100,15 @@ class Relation:
 
     def filtered(self, name: str, predicate: Typed) -> Relation:
         """The rows for which a condition is true."""
-        return replace(self, stream=self.stream.filter(name, predicate.expr))
+        return Relation(self.stream.filter(name, predicate.expr), without_places(self.columns), self.windowed)
+
+
+def without_places(columns: Iterable[Column]) -> tuple[Column, ...]:
+    """The columns of other rows than those that ROW_NUMBER is over: its bound is refused from here on."""
+    return tuple(
+        each if each.rank is None else replace(each, rank=replace(each.rank, is_late=True))
+        for each in columns
+    )
 
 
 def relation_of(stream: Stream, times: Iterable[str] = ()) -> Relation:
@@ -198,6 +221,20 @@ class Scope:
         raise Unplaced(
             f"there is no column {node.name!r}{whose}{did_you_mean(node.name, dict.fromkeys(known))}", node
         )
+
+
+def values_of(relation: Relation, node: exp.Expr) -> list[tuple[str, Typed]]:
+    """Return all columns with their values; ``node`` is the place of messages.
+
+    Raises:
+        Unplaced: one has no value yet.
+    """
+    scope, found = Scope(relation.columns), []
+    for each in relation.columns:
+        named = exp.column(each.name, quoted=True)
+        named.this.meta["start"] = start_of(node)
+        found.append((each.name, scope.value(named) if each.value is None else each.value))
+    return found
 
 
 def solid(relation: Relation, name: str, extra: Sequence[tuple[str, Typed]] = ()) -> Relation:

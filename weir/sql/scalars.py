@@ -97,6 +97,8 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
     if isinstance(node, exp.Is):
         return _is(node, scope)
     if isinstance(node, exp.Between):
+        if node.args.get("symmetric"):
+            raise Unplaced("BETWEEN SYMMETRIC is not there; give the lower bound first", node)
         low = exp.GTE(this=node.this.copy(), expression=node.args["low"].copy())
         high = exp.LTE(this=node.this.copy(), expression=node.args["high"].copy())
         return scalar(exp.And(this=low, expression=high), scope)
@@ -265,7 +267,7 @@ def _in(node: exp.In, scope: Scope) -> Typed:
         )
     value = scalar(node.this, scope)
     pairs = [comparable(value, scalar(each, scope), each) for each in node.expressions]
-    dtypes = {other.dtype for _, other in pairs}
+    dtypes = {each.dtype for pair in pairs for each in pair}
     plain = [other.literal[0] for _, other in pairs if other.literal is not None]
     if (
         len(plain) == len(pairs)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from sqlglot import exp
 
 from weir.spelling import did_you_mean
+from weir.sql.aggregates import aggregates_in
 from weir.sql.conditions import Match, conjuncts, match_of
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced
@@ -35,9 +36,14 @@ def from_clause(node: exp.Select, context: Context) -> tuple[Relation, list[exp.
     left = conjuncts(where.this if where is not None else None)
     relation = _item(start.this, context)
     joins = node.args.get("joins") or []
-    inner_only = all(_how(each) == "inner" for each in joins)
-    for each in joins:
-        relation, left = _joined(relation, each, left, context, inner_only=inner_only)
+    hows = [_how(each) for each in joins]
+    inner_only = all(how == "inner" for how in hows)
+    for number, each in enumerate(joins, start=1):
+        if {"right", "full"} & set(hows[number:]):
+            # WHERE is of the rows, too, that the later join adds with NULL on this side.
+            relation, _ = _joined(relation, each, [], context, inner_only=False)
+        else:
+            relation, left = _joined(relation, each, left, context, inner_only=inner_only)
     rest = []
     for each in left:
         made = _existing(relation, each, context)
@@ -53,6 +59,8 @@ def _item(node: exp.Expr, context: Context) -> Relation:
     if isinstance(node, exp.Subquery):
         made = context.compile(node.this, context.within(node.alias or "query"))
         return made.called(node.alias)
+    if isinstance(node, exp.Unnest):
+        raise Unplaced("UNNEST is not there; use stream.explode in Python", node)
     if not isinstance(node, exp.Table):
         raise Unplaced(f"FROM takes a table, a query or {', '.join(WINDOW_FUNCTIONS)}", node)
     if node.args.get("pivots") or node.args.get("sample"):
@@ -218,9 +226,14 @@ def _exists(relation: Relation, node: exp.Exists, how: How, context: Context) ->
     query = node.this
     if isinstance(query, exp.Subquery):
         query = query.this
-    if not isinstance(query, exp.Select) or query.args.get("group") is not None:
+    if (
+        not isinstance(query, exp.Select)
+        or any(query.args.get(key) for key in ("group", "having", "qualify", "offset"))
+        or aggregates_in(query.expressions)
+    ):
         raise Unplaced(
-            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups; make a view of those", node
+            "EXISTS takes SELECT ... FROM ... WHERE ..., without groups and aggregates; make a view of those",
+            node,
         )
     inner = query.copy()
     where = inner.args.get("where")

@@ -175,6 +175,8 @@ def _refuse(tokens: Sequence[Token]) -> Statement:
         )
     if found.upper() == "CREATE FUNCTION":
         raise Unplaced("CREATE FUNCTION is not there; use stream.map_batches in Python", tokens[0].start)
+    if tokens[0].text.upper() == "EXPLAIN":
+        raise Unplaced("EXPLAIN is not there; weir plan shows what a text becomes", tokens[0].start)
     raise Unplaced(
         f"there is no statement {found}{did_you_mean(found.upper(), _BEGINNINGS)}", tokens[0].start
     )

@@ -11,6 +11,10 @@ _HEAD = (
     "CREATE SOURCE t (id BIGINT NOT NULL, k VARCHAR, a BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' "
     "SECOND) WITH (connector = 'json', path = 'in');\n"
 )
+_CUMULATED = (
+    "SELECT k, window_start, window_end, COUNT(*) AS n FROM CUMULATE(t, at, INTERVAL '2' SECOND, INTERVAL '6' SECOND) "
+    "GROUP BY k, window_start, window_end"
+)
 _SINK = "CREATE SINK o WITH (connector = 'blackhole') AS "
 
 
@@ -61,6 +65,48 @@ def _error(text: str) -> str:
             8,
             "windows that overlap",
         ),
+        (
+            "SELECT DISTINCT k, window_end FROM HOP(t, at, INTERVAL '1' SECOND, INTERVAL '10' SECOND)",
+            17,
+            "windows that overlap",
+        ),
+        ("SELECT DISTINCT k, ROW_NUMBER() OVER (ORDER BY id) AS r FROM t", 17, "goes to ever more rows"),
+        ("SELECT * REPLACE (a + 1 AS a) FROM t", 8, "* REPLACE is not there"),
+        ("SELECT * RENAME (a AS z) FROM t", 8, "* RENAME is not there"),
+        ("SELECT * EXCLUDE (idd) FROM t", 19, "there is no column 'idd'; did you mean 'id'?"),
+        ("SELECT id, a FROM t UNION ALL BY NAME SELECT a, id FROM t", 8, "UNION BY NAME is not there"),
+        ("SELECT id FROM t WHERE a BETWEEN SYMMETRIC 3 AND 1", 24, "BETWEEN SYMMETRIC is not there"),
+        ("SELECT k, MAX(a, 3) AS m FROM t GROUP BY k", 11, "MAX takes one value"),
+        ("SELECT k, COUNT(a, id) AS m FROM t GROUP BY k", 11, "COUNT takes one value"),
+        ("SELECT COUNT(DISTINCT *) AS m FROM t", 8, "COUNT takes a value"),
+        ("SELECT id FROM t WHERE EXISTS (SELECT COUNT(*) FROM t s WHERE s.id = t.id)", 39, "without groups"),
+        ("SELECT CONCAT_WS('-', k, 'x') AS m FROM t", 8, "there is no function CONCAT_WS"),
+        ("SELECT ROUND(a, id) AS m FROM t", 17, "ROUND takes a constant whole number from 0 on"),
+        ("SELECT ROUND(a, -1) AS m FROM t", 18, "ROUND takes a constant whole number from 0 on"),
+        ("SELECT REGEXP_EXTRACT(k, 'a', NULL) AS m FROM t", 8, "a constant whole number"),
+        (
+            f"SELECT k, n FROM ({_CUMULATED}) WHERE n > 0 GROUP BY k, n, window_start",
+            1,
+            "name window_end, too",
+        ),
+        (
+            f"SELECT x.k, y.n FROM ({_CUMULATED}) x JOIN ({_CUMULATED}) y ON x.k = y.k AND "
+            "x.window_start = y.window_start",
+            1,
+            "name window_end, too",
+        ),
+        (
+            "SELECT k FROM (SELECT *, RANK() OVER (PARTITION BY window_start ORDER BY n DESC) AS r FROM "
+            f"({_CUMULATED})) WHERE r <= 2",
+            1,
+            "name window_end, too",
+        ),
+        (
+            "SELECT k FROM t GROUP BY GROUPING SETS ((k), ())",
+            42,
+            "GROUPINGSETS is not there; write UNION ALL",
+        ),
+        ("SELECT * FROM UNNEST(ARRAY[1, 2])", 28, "UNNEST is not there; use stream.explode"),
         ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
         ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
         ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
@@ -77,12 +123,30 @@ def test_what_is_wrong_is_told_with_its_place(query: str, column: int, words: st
     assert column == 1 or int(found) == column, told
 
 
+_PLACES = "(SELECT *, ROW_NUMBER() OVER (PARTITION BY k ORDER BY id) AS r FROM t)"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT id FROM (SELECT * FROM {_PLACES} WHERE a > 0) WHERE r <= 3",
+        f"SELECT x.id FROM {_PLACES} x LEFT JOIN t ON x.id = t.id WHERE x.r <= 3",
+        f"SELECT id FROM {_PLACES} x WHERE r <= 3 AND EXISTS (SELECT 1 FROM t WHERE t.id = x.a)",
+        "SELECT id FROM (SELECT *, ROW_NUMBER() OVER (ORDER BY id) AS q, ROW_NUMBER() OVER (ORDER BY a) AS r FROM t) "
+        "WHERE q <= 9 AND r <= 3",
+    ],
+)
+def test_a_bound_of_places_among_other_rows_is_refused(query: str):
+    assert "the bound of 'r' comes after other conditions or joins" in _error(_HEAD + _SINK + query)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "1:1: the text has no sink"),
         ("CREATE SORCE t", "1:1: there is no statement CREATE SORCE; did you mean 'CREATE SOURCE'?"),
         ("SELECT 1", "1:1: a query alone writes nothing"),
+        ("EXPLAIN SELECT 1", "1:1: EXPLAIN is not there; weir plan shows"),
         (
             "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
             "1:35: there is no connector 'jsn' of a source; did you",

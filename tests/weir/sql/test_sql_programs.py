@@ -60,6 +60,15 @@ def test_a_stream_among_streams():
     assert [each for each in _names(flow) if each.startswith("dear")] == ["dear.filter", "dear.result"]
 
 
+def test_a_text_with_a_view_that_nothing_reads_has_the_same_steps():
+    sink = (
+        "CREATE SINK o WITH (connector = 'collect') AS "
+        "SELECT k FROM t QUALIFY ROW_NUMBER() OVER (PARTITION BY k ORDER BY a) <= 2;\n"
+    )
+    alone = build_program("x.sql", _SOURCE + sink, "x")
+    assert _names(build_program("x.sql", _SOURCE + _VIEW + sink, "x")) == _names(alone)
+
+
 def test_insert_into_a_sink():
     text = (
         _SOURCE
