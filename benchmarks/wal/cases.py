@@ -24,7 +24,7 @@ PACE_PER_SECOND = 10_000
 #: Records without an answer, where each is a batch of its own: the last ones shall not wait for minutes.
 SINGLE_RECORDS_MAX = 2_000
 #: What the parts of the benchmark are called that are no cases.
-FAILOVER, READER, RECOVERY = "failover", "reader", "recovery"
+FAILOVER, READER, RECOVERY, WIRE = "failover", "reader", "recovery", "wire"
 _SEED = 20220415
 #: Records between two looks at the clock, and of one ``send_many``.
 _PART: dict[Mode, int] = {"send": 500, "send_many": 5_000, "sync": 1, "paced": 10}
@@ -109,7 +109,7 @@ def _all_cases() -> Iterator[Case]:
 
 CASES = tuple(_all_cases())
 #: The parts that are no cases, and whether they are run unless ``--only`` names them.
-TRIALS = {FAILOVER: True, READER: True, RECOVERY: False}
+TRIALS = {FAILOVER: True, READER: True, WIRE: True, RECOVERY: False}
 
 
 def chosen(only: Sequence[str]) -> tuple[list[Case], list[str]]:

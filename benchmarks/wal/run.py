@@ -18,7 +18,7 @@ import psutil
 
 import weir.log
 from benchmarks.results import BenchmarkResult
-from benchmarks.wal.cases import COMPRESSION, FAILOVER, LINGER_MS, READER, RECOVERY, Case, chosen
+from benchmarks.wal.cases import COMPRESSION, FAILOVER, LINGER_MS, READER, RECOVERY, WIRE, Case, chosen
 from benchmarks.wal.document import BARS, as_document, ratios
 from benchmarks.wal.failover import failover
 from benchmarks.wal.figures import Client, Usage
@@ -27,6 +27,7 @@ from benchmarks.wal.kafka_failover import kafka_failover
 from benchmarks.wal.reading import reading
 from benchmarks.wal.recovery import recovery
 from benchmarks.wal.weir_client import WeirClient
+from benchmarks.wal.wire import wire
 from experiments.kafka_brokers import Brokers
 from experiments.log_cluster import LogCluster
 from services.errors import ServiceError
@@ -91,6 +92,9 @@ def run(
             _measure(options, some, runs, place, report, keep, has_reader=has_reader)
     for number, found in enumerate(runs):
         said = _prefixed(report, number, options)
+        if WIRE in trials:
+            said(WIRE, 0.0)
+            _attempt(found, WIRE, said, partial(wire, options.seconds))
         if FAILOVER in trials:
             with tempfile.TemporaryDirectory(prefix="weir-wal-", dir=memory) as directory:
                 _attempt(found, FAILOVER, said, partial(failover, Path(directory), said))
