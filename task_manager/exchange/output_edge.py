@@ -12,6 +12,7 @@ from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.keys.division import (
+    HotRowCombiner,
     LateColumn,
     PartLimits,
     TextRoom,
@@ -44,10 +45,15 @@ class OutputEdge:
         channels: Mapping[int, Channel],
         policy: BatchPolicy,
         group_to_subtask: np.ndarray | None = None,
+        combiner: HotRowCombiner | None = None,
     ) -> None:
-        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``.
+
+        ``combiner``: adds up rows of hot keys; None: all rows are sent as they come.
+        """
         self.edge = edge
         self._policy = policy
+        self._combiner = combiner
         self._group_to_subtask = group_to_subtask
         self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
         #: In the order in which they are pumped.
@@ -121,6 +127,9 @@ class OutputEdge:
         if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
             self.add(batch.take(plain_array(rows)))
             return
+        if self._combiner is not None and self._combiner.is_due():
+            self.add(batch.take(plain_array(rows)))
+            return
         assert self._group_to_subtask is not None
         self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
@@ -130,7 +139,8 @@ class OutputEdge:
 
     def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`add`, of rows that lack a column."""
-        if not self.divides_late or len(self._writers) == 1:
+        is_looked_at = self._combiner is not None and self._combiner.is_due()
+        if is_looked_at or not self.divides_late or len(self._writers) == 1:
             self.add(late.joined(batch))
             return
         self._idle = None
@@ -246,6 +256,11 @@ class OutputEdge:
         ``late``: a column that the batch lacks; there are several consumers.
         """
         assert self._group_to_subtask is not None
+        if late is None and self._combiner is not None and self._combiner.is_due():
+            combined = self._combiner.combined(batch, hashes)
+            if combined is not None:
+                self._add_combined(*combined, hashes)
+                return
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
@@ -257,6 +272,17 @@ class OutputEdge:
             batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts, limits
         ):
             self._writers[index].add(rows, size_bytes)
+
+    def _add_combined(self, batch: pa.RecordBatch, rows: np.ndarray, hashes: np.ndarray) -> None:
+        """Queue these rows of a batch (int64), each where its hash (of all rows) leads."""
+        assert self._group_to_subtask is not None
+        if len(self._writers) == 1:
+            next(iter(self._writers.values())).add(batch.take(plain_array(rows)))
+            return
+        for index, part, size_bytes in split_picked(
+            batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers, hashes
+        ):
+            self._writers[index].add(part, size_bytes)
 
     def _room_for_texts(
         self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int

@@ -18,6 +18,7 @@ from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
+from weir.operators.registry import create_combiner
 from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
 from weir.operators.reader_times import ReaderTimes
@@ -358,7 +359,8 @@ class Deployment:
                 for channel in graph.output_channels(subtask, edge)
             }
             table = self._routing.get(edge.consumer_stage)
-            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None))
+            combiner = None if edge.combining is None else create_combiner(edge.combining)
+            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None, combiner))
         return edges
 
     def _channel(self, channel: ChannelId) -> Channel:
