@@ -242,6 +242,7 @@ def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
         return {
             "timers": due,
             "sweep_row_wait_ms_max": sums["sweep_row_wait_ms_max"],
+            "sweep_held_ms_max": sums["sweep_held_ms_max"],
             "sweep_slice_ms_max": sums["sweep_slice_ms_max"],
             "sweep_s": round(sweep_s, 2),
             "slices": sums["sweep_slices"],

@@ -26,7 +26,7 @@ from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
 from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows
-from weir.rows.records import KEY_PART_COLUMN
+from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import aggregated_columns, stored_function
 
@@ -81,8 +81,9 @@ class HotRows:
         self._schema = schema
         self._folds = made_folds(self._spec.aggregates, schema)
         read = aggregated_columns(self._spec.aggregates, schema)
-        # A batch of no columns has no rows.
-        self._columns = [name for name in schema.names if name in read] or [self._spec.key_columns[0]]
+        # Conditions without a column are of this one's rows.
+        read |= {EVENT_TIME_COLUMN, self._spec.key_columns[0]}
+        self._columns = [name for name in schema.names if name in read]
         self._mark = layout_mark(self._folds, schema)
 
     def _added_up(self, piece: pa.RecordBatch, inverse: np.ndarray, count: int) -> Cells:
