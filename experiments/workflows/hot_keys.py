@@ -30,7 +30,7 @@ def run_hot_keys(rows: int, repeat: int, say: Say, emits: Sequence[str] = EMITS)
         emits: of the aggregation, see ``hot_job.build``.
 
     Returns:
-        ``ratio``: rows per second with a hot key, of those with uniform keys, the lowest of all ways; and those of each.
+        ``ratio``: rows per second with a hot key, of those with uniform keys, the lowest of all ways; and each.
 
     Raises:
         ClusterError: a job did not finish.

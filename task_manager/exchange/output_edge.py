@@ -127,7 +127,7 @@ class OutputEdge:
         if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
             self.add(batch.take(plain_array(rows)))
             return
-        if self._combiner is not None and self._combiner.is_due():
+        if self._combiner is not None and self._combiner.is_due(len(rows)):
             self.add(batch.take(plain_array(rows)))
             return
         assert self._group_to_subtask is not None
@@ -139,7 +139,7 @@ class OutputEdge:
 
     def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`add`, of rows that lack a column."""
-        is_looked_at = self._combiner is not None and self._combiner.is_due()
+        is_looked_at = self._combiner is not None and self._combiner.is_due(batch.num_rows)
         if is_looked_at or not self.divides_late or len(self._writers) == 1:
             self.add(late.joined(batch))
             return
@@ -256,7 +256,7 @@ class OutputEdge:
         ``late``: a column that the batch lacks; there are several consumers.
         """
         assert self._group_to_subtask is not None
-        if late is None and self._combiner is not None and self._combiner.is_due():
+        if late is None and self._combiner is not None and self._combiner.is_due(batch.num_rows):
             combined = self._combiner.combined(batch, hashes)
             if combined is not None:
                 self._add_combined(*combined, hashes)

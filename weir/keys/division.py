@@ -79,8 +79,8 @@ class LateColumn(Protocol):
 class HotRowCombiner(Protocol):
     """Adds up the rows of hot keys of a batch before they are sent; keeps no rows from one batch to the next."""
 
-    def is_due(self) -> bool:
-        """Whether the next batch is to be looked at by :meth:`combined`; a batch passes if it is not."""
+    def is_due(self, rows: int) -> bool:
+        """Whether the next batch, of so many rows, is to be looked at by :meth:`combined`; it passes if it is not."""
         ...
 
     def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> tuple[pa.RecordBatch, np.ndarray] | None:

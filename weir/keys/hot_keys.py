@@ -32,10 +32,6 @@ class HotKeySample:
             return False
         return True
 
-    def pass_some(self) -> None:
-        """Let the next batches pass without a look."""
-        self._passed = _PASSED
-
     def rows_of_hot_keys(self, hashes: np.ndarray) -> np.ndarray:
         """Rows whose keys are hot; int64, ascending. None at all: the next batches pass.
 
@@ -54,5 +50,5 @@ class HotKeySample:
             # Keys that come in turn may all miss the sample but one.
             if len(rows) >= _SHARE / 2 * len(hashes):
                 return rows
-        self.pass_some()
+        self._passed = _PASSED
         return np.empty(0, dtype=np.int64)

@@ -136,7 +136,7 @@ class LocalEdge:
     def _add_hashed(self, batch: pa.RecordBatch) -> None:
         assert self._group_to_subtask is not None
         rows, hashes = with_key_hash(batch, self._edge.key_columns)
-        if self._combiner is not None and self._combiner.is_due():
+        if self._combiner is not None and self._combiner.is_due(rows.num_rows):
             combined = self._combiner.combined(rows, hashes)
             if combined is not None:
                 rows, left = combined

@@ -18,10 +18,10 @@ from weir.local.subtasks import LocalSource, LocalSubtask, LocalTask
 from weir.operators.chain import OperatorChain
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
-from weir.operators.registry import create_combiner
 from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
 from weir.operators.reader_times import ReaderTimes
+from weir.operators.registry import create_combiner
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts

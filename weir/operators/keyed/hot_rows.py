@@ -47,15 +47,12 @@ class HotRows:
         self._columns: list[str] = []
         self._mark = 0
 
-    def is_due(self) -> bool:
-        """Whether the next batch is to be looked at."""
-        return self._sample.is_due()
+    def is_due(self, rows: int) -> bool:
+        """Whether the next batch, of so many rows, is to be looked at."""
+        return rows >= ROWS_MIN and self._sample.is_due()
 
     def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> tuple[pa.RecordBatch, np.ndarray] | None:
         """Add up the rows of each hot key, where that saves many of them."""
-        if batch.num_rows < ROWS_MIN:
-            self._sample.pass_some()
-            return None
         rows = self._sample.rows_of_hot_keys(hashes)
         if not len(rows):
             return None
@@ -166,7 +163,7 @@ def told_apart(step: str) -> str:
 
 
 def layout_mark(folds: Sequence[Fold], schema: pa.Schema) -> int:
-    """A number by which accumulators of these aggregates, over columns of this schema, are told from those of others."""
+    """A number by which accumulators of these aggregates, over columns of this schema, are told from others."""
     told = [
         (
             stored_function(fold.aggregate),

@@ -285,9 +285,7 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize(
-    "reads", [{"mmap_reads": True}, {"mmap_reads": False}, {"direct_io": True}], ids=str
-)
+@pytest.mark.parametrize("reads", [{"mmap_reads": True}, {"mmap_reads": False}, {"direct_io": True}], ids=str)
 def test_table_files_are_readable_with_every_setting(
     tmp_path: Path, compression: str, reads: dict[str, bool]
 ) -> None:
