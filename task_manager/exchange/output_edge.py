@@ -32,6 +32,9 @@ from weir.rows.records import (
 )
 from weir.types import SubtaskId
 
+#: After rows have waited for a consumer, rows of hot keys are added up in so many batches. It relieves a consumer that
+#: cannot keep up; in all it costs about as much of the processor as it saves.
+_RELIEVED_BATCHES = 64
 #: Of rows of which one in so many is sent, and more, all keys are hashed: that costs less than to gather keys first.
 _PICKED_SHARE = 3
 
@@ -54,6 +57,8 @@ class OutputEdge:
         self.edge = edge
         self._policy = policy
         self._combiner = combiner
+        #: Batches in which rows of hot keys may still be added up.
+        self._relieved = 0
         self._group_to_subtask = group_to_subtask
         self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
         #: In the order in which they are pumped.
@@ -64,6 +69,21 @@ class OutputEdge:
         self._idle: Idle | None = None
         #: The latest block of :meth:`add_ahead`, as the table divides it.
         self._divided: DividedBlock | None = None
+
+    def holds_up(self) -> bool:
+        """Whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
+        for writer in self.writers:
+            if writer.holds_up:
+                self._relieved = _RELIEVED_BATCHES
+                return True
+        return False
+
+    def _may_combine(self, rows: int) -> bool:
+        """Whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
+        if self._combiner is None or self._relieved == 0:
+            return False
+        self._relieved -= 1
+        return self._combiner.is_due(rows)
 
     def queues(self, now_s: float) -> list[ChannelQueue]:
         """The channels on which rows wait; called by other threads."""
@@ -113,7 +133,10 @@ class OutputEdge:
         self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
         if self.edge.exchange is Exchange.HASH:
-            self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
+            if self._may_combine(batch.num_rows):
+                self._add_looked_at(batch)
+            else:
+                self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
         elif self.edge.exchange is Exchange.ROUND_ROBIN:
             self._next = (self._next + 1) % len(self.writers)
             self.writers[self._next].add(batch)
@@ -127,8 +150,8 @@ class OutputEdge:
         if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
             self.add(batch.take(plain_array(rows)))
             return
-        if self._combiner is not None and self._combiner.is_due(len(rows)):
-            self.add(batch.take(plain_array(rows)))
+        if self._may_combine(len(rows)):
+            self._add_looked_at(batch.take(plain_array(rows)))
             return
         assert self._group_to_subtask is not None
         self._idle = None
@@ -139,8 +162,10 @@ class OutputEdge:
 
     def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`add`, of rows that lack a column."""
-        is_looked_at = self._combiner is not None and self._combiner.is_due(batch.num_rows)
-        if is_looked_at or not self.divides_late or len(self._writers) == 1:
+        if self._may_combine(batch.num_rows):
+            self._add_looked_at(late.joined(batch))
+            return
+        if not self.divides_late or len(self._writers) == 1:
             self.add(late.joined(batch))
             return
         self._idle = None
@@ -256,11 +281,6 @@ class OutputEdge:
         ``late``: a column that the batch lacks; there are several consumers.
         """
         assert self._group_to_subtask is not None
-        if late is None and self._combiner is not None and self._combiner.is_due(batch.num_rows):
-            combined = self._combiner.combined(batch, hashes)
-            if combined is not None:
-                self._add_combined(*combined, hashes)
-                return
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch)
             return
@@ -273,9 +293,17 @@ class OutputEdge:
         ):
             self._writers[index].add(rows, size_bytes)
 
-    def _add_combined(self, batch: pa.RecordBatch, rows: np.ndarray, hashes: np.ndarray) -> None:
-        """Queue these rows of a batch (int64), each where its hash (of all rows) leads."""
+    def _add_looked_at(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch, in which the rows of each hot key are added up."""
         assert self._group_to_subtask is not None
+        assert self._combiner is not None
+        self._idle = None
+        batch, hashes = with_key_hash(narrowed(batch, self.edge.sent_columns), self.edge.key_columns)
+        combined = self._combiner.combined(batch, hashes)
+        if combined is None:
+            self._add_hashed(batch, hashes)
+            return
+        batch, rows = combined
         if len(self._writers) == 1:
             next(iter(self._writers.values())).add(batch.take(plain_array(rows)))
             return

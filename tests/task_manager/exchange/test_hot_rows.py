@@ -9,7 +9,7 @@ import pytest
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import BatchPolicy
-from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of, never_waits
+from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of
 from tests.task_manager.exchange.test_rows_ahead import LateNumbers
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
@@ -33,40 +33,53 @@ def send(output, way, rows):
         output.emit(rows)
 
 
-@pytest.mark.parametrize("consumers", [1, 3])
-@pytest.mark.parametrize("way", ["plain", "picked", "late"])
-def test_totals_are_the_same_and_fewer_rows_are_sent(way, consumers):
-    links = {index: channel(index) for index in range(consumers)}
+def totals_of(index, consumers, batches):
+    """What a step makes of what it got; rows, and counts and sums by key."""
+    step = KeyedAggregateOperator(SPEC)
+    tables = one_state(MemoryBackend(), 1, 1 << 22)
+    step.open(OperatorContext("job", "totals", 1, index, consumers, tables=tables))
+    found = {}
+    for rows in batches:
+        for out in step.process(rows):
+            found |= {row["key"]: (row["c"], row["s"]) for row in out.to_pylist()}
+    return sum(rows.num_rows for rows in batches), found
+
+
+@pytest.mark.parametrize(
+    ("way", "consumers", "keeps_up"),
+    [("plain", 1, False), ("plain", 3, False), ("plain", 3, True), ("picked", 3, False), ("late", 3, False)],
+)
+def test_rows_of_hot_keys_are_added_up_for_consumers_that_cannot_keep_up(way, consumers, keeps_up):
+    links = {index: channel(index, elements_max=1_000 if keeps_up else 1) for index in range(consumers)}
     edge = OutputEdge(
         edge_of(Exchange.HASH),
         {index: link for index, (link, _) in links.items()},
-        BatchPolicy(100_000, 10_000.0),
+        BatchPolicy(500, 10_000.0),
         initial_table(1, consumers, 128).group_to_subtask,
         HotRows(SPEC),
     )
-    output = Output([edge], never_waits, SystemClock())
+    received = {index: [] for index in links}
+
+    def take(timeout_s):
+        for index, (_, inbox) in links.items():
+            received[index] += [item for item in drain(inbox) if isinstance(item, pa.RecordBatch)]
+
+    output = Output([edge], take, SystemClock())
     random, counts, sums = np.random.default_rng(3), Counter(), Counter()
-    for is_hot in (False, True, True, False, True):
-        keys = [f"key-{number}" for number in random.integers(0, 5_000, 4_000)]
+    # After uniform keys some batches pass without a look.
+    for is_hot in (True, True, *[False] * 16, True, True):
+        keys = [f"key-{number}" for number in random.integers(0, 500, 3_000)]
         if is_hot:
             keys[::3] = ["hot"] * len(keys[::3])
-        rows = batch(keys)
-        # After uniform keys some batches pass without a look.
-        for _ in range(1 if is_hot else 16):
-            send(output, way, rows)
-            for key, number in list(zip(keys, range(len(keys)), strict=True))[:: 2 if way == "picked" else 1]:
-                counts[key] += 1
-                sums[key] += number
+        send(output, way, batch(keys))
+        for number in range(0, len(keys), 2 if way == "picked" else 1):
+            counts[keys[number]] += 1
+            sums[keys[number]] += number
     output.finish()
-    received, found = 0, {}
-    for index, (_, inbox) in links.items():
-        step = KeyedAggregateOperator(SPEC)
-        tables = one_state(MemoryBackend(), 1, 1 << 22)
-        step.open(OperatorContext("job", "totals", 1, index, consumers, tables=tables))
-        for rows in drain(inbox):
-            if isinstance(rows, pa.RecordBatch):
-                received += rows.num_rows
-                for out in step.process(rows):
-                    found |= {row["key"]: (row["c"], row["s"]) for row in out.to_pylist()}
-    assert found == {key: (counts[key], sums[key]) for key in counts}
-    assert received < counts.total() - 2_000 // (2 if way == "picked" else 1)
+    take(0.0)
+    told = [totals_of(index, consumers, batches) for index, batches in received.items()]
+    assert {key: each for _, found in told for key, each in found.items()} == {
+        key: (counts[key], sums[key]) for key in counts
+    }
+    saved = counts.total() - sum(rows for rows, _ in told)
+    assert saved == 0 if keeps_up else saved > 400

@@ -78,8 +78,9 @@ class HotRows:
         self._schema = schema
         self._folds = made_folds(self._spec.aggregates, schema)
         read = aggregated_columns(self._spec.aggregates, schema)
-        # Conditions without a column are of this one's rows.
-        read |= {EVENT_TIME_COLUMN, self._spec.key_columns[0]}
+        if not read or any(aggregate.condition is not None for aggregate in self._spec.aggregates):
+            # A batch without a column has no rows, and conditions without one are of this one's.
+            read |= {EVENT_TIME_COLUMN, self._spec.key_columns[0]}
         self._columns = [name for name in schema.names if name in read]
         self._mark = layout_mark(self._folds, schema)
 
@@ -176,8 +177,12 @@ def layout_mark(folds: Sequence[Fold], schema: pa.Schema) -> int:
 
 
 def _spread(parts: pa.Array, places: np.ndarray, rows: int) -> pa.Array:
-    """A column of so many rows with these values at these places, in any order, and nulls elsewhere."""
-    order = np.argsort(places)
-    numbers = np.full(rows, -1, dtype=np.int64)
-    numbers[places[order]] = order
-    return parts.take(pa.array(numbers, mask=numbers < 0))
+    """A column of so many rows with these values, all of one length, at these places in any order; else null."""
+    data = parts.take(pa.array(np.argsort(places))).buffers()[2]
+    is_valid = np.zeros(rows, dtype=np.bool_)
+    is_valid[places] = True
+    offsets = np.zeros(rows + 1, dtype=np.int32)
+    np.cumsum(is_valid, out=offsets[1:])
+    offsets *= len(data) // len(parts)
+    bits = pa.py_buffer(np.packbits(is_valid, bitorder="little"))
+    return pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(offsets), data])
