@@ -16,13 +16,13 @@ from typing import Any
 from benchmarks.events_file import events_directory
 from benchmarks.polars_reference import run_reference
 from experiments.workflows.driver import Launch
-from experiments.workflows.grown import measure_grown
+from experiments.workflows.grown import bounded_settings, measure_grown
 from experiments.workflows.hot_keys import run_hot_keys
 from experiments.workflows.peer_run import run_peer
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 
-#: Of the topic, subtasks of the engine, and threads of the peer.
-_PARTITIONS = 2
+#: Of the topic, subtasks of the engine, and threads of the peer; and processes of the job.
+_PARTITIONS = _TASK_MANAGERS = 2
 
 #: Of the paced run, of the top rate.
 _QUARTER = 4
@@ -32,7 +32,6 @@ _BESIDE_RATE, _BESIDE_WORKFLOWS, _SWEEP_S = 2_000, 100, 5.0
 _LINES, _LINES_PER_SECOND, _COMMANDS_PER_SECOND = 5_000_000, 6_000_000, 80_000
 #: Fields that this command cannot have.
 _ABSENT = {
-    "ratio_bounded_memory": "no run with all memory bounded by a cgroup is built",
     "relink_s": "state has no home in an object store yet",
     "relink_shipped_bytes": "state has no home in an object store yet",
 }
@@ -55,6 +54,9 @@ class BarOptions:
         timers: due at the sweep.
         sweep_after_ms: from the first timer to the sweep.
         grown_bytes: payloads in the store where its throughput is compared with that of an empty one; 0: not measured.
+        bounded_bytes: as ``grown_bytes``, where the task managers together have ``memory_bytes`` of memory, and state
+            has no page cache; 0: not measured.
+        memory_bytes: see ``bounded_bytes``.
         hot_rows: of each run with a hot key; 0: not measured.
         peer: also run Kafka Streams, in turn with the job over Kafka.
     """
@@ -68,6 +70,8 @@ class BarOptions:
     timers: int = 150_000
     sweep_after_ms: int = 40_000
     grown_bytes: int = 256 << 20
+    bounded_bytes: int = 0
+    memory_bytes: int = 2 << 30
     hot_rows: int = 6_000_000
     peer: bool = False
 
@@ -84,13 +88,15 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     sweep = _sweep(options, say)
     against = _against_peer(options, tops, say) if options.peer else {}
     grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
-    hot = run_hot_keys(options.hot_rows, options.repeat, "per_event", say) if options.hot_rows else {}
-    wrong = sum(part.get("wrong", 0) for part in [*tops, paced, sweep, grown]) + against.pop("wrong", 0)
+    bounded = _bounded(options, say) if options.bounded_bytes else {}
+    hot = run_hot_keys(options.hot_rows, options.repeat, say) if options.hot_rows else {}
+    parts = [*tops, paced, sweep, grown, bounded]
+    wrong = sum(part.get("wrong", 0) for part in parts) + against.pop("wrong", 0)
     fields = {
         "commands_per_second": round(rate),
         "ratio_to_kafka_streams": against.pop("ratio_to_kafka_streams", None),
         "ratio_on_grown": grown.get("ratio"),
-        "ratio_bounded_memory": None,
+        "ratio_bounded_memory": bounded.get("ratio"),
         "start_latency_ms_mean": paced["start_latency_ms_mean"],
         "start_latency_ms_max": paced["start_latency_ms_max"],
         "pause_ms_max": paced["pause_ms_max"],
@@ -109,6 +115,7 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "paced": paced,
         "sweep": sweep,
         "grown": grown,
+        "bounded": bounded,
         "hot_keys": hot,
         **against,
         "store": options.store,
@@ -121,7 +128,11 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
 
 
 def _reason(name: str) -> str:
-    asked = {"ratio_to_kafka_streams": "--peer", "hot_key_ratio": "--hot-rows 6000000"}
+    asked = {
+        "ratio_to_kafka_streams": "--peer",
+        "hot_key_ratio": "--hot-rows 6000000",
+        "ratio_bounded_memory": "--bounded-state 20G --bounded-memory 2G",
+    }
     return _ABSENT.get(name) or f"not asked for: {asked.get(name, '--grown 1G')}"
 
 
@@ -231,6 +242,7 @@ def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
         return {
             "timers": due,
             "sweep_row_wait_ms_max": sums["sweep_row_wait_ms_max"],
+            "sweep_held_ms_max": sums["sweep_held_ms_max"],
             "sweep_slice_ms_max": sums["sweep_slice_ms_max"],
             "sweep_s": round(sweep_s, 2),
             "slices": sums["sweep_slices"],
@@ -239,8 +251,23 @@ def _sweep(options: BarOptions, say: Say) -> dict[str, Any]:
         }
 
 
+def _bounded(options: BarOptions, say: Say) -> dict[str, Any]:
+    """As with a store that has grown, with a bound of all memory."""
+    settings = bounded_settings(options.memory_bytes, _TASK_MANAGERS)
+
+    def trial(place: str, options: BarOptions, say: Say) -> Trial:
+        return _trial(place, options, say, settings=settings)
+
+    grown = replace(options, grown_bytes=options.bounded_bytes)
+    return {**measure_grown(grown, trial, say), "memory_bytes": options.memory_bytes}
+
+
 def _trial(
-    place: str, options: BarOptions, say: Say, parameters: Mapping[str, object] | None = None
+    place: str,
+    options: BarOptions,
+    say: Say,
+    parameters: Mapping[str, object] | None = None,
+    settings: Mapping[str, object] | None = None,
 ) -> Trial:
     return Trial(
         Path(place),
@@ -249,7 +276,9 @@ def _trial(
         say=say,
         partitions=_PARTITIONS,
         parallelism=_PARTITIONS,
+        task_managers=_TASK_MANAGERS,
         parameters=parameters,
+        settings=settings,
     )
 
 

@@ -191,6 +191,12 @@ def run_set(
     grown: Annotated[
         str, typer.Option(help="bars: payloads in the store for the figures of a large one; 0: none of them.")
     ] = "256M",
+    bounded_state: Annotated[
+        str, typer.Option(help="bars: payloads in the store where memory is bounded; 0: not measured.")
+    ] = "0",
+    bounded_memory: Annotated[
+        str, typer.Option(help="bars: of all task managers together, the page cache of state included.")
+    ] = "2G",
     hot_rows: Annotated[
         int, typer.Option(min=0, help="bars: rows of each run with a hot key; 0: no such runs.")
     ] = 6_000_000,
@@ -205,7 +211,8 @@ def run_set(
 
         if series == "bars":
             return run_bars_command(
-                store, log, shape, payload, repeat, timers, peer, grown, hot_rows, json_path, _say
+                *(store, log, shape, payload, repeat, timers, peer, grown),
+                *((bounded_state, bounded_memory), hot_rows, json_path, _say),
             )
         return run_growth_command(series, store, log, sizes, payload, out, _say)
 

@@ -5,17 +5,44 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.workflows.driver import Launch
-from experiments.workflows.growth import fill, launch_and_wait, restore_ms
+from experiments.workflows.growth import check_room, fill, launch_and_wait, restore_ms
 from experiments.workflows.trial import Say, Trial
+from weir.errors import ConfigError
 
 if TYPE_CHECKING:
     from experiments.workflows.bars import BarOptions
 
 #: Before anything is measured: the first rows load code.
 _WARM_UP_TASKS = 5
+#: What a task manager takes beside caches: the interpreter, its libraries, and rows on their way.
+_BASE_BYTES = 320 << 20
+#: Bounds that do not leave so much for the caches of a task manager are refused.
+_LEAST_BYTES = 64 << 20
+_MEMORY_TABLES_MAX = 64 << 20
+
+
+def bounded_settings(memory_bytes: int, task_managers: int) -> dict[str, object]:
+    """The configuration with which all task managers together take so much memory, the page cache of state included.
+
+    Raises:
+        ConfigError: that is too little.
+    """
+    left = memory_bytes // task_managers - _BASE_BYTES
+    if left < _LEAST_BYTES:
+        least = (_BASE_BYTES + _LEAST_BYTES) * task_managers
+        raise ConfigError(f"--bounded-memory: {memory_bytes >> 20}M are too little; at least {least >> 20}M")
+    tables = min(_MEMORY_TABLES_MAX, left // 4)
+    return {
+        "taskManager.rocksdb.direct_io": True,
+        "taskManager.rocksdb.block_cache_bytes": (left - tables) // 2,
+        "taskManager.rocksdb.write_buffer_total_bytes": tables,
+        "taskManager.rocksdb.write_buffer_bytes": tables // 4,
+        "taskManager.state_cache_bytes": (left - tables) // 2,
+    }
 
 
 def measure_grown(
@@ -33,6 +60,8 @@ def measure_grown(
     """
     done: list[Launch] = []
     launch = options.launch
+    temporary = Path(tempfile.gettempdir())
+    check_room(temporary, options.grown_bytes, str(temporary), "--grown or --bounded-state")
     with tempfile.TemporaryDirectory() as place, make_trial(place, options, say) as trial:
         launch_and_wait(trial, done, replace(launch, prefix="warm", tasks=min(_WARM_UP_TASKS, launch.tasks)))
         rates, held_bytes = [], 0
@@ -42,6 +71,7 @@ def measure_grown(
             say(f"{prefix}: {launch.commands:,} commands")
             took_s = launch_and_wait(trial, done, replace(launch, prefix=prefix))
             rates.append(launch.commands / took_s)
+        resident_bytes = trial.peak_resident_bytes()
         restored_ms = restore_ms(trial, done, launch.payload)
         sums = trial.sums()
         return {
@@ -50,5 +80,6 @@ def measure_grown(
             "commands_per_second_empty": round(rates[0]),
             "commands_per_second_grown": round(rates[1]),
             "restore_first_output_ms": restored_ms,
+            "peak_resident_bytes": resident_bytes,
             "wrong": trial.wrong(done, sums),
         }

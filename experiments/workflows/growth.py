@@ -45,7 +45,7 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
     if list(sizes) != sorted(sizes):
         raise ConfigError("--sizes: give them in ascending order")
     out.mkdir(parents=True, exist_ok=True)
-    _check_room(out, max(sizes))
+    check_room(out, max(sizes), f"--out {out}", "--sizes")
     rows = []
     with Trial(out / "trial", store=store, log=log, say=say) as trial:
         done: list[Launch] = []
@@ -67,14 +67,25 @@ def run_growth(out: Path, sizes: Sequence[int], store: str, log: str, payload: s
     return [path, *draw_growth(path, out)]
 
 
-def _check_room(out: Path, size: int) -> None:
-    found = os.statvfs(out)
+def check_room(directory: Path, size: int, place: str, option: str) -> None:
+    """Check that a trial with so many bytes of payloads fits on a disk.
+
+    Args:
+        directory: on that disk.
+        size: bytes of payloads.
+        place: what the directory is called, for the message.
+        option: what says the size.
+
+    Raises:
+        InputError: it does not.
+    """
+    found = os.statvfs(directory)
     free = found.f_bavail * found.f_frsize
     # The log has it, too, and checkpoints and compaction have parts of it twice.
     if free < 4 * size:
         raise InputError(
-            f"--out {out}: {free / 2**30:.1f} GiB are free, {4 * size / 2**30:.1f} are needed for the log, the "
-            "store and its checkpoints; take smaller --sizes or another directory"
+            f"{place}: {free / 2**30:.1f} GiB are free, {4 * size / 2**30:.1f} are needed for the log, the "
+            f"store and its checkpoints; take smaller {option} or another directory"
         )
 
 

@@ -144,7 +144,10 @@ class Home:
         check_ports(dict.fromkeys(ports, "--port"))
         say(f"starting {settings.brokers} brokers of the replicated log in {directory} ...")
         command = [sys.executable, "-m", "weir", "log", "start", "--dir", str(directory.absolute() / "data")]
-        brokers.launch([*command, "--brokers", str(settings.brokers), "--port", str(settings.port)])
+        command += ["--brokers", str(settings.brokers), "--port", str(settings.port)]
+        # Beside others, as in a trial, the page of the log is wherever there is room.
+        command += [] if settings.port == _PORTS["weir"] else ["--http-port", "0"]
+        brokers.launch(command)
         addresses = ",".join(f"127.0.0.1:{port}" for port in ports[1:])
         wait_ready([brokers], lambda: _answers(addresses, settings.brokers), _READY_S)
 

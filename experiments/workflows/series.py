@@ -25,11 +25,14 @@ def run_bars_command(
     timers: int,
     peer: bool,
     grown: str,
+    bounded: tuple[str, str],
     hot_rows: int,
     json_path: Path | None,
     say: Say,
 ) -> int:
     """Measure the bars; returns the exit code, 1 if something is wrong in the end.
+
+    ``bounded``: sizes of the state and of the memory of the figure with bounded memory.
 
     Raises:
         ConfigError: an option is wrong.
@@ -50,6 +53,8 @@ def run_bars_command(
         repeat,
         timers=timers,
         grown_bytes=size_bytes(grown, "--grown"),
+        bounded_bytes=size_bytes(bounded[0], "--bounded-state"),
+        memory_bytes=size_bytes(bounded[1], "--bounded-memory"),
         hot_rows=hot_rows,
         peer=peer,
     )

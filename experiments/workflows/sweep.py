@@ -7,7 +7,9 @@ same benchmark, section K).
 
 from __future__ import annotations
 
+import math
 import time
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,11 @@ from experiments.workflows.windows import Tally
 _SLICE, _SLICE_MIN, _SLICE_MAX = 500, 200, 20_000
 #: A slice is at most so many times as long as the one before.
 _GROWTH_MAX = 2.0
+#: What a slice deletes is written after it, which takes about as long again; then as long is for rows, which need the
+#: GIL on their way to this step.
+_WRITTEN_FACTOR, _REST_FACTOR = 2.0, 2.0
+#: Slices since the last rows that are remembered.
+_SLICES_KEPT = 1_000
 #: As large as the payload of a timer there.
 _PAYLOAD = b"timer"
 #: Before all timers of a time.
@@ -35,7 +42,8 @@ class SweepSettings:
 
     Attributes:
         every_ms: from one sweep to the next.
-        slice_ms: how long a slice takes; what it deletes is written after that, so rows wait about twice as long.
+        slice_ms: how long a slice takes of the processor; what it deletes is written after that, so rows wait about
+            twice as long.
         window_ms: length of the windows of metrics.
     """
 
@@ -61,8 +69,8 @@ class Sweep(weir.KeyedProcess):
     def __init__(self, settings: SweepSettings) -> None:
         self._settings = settings
         self._count = _SLICE
-        #: By the clock, when the last slice ended.
-        self._slice_end_ms = 0
+        #: By the clock, when slices since the last rows began and ended.
+        self._slices: deque[tuple[float, float]] = deque(maxlen=_SLICES_KEPT)
 
     @override
     def process_batch(self, batch: pa.RecordBatch, context: weir.KeyContext) -> Iterator[Any]:
@@ -78,15 +86,18 @@ class Sweep(weir.KeyedProcess):
             if not self.next_ms.value:
                 self._arrange(now_ms + self._settings.every_ms, context)
         # When the rows were made, which is when they began to wait for a slice.
-        made_ms = batch["_ingest_time_us"].to_numpy() // 1000
-        if (first_ms := int(made_ms.min())) < self._slice_end_ms:
+        first_ms = int(batch["_ingest_time_us"].to_numpy().min()) // 1000
+        held_ms = sum(max(0.0, end_ms - max(begin_ms, first_ms)) for begin_ms, end_ms in self._slices)
+        self._slices.clear()
+        if held_ms > 0:
             tally = Tally(batch["subtask"][0].as_py(), now_ms, self._settings.window_ms)
             tally.highest("sweep_row_wait_ms_max", now_ms - first_ms)
+            tally.highest("sweep_held_ms_max", math.ceil(min(held_ms, now_ms - first_ms)))
             yield tally.batch(now_ms, now_ms * 1000)
 
     @override
     def on_timer(self, key: tuple[Any, ...], time_ms: int, context: weir.KeyContext) -> Iterator[Any]:
-        began_s, now_ms = time.monotonic(), context.timers.now_ms
+        began_s, began_cpu_s, now_ms = time.monotonic(), time.thread_time(), context.timers.now_ms
         tally = Tally(key[0], now_ms, self._settings.window_ms)
         until_ms = self.until_ms.value
         if not until_ms:
@@ -99,16 +110,17 @@ class Sweep(weir.KeyedProcess):
             tally.add("timers_fired", len(due))
             tally.add("timer_delay_ms", now_ms * len(due) - sum(times_ms))
             tally.highest("timer_delay_ms_max", now_ms - times_ms[0])
+        took_ms = (time.monotonic() - began_s) * 1000
         if len(due) == self._count:
             self.place_ms.value = due[-1][0][0]
             # Rows come between: what is due later than now is not due in this turn.
-            self._arrange(now_ms + 1, context)
+            self._arrange(now_ms + math.ceil((1 + _REST_FACTOR) * took_ms), context)
         else:
             self.place_ms.value, self.until_ms.value = until_ms + 1, 0
             self._arrange(max(now_ms + 1, until_ms + self._settings.every_ms), context)
-        took_ms = (time.monotonic() - began_s) * 1000
-        self._adapt(len(due), took_ms)
-        self._slice_end_ms = context.timers.now_ms
+        # By the clock a slice takes longer where others have the GIL or the processor. More of them would not help.
+        self._adapt(len(due), (time.thread_time() - began_cpu_s) * 1000)
+        self._slices.append((now_ms, now_ms + _WRITTEN_FACTOR * took_ms))
         tally.add("sweep_slices")
         tally.add("sweep_ms", round(took_ms))
         tally.highest("sweep_slice_ms_max", round(took_ms))
@@ -119,7 +131,7 @@ class Sweep(weir.KeyedProcess):
         context.timers.register_processing(next_ms)
 
     def _adapt(self, count: int, took_ms: float) -> None:
-        """Choose how many timers the next slice has, so that it takes about ``slice_ms``."""
+        """Choose how many timers the next slice has, so that it takes about ``slice_ms`` of the processor."""
         if count < self._count:
             return
         factor = min(_GROWTH_MAX, self._settings.slice_ms / max(took_ms, 0.1))

@@ -135,6 +135,11 @@ class Trial:
         processes = self.cluster.processes
         return {name: round(process.cpu_s, 1) for name, process in processes.items() if process.alive()}
 
+    def peak_resident_bytes(self) -> int:
+        """The most memory that each task manager has had, added up."""
+        found = [each for name, each in self.cluster.processes.items() if name.startswith("task_manager")]
+        return sum(process.peak_rss_bytes for process in found if process.alive())
+
     def wrong(self, launches: Sequence[Launch], sums: Mapping[str, int]) -> int:
         """How many workflows and counts are not as plain arithmetic has them.
 

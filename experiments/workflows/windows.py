@@ -42,6 +42,7 @@ MAXIMA = (
     "timer_delay_ms_max",
     "pause_ms_max",
     "sweep_slice_ms_max",
+    "sweep_held_ms_max",
     "sweep_row_wait_ms_max",
 )
 FIELDS = SUMS + MAXIMA

@@ -244,8 +244,7 @@ class Output:
         is_over = False
         for edge in self._edges:
             edge.pump(now_s, holds=self.is_held)
-            for writer in edge.writers:
-                is_over = is_over or writer.holds_up
+            is_over = edge.holds_up() or is_over
         self.is_over = is_over
         self._is_clear = not is_over and self._is_all_sent()
 

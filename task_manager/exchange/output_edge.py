@@ -12,6 +12,7 @@ from task_manager.exchange.divided_block import DividedBlock
 from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.keys.division import (
+    HotRowCombiner,
     LateColumn,
     PartLimits,
     TextRoom,
@@ -31,6 +32,9 @@ from weir.rows.records import (
 )
 from weir.types import SubtaskId
 
+#: After rows have waited for a consumer, rows of hot keys are added up in so many batches. It relieves a consumer that
+#: cannot keep up; in all it costs about as much of the processor as it saves.
+_RELIEVED_BATCHES = 64
 #: Of rows of which one in so many is sent, and more, all keys are hashed: that costs less than to gather keys first.
 _PICKED_SHARE = 3
 
@@ -44,10 +48,17 @@ class OutputEdge:
         channels: Mapping[int, Channel],
         policy: BatchPolicy,
         group_to_subtask: np.ndarray | None = None,
+        combiner: HotRowCombiner | None = None,
     ) -> None:
-        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``.
+
+        ``combiner``: adds up rows of hot keys; None: all rows are sent as they come.
+        """
         self.edge = edge
         self._policy = policy
+        self._combiner = combiner
+        #: Batches in which rows of hot keys may still be added up.
+        self._relieved = 0
         self._group_to_subtask = group_to_subtask
         self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
         #: In the order in which they are pumped.
@@ -58,6 +69,21 @@ class OutputEdge:
         self._idle: Idle | None = None
         #: The latest block of :meth:`add_ahead`, as the table divides it.
         self._divided: DividedBlock | None = None
+
+    def holds_up(self) -> bool:
+        """Whether so many rows wait for credit that no more should be added; asked after :meth:`pump`."""
+        for writer in self.writers:
+            if writer.holds_up:
+                self._relieved = _RELIEVED_BATCHES
+                return True
+        return False
+
+    def _may_combine(self, rows: int) -> bool:
+        """Whether rows of hot keys among so many are to be looked for, because a consumer cannot keep up."""
+        if self._combiner is None or self._relieved == 0:
+            return False
+        self._relieved -= 1
+        return self._combiner.is_due(rows)
 
     def queues(self, now_s: float) -> list[ChannelQueue]:
         """The channels on which rows wait; called by other threads."""
@@ -107,7 +133,10 @@ class OutputEdge:
         self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
         if self.edge.exchange is Exchange.HASH:
-            self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
+            if self._may_combine(batch.num_rows):
+                self._add_looked_at(batch)
+            else:
+                self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
         elif self.edge.exchange is Exchange.ROUND_ROBIN:
             self._next = (self._next + 1) % len(self.writers)
             self.writers[self._next].add(batch)
@@ -121,6 +150,9 @@ class OutputEdge:
         if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
             self.add(batch.take(plain_array(rows)))
             return
+        if self._may_combine(len(rows)):
+            self._add_looked_at(batch.take(plain_array(rows)))
+            return
         assert self._group_to_subtask is not None
         self._idle = None
         batch = narrowed(batch, self.edge.sent_columns)
@@ -130,6 +162,9 @@ class OutputEdge:
 
     def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
         """As :meth:`add`, of rows that lack a column."""
+        if self._may_combine(batch.num_rows):
+            self._add_looked_at(late.joined(batch))
+            return
         if not self.divides_late or len(self._writers) == 1:
             self.add(late.joined(batch))
             return
@@ -257,6 +292,25 @@ class OutputEdge:
             batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts, limits
         ):
             self._writers[index].add(rows, size_bytes)
+
+    def _add_looked_at(self, batch: pa.RecordBatch) -> None:
+        """Queue one batch, in which the rows of each hot key are added up."""
+        assert self._group_to_subtask is not None
+        assert self._combiner is not None
+        self._idle = None
+        batch, hashes = with_key_hash(narrowed(batch, self.edge.sent_columns), self.edge.key_columns)
+        combined = self._combiner.combined(batch, hashes)
+        if combined is None:
+            self._add_hashed(batch, hashes)
+            return
+        batch, rows = combined
+        if len(self._writers) == 1:
+            next(iter(self._writers.values())).add(batch.take(plain_array(rows)))
+            return
+        for index, part, size_bytes in split_picked(
+            batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers, hashes
+        ):
+            self._writers[index].add(part, size_bytes)
 
     def _room_for_texts(
         self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int

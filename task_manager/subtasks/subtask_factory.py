@@ -28,6 +28,7 @@ from weir.author.operator import OperatorContext
 from weir.clock import Clock
 from weir.config import StateMove, TaskManagerConfig
 from weir.operators.chain import OperatorChain
+from weir.operators.registry import create_combiner
 from weir.operators.step_flow import WaitingRows
 from weir.operators.user_errors import UserErrors
 from weir.plan.graph import Edge, Node, PhysicalGraph, Stage
@@ -252,7 +253,8 @@ class SubtaskFactory:
             self._config.channel_buffer_bytes,
             self._settings.alignment_timeout_ms,
         )
-        return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None)
+        combiner = None if edge.combining is None else create_combiner(edge.combining)
+        return OutputEdge(edge, channels, policy, table.group_to_subtask if table else None, combiner)
 
     def _timers(self, graph: PhysicalGraph) -> SubtaskTimers:
         return SubtaskTimers(

@@ -114,6 +114,35 @@ def test_results_and_late_rows_are_those_of_rows_that_go_one_by_one(monkeypatch)
     assert len(told[0]) > 200
 
 
+def test_of_many_keys_only_rows_of_hot_ones_are_added_up(monkeypatch):
+    monkeypatch.setattr(pre_aggregation, "ROWS_MIN", 0)
+    sent = []
+    process = WindowPartOperator.process
+
+    def noted(self, batch):
+        found = tuple(process(self, batch))
+        sent.append((batch.num_rows, sum(out.num_rows for out in found)))
+        return found
+
+    monkeypatch.setattr(WindowPartOperator, "process", noted)
+    random = np.random.default_rng(11)
+    rows = [
+        {"k": "hot" if random.random() < 0.5 else f"key-{number}", "at": number, "v": number % 7, "x": 0.5}
+        for number in range(3_000)
+    ]
+    told = []
+    for pre_aggregate in (None, False):
+        counted = {"n": weir.count(), "total": weir.sum("v"), "high": weir.max("v")}
+        flow = flow_of(weir.tumbling("1s"), pre_aggregate=pre_aggregate, **counted)
+        with testing.start(flow, watermarks="follow_rows") as job:
+            for start in range(0, len(rows), 200):
+                job.push("rows", rows[start : start + 200])
+            told.append(sorted(job.finish()["out"], key=str))
+    assert told[0] == told[1]
+    assert len(told[0]) > 1_000
+    assert all(after < 0.7 * before for before, after in sent)
+
+
 def test_small_batches_and_sums_that_pass_64_bits_go_on_as_they_came():
     schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
     aggregates = (WindowAggregate("s", "sum", "v"),)

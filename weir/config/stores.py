@@ -47,6 +47,11 @@ class RocksDbConfig(Section):
         "Read uncompressed tables where the page cache has them instead of copying blocks: faster when state is "
         "larger than the block cache. Mapped pages count as resident and are not verified at every read.",
     )
+    direct_io: bool = setting(
+        False,
+        "Read and write tables past the page cache, so that `block_cache_bytes` bounds all the memory that they take, "
+        "also the kernel's. Each block that is not in that cache is then read from the disk; `mmap_reads` is ignored.",
+    )
 
     @model_validator(mode="after")
     def _a_memory_table_fits(self) -> Self:

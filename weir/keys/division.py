@@ -76,6 +76,27 @@ class LateColumn(Protocol):
         ...
 
 
+class HotRowCombiner(Protocol):
+    """Adds up the rows of hot keys of a batch before they are sent; keeps no rows from one batch to the next."""
+
+    def is_due(self, rows: int) -> bool:
+        """Whether the next batch, of so many rows, is to be looked at by :meth:`combined`; it passes if it is not."""
+        ...
+
+    def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> tuple[pa.RecordBatch, np.ndarray] | None:
+        """Add up the rows of each hot key; the last one of them then stands for all.
+
+        Args:
+            batch: with key hashes.
+            hashes: of its keys; uint64, shape (rows,).
+
+        Returns:
+            The batch with the column of what rows stand for, and the numbers of the rows that are left: int64,
+            ascending. None: all are to be sent as they came.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PartLimits:
     """Bounds of a batch that is sent to a consumer."""
@@ -229,6 +250,7 @@ def split_picked(
     key_columns: Sequence[str],
     group_to_subtask: np.ndarray,
     consumers: Iterable[int],
+    hashes: np.ndarray | None = None,
 ) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
     """Of some rows of a batch those of each consumer, hashed: what a filter keeps is copied once, not twice.
 
@@ -238,12 +260,14 @@ def split_picked(
         key_columns: as for :func:`with_key_hash`.
         group_to_subtask: as for :func:`split_by_owner`.
         consumers: subtask indices.
+        hashes: of all keys, uint64, shape (rows,); None: they are not known.
 
     Yields:
         As :func:`split_by_owner`.
     """
     indices = list(consumers)
-    hashes = hash_keys(key_bytes(batch, key_columns))
+    if hashes is None:
+        hashes = hash_keys(key_bytes(batch, key_columns))
     order, offsets, ordered_hashes = partition_picked(hashes, rows, group_to_subtask, max(indices) + 1)
     ends = offsets.tolist()
     ordered = _with_hashes(batch.take(plain_array(order)), ordered_hashes)

@@ -10,9 +10,9 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from weir.keys.division import narrowed, split_by_owner, with_key_hash
+from weir.keys.division import HotRowCombiner, narrowed, split_by_owner, with_key_hash
 from weir.plan.graph import Edge, Exchange
-from weir.rows.records import ControlElement, Element
+from weir.rows.records import ControlElement, Element, plain_array
 from weir.types import ChannelId
 
 #: Elements that wait in one channel of a seeded run before their producer has to wait.
@@ -95,10 +95,18 @@ class LocalEdge:
     """All channels from one subtask to one consumer stage, by the consumer's subtask index, ascending."""
 
     def __init__(
-        self, edge: Edge, channels: Mapping[int, Channel], group_to_subtask: np.ndarray | None
+        self,
+        edge: Edge,
+        channels: Mapping[int, Channel],
+        group_to_subtask: np.ndarray | None,
+        combiner: HotRowCombiner | None = None,
     ) -> None:
-        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``."""
+        """``group_to_subtask`` is needed with HASH: int32, shape (max_parallelism,), keys of ``channels``.
+
+        ``combiner``: adds up rows of hot keys; None: all rows are sent as they come.
+        """
         self._edge = edge
+        self._combiner = combiner
         self._channels = dict(channels)
         self._in_order = list(self._channels.values())
         self._group_to_subtask = group_to_subtask
@@ -128,6 +136,11 @@ class LocalEdge:
     def _add_hashed(self, batch: pa.RecordBatch) -> None:
         assert self._group_to_subtask is not None
         rows, hashes = with_key_hash(batch, self._edge.key_columns)
+        if self._combiner is not None and self._combiner.is_due(rows.num_rows):
+            combined = self._combiner.combined(rows, hashes)
+            if combined is not None:
+                rows, left = combined
+                rows, hashes = rows.take(plain_array(left)), hashes[left]
         if len(self._in_order) == 1:
             self._in_order[0].send(rows)
             return

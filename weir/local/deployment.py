@@ -21,6 +21,7 @@ from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
 from weir.operators.late_rows import late_rows_of
 from weir.operators.reader_times import ReaderTimes
+from weir.operators.registry import create_combiner
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts
@@ -358,7 +359,8 @@ class Deployment:
                 for channel in graph.output_channels(subtask, edge)
             }
             table = self._routing.get(edge.consumer_stage)
-            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None))
+            combiner = None if edge.combining is None else create_combiner(edge.combining)
+            edges.append(LocalEdge(edge, channels, table.group_to_subtask if table else None, combiner))
         return edges
 
     def _channel(self, channel: ChannelId) -> Channel:

@@ -14,6 +14,7 @@ from weir.errors import GraphError
 from weir.specs import OperatorSpec, SourceSpec
 
 if TYPE_CHECKING:
+    from weir.keys.division import HotRowCombiner
     from weir.plan.graph import PhysicalGraph
 
 
@@ -37,6 +38,12 @@ def create_reader(spec: SourceSpec) -> SourceReader:
     reader = _create(spec)
     assert isinstance(reader, SourceReader)
     return reader
+
+
+def create_combiner(spec: OperatorSpec) -> HotRowCombiner:
+    """Return what adds up rows of hot keys before they are sent to a step; called by a subtask that sends them."""
+    made: HotRowCombiner = loaded(spec.combiner)(spec)
+    return made
 
 
 def preload_operators(graph: PhysicalGraph) -> None:

@@ -147,6 +147,8 @@ class Edge:
     is_narrowed: bool = False
     #: The side output of a step of the producer stage (``step/output``); empty: what leaves the last step.
     output: str = ""
+    #: The step that the rows go to, if those of hot keys may be added up before they are sent.
+    combining: OperatorSpec | None = field(default=None, compare=False)
 
     @property
     def sent_columns(self) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from weir.errors import GraphError
 from weir.plan.graph import (
     Edge,
+    Exchange,
     LogicalGraph,
     Node,
     PhysicalGraph,
@@ -52,10 +53,12 @@ def physical_graph(
             is_narrowed = list(item.columns) != by_name[item.producer].schema_of(item.output).names
             producer = stage_of[item.producer]
             output = item.output_id if item.output else ""
+            sent = by_name[item.producer].schema_of(item.output)
+            combines = item.exchange is Exchange.HASH and first.spec.combines(sent)
             edges.append(
                 Edge(
                     *(producer, index, item.exchange, item.key_columns, position),
-                    *(item.columns, is_narrowed, output),
+                    *(item.columns, is_narrowed, output, first.spec if combines else None),
                 )
             )
         stages.append(Stage(index, tuple(chain), tuple(range(first.parallelism)), tuple(edges)))

@@ -1,15 +1,17 @@
 """What flows through channels: Arrow record batches with system columns, and control elements.
 
-A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and are never null:
+A batch is a plain ``pyarrow.RecordBatch``. Its system columns come last and, but for the last one, are never null:
 
 =====================  =======  ====================================================================
 ``_event_time_ms``     int64    event time, ms since the epoch
 ``_ingest_time_us``    int64    scheduled (paced) or read time of the event, µs since the epoch
 ``_key_hash``          uint64   only after a HASH exchange: the stable hash of the key columns
 ``_watermark_ms``      int64    the watermark as of the row, where it matters (``weir.rows.row_watermarks``)
+``_key_part``          binary   only in batches with a hot key, between an exchange and the step after it: null, or what
+                                the row stands for (``weir.operators.keyed.hot_rows``)
 =====================  =======  ====================================================================
 
-Functions, operators and sinks of job authors see the time columns, but never the last two.
+Functions, operators and sinks of job authors see the time columns, but never the others.
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ EVENT_TIME_COLUMN = "_event_time_ms"
 INGEST_TIME_COLUMN = "_ingest_time_us"
 KEY_HASH_COLUMN = "_key_hash"
 WATERMARK_COLUMN = "_watermark_ms"
-SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN, WATERMARK_COLUMN)
-_HIDDEN_COLUMNS = (KEY_HASH_COLUMN, WATERMARK_COLUMN)
+KEY_PART_COLUMN = "_key_part"
+SYSTEM_COLUMNS = (EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, KEY_HASH_COLUMN, WATERMARK_COLUMN, KEY_PART_COLUMN)
+_HIDDEN_COLUMNS = (KEY_HASH_COLUMN, WATERMARK_COLUMN, KEY_PART_COLUMN)
 #: No column of a job has this name: it is of columns that are added for a moment.
 UNNAMED_COLUMN = ""
 

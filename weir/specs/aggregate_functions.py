@@ -316,6 +316,26 @@ def stored_cells(schema: pa.Schema | None, aggregate: AnyAggregate) -> int:
     return _CELLS.get(function, 1)
 
 
+def adds_up(aggregate: AnyAggregate, schema: pa.Schema) -> bool:
+    """Whether neither rounding nor the order of rows has a part in an aggregate: rows can be added up in any parts.
+
+    Args:
+        aggregate: of a window, or a running one.
+        schema: has the column that is aggregated.
+    """
+    function = aggregate.function
+    if function in ("count", "dropped"):
+        return True
+    if function not in ("sum", "min", "max", "mean"):
+        return False
+    dtype = schema.field(str(aggregate.column)).type
+    if pat.is_decimal128(dtype):
+        return True
+    if function in ("min", "max"):
+        return bool(pat.is_integer(dtype)) or _is_word(dtype)
+    return bool(pat.is_integer(dtype)) and function == "sum"
+
+
 def _is_word(dtype: pa.DataType) -> bool:
     """Booleans, dates and times."""
     return bool(pat.is_boolean(dtype) or (pat.is_temporal(dtype) and not pat.is_interval(dtype)))

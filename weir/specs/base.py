@@ -63,6 +63,18 @@ class OperatorSpec:
     #: Each row that leaves has the values of the key columns of the row, or the key, that it is made of.
     keeps_keys: ClassVar[bool] = False
 
+    #: "module:name" of what is called with the spec and returns a ``weir.keys.division.HotRowCombiner``; only task
+    #: managers load it, and only if :meth:`combines`.
+    combiner: ClassVar[str] = ""
+
+    def combines(self, schema: pa.Schema) -> bool:
+        """Whether rows of a hot key may be added up before they are sent to the step, without changing what it says.
+
+        Args:
+            schema: user columns of the input.
+        """
+        return False
+
     @property
     def waits_for_event_time(self) -> bool:
         """Whether something happens, or leaves, when a watermark comes: it is worth to send them soon."""

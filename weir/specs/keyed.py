@@ -20,6 +20,7 @@ from weir.rows.records import SYSTEM_COLUMNS
 from weir.rows.row_watermarks import RowWatermarks
 from weir.specs.aggregate_functions import (
     AggregateFunction,
+    adds_up,
     aggregate_parts,
     aggregate_type,
     aggregated_columns,
@@ -88,12 +89,18 @@ class KeyedAggregateSpec(KeyedSpec):
     keeps_columns: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.running_aggregates:KeyedAggregateOperator"
     asked_by: ClassVar[str] = "weir.operators.queries.formats:aggregate_format"
+    combiner: ClassVar[str] = "weir.operators.keyed.hot_rows:HotRows"
     is_by_key: ClassVar[bool] = True
     #: In the order in which state has them; those of the function "dropped" have no column.
     aggregates: tuple[Aggregate, ...]
     emit: EmitMode = "per_event"
     #: Names of their columns, in order; (): as the aggregates are.
     shown: tuple[str, ...] = field(default=(), metadata={"derived": True})
+
+    @override
+    def combines(self, schema: pa.Schema) -> bool:
+        # After each row there is a result of its own. After a batch there is one for each key, as of its last row.
+        return self.emit == "per_batch" and all(adds_up(aggregate, schema) for aggregate in self.aggregates)
 
     @property
     def results(self) -> tuple[Aggregate, ...]:

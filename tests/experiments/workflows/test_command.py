@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.workflows.grown import bounded_settings
 from experiments.workflows.metrics import table, total
 from experiments.workflows.series import size_bytes
 from experiments.workflows.windows import FIELDS, merged
@@ -16,6 +17,7 @@ from weir.errors import ConfigError
         (["launch-tests", "1", "1", "1", "--payload", "zeros"], "--payload zeros: there are compressible"),
         (["run", "bars", "--shape", "1,2"], "--shape 1,2: give three numbers"),
         (["run", "bars", "--grown", "1T"], "--grown: '1T' is no size"),
+        (["run", "bars", "--bounded-state", "1T"], "--bounded-state: '1T' is no size"),
         (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
         (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
         (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),
@@ -35,6 +37,16 @@ def test_mistakes(experiments, tmp_path, monkeypatch, arguments, told):
     assert code != 0
     assert told in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+def test_a_bound_of_memory_is_what_processes_and_caches_take_together():
+    settings = bounded_settings(2 << 30, 2)
+    caches = ("rocksdb.block_cache_bytes", "rocksdb.write_buffer_total_bytes", "state_cache_bytes")
+    taken = sum(settings[f"taskManager.{name}"] for name in caches)
+    assert 600 << 20 < taken < 1 << 30
+    assert settings["taskManager.rocksdb.direct_io"] is True
+    with pytest.raises(ConfigError, match="--bounded-memory: 512M are too little; at least 768M"):
+        bounded_settings(512 << 20, 2)
 
 
 def test_windows_of_several_subtasks_are_one():

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from weir.author.keyed_rows import declared_tables
 from weir.author.operator import Json, Operator, OperatorContext
-from weir.errors import StateError
+from weir.errors import CheckpointError, StateError
 from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.conditions import Conditions
 from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import cell_count, made_folds
 from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows, event_times
 from weir.operators.keyed import row_kernels as kernels
+from weir.operators.keyed.hot_rows import HotParts, split_hot_parts, told_apart
 from weir.operators.keyed.keyed_parts import KeyedParts
 from weir.operators.keyed.state_codec import (
     AggregateCodec,
@@ -26,7 +27,7 @@ from weir.operators.keyed.state_codec import (
     kept_snapshots,
     keyed_snapshot,
 )
-from weir.rows.records import KEY_HASH_COLUMN, user_columns
+from weir.rows.records import KEY_HASH_COLUMN, KEY_PART_COLUMN, plain_array, user_columns
 from weir.specs import KeyedAggregateSpec
 from weir.state.tables.cells.cell_table import CellTable
 
@@ -54,6 +55,8 @@ class KeyedAggregateOperator(Operator):
         self._needs_times = True
         #: Where the key is, if it is one column, and its hash; -1: nowhere.
         self._only_key = self._hash = -1
+        #: Where the column is that says which rows stand for several; -1: there is none.
+        self._hot_part = -1
         #: Of the aggregates' columns, by name, as they came last.
         self._fields: dict[str, pa.Field] = {}
         #: Where the aggregates stand: after the user columns.
@@ -111,33 +114,59 @@ class KeyedAggregateOperator(Operator):
 
         Raises:
             StateError: the store cannot be read or written.
+            CheckpointError: rows that were under way were added up for other aggregates.
             WeirError: a sum of integers passes 64 bits, or one of decimals 38 digits.
         """
-        state = self.state
+        state, is_per_batch = self.state, self._spec.emit == "per_batch"
         if self._input_schema is None or not self._input_schema.equals(batch.schema):
-            self._input_schema = batch.schema
-            codec = aggregate_codec(self._spec, batch.schema)
-            check_aggregate_codecs(self._step, self._stored_codecs, codec)
-            self._codec = codec
-            self._folds = made_folds(self._spec.aggregates, batch.schema)
-            self._needs_times = any(fold.needs_times for fold in self._folds)
-            self._user_columns = len(user_columns(batch.schema))
-            self._only_key, self._hash = _places(batch.schema, self._spec.key_columns)
+            self._prepare(batch.schema)
+        parts: HotParts | None = None
+        if self._hot_part >= 0:
+            batch, parts = split_hot_parts(self._step, batch, self._hot_part, self._folds)
+            if not is_per_batch:
+                raise CheckpointError(told_apart(self._step))
         keys, hashes = self._keys(batch)
         masks = self._parts.take(batch, self._conditions.masks(batch), hashes, keys)
+        if parts is not None:
+            masks = parts.masks(masks, batch.num_rows)
         for start, stop, slots in state.pieces(hashes, keys.data, keys.offsets):
             piece = batch if stop - start == batch.num_rows else batch.slice(start, stop - start)
             times_ms = event_times(piece) if self._needs_times else NO_TIMES
             cells = Cells(state.cells, state.presence)
-            columns = [
-                fold.running(slots, cells, FoldRows(self._column(piece, fold), mask[start:stop], times_ms))
+            taken = [
+                (fold, FoldRows(self._column(piece, fold), mask[start:stop], times_ms))
                 for fold, mask in zip(self._folds, masks, strict=True)
             ]
+            if not is_per_batch:
+                columns = [fold.running(slots, cells, rows) for fold, rows in taken]
+                state.end_piece()
+                yield self._with_columns(piece, columns)
+                continue
+            for fold, rows in taken:
+                fold.take(slots, cells, rows)
+            if parts is not None:
+                parts.merge(self._folds, start, stop, slots, cells)
             state.end_piece()
-            if self._spec.emit == "per_batch":
-                rows = pa.array(self._last_rows(slots))
-                piece, columns = piece.take(rows), [column.take(rows) for column in columns]
-            yield self._with_columns(piece, columns)
+            last = self._last_rows(slots)
+            told = Cells(state.cells[slots[last]], state.presence[slots[last]])
+            columns = [fold.results(told) for fold in self._folds]
+            yield self._with_columns(piece.take(plain_array(last)), columns)
+
+    def _prepare(self, schema: pa.Schema) -> None:
+        """Rows come with this schema from now on.
+
+        Raises:
+            StateMismatchError: state cannot be read with its types.
+        """
+        self._input_schema = schema
+        codec = aggregate_codec(self._spec, schema)
+        check_aggregate_codecs(self._step, self._stored_codecs, codec)
+        self._codec = codec
+        self._folds = made_folds(self._spec.aggregates, schema)
+        self._needs_times = any(fold.needs_times for fold in self._folds)
+        self._user_columns = len(user_columns(schema))
+        self._only_key, self._hash = _places(schema, self._spec.key_columns)
+        self._hot_part = schema.get_field_index(KEY_PART_COLUMN)
 
     def _keys(self, batch: pa.RecordBatch) -> tuple[weir_keys.KeyColumn, np.ndarray]:
         """Keys and their hashes, uint64; small batches pay for every look at a schema."""

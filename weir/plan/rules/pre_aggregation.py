@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from weir.plan.graph import Exchange, Input, Node, consumer_counts
 from weir.rows.side_outputs import output_id
+from weir.specs.aggregate_functions import adds_up
 from weir.specs.window_parts import WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
-from weir.specs.windows import WINDOW_PART, WindowAggregate, WindowAggregateSpec
+from weir.specs.windows import WINDOW_PART, WindowAggregateSpec
 
 #: Batches with fewer rows pass as they are: to look at their keys costs more than to send them.
 ROWS_MIN = 512
@@ -92,15 +91,5 @@ def _is_exact(spec: WindowAggregateSpec) -> bool:
         spec.window.kind in ("tumbling", "sliding", "cumulative")
         and spec.updates == WindowUpdates()
         and WINDOW_PART not in spec.input_schema.names
-        and all(_adds_up(aggregate, spec.input_schema) for aggregate in spec.aggregates)
+        and all(adds_up(aggregate, spec.input_schema) for aggregate in spec.aggregates)
     )
-
-
-def _adds_up(aggregate: WindowAggregate, schema: pa.Schema) -> bool:
-    """Whether neither rounding nor the order of rows has a part in an aggregate."""
-    if aggregate.function in ("count", "dropped"):
-        return True
-    if aggregate.function not in ("sum", "min", "max"):
-        return False
-    dtype = schema.field(str(aggregate.column)).type
-    return bool(pa.types.is_integer(dtype) or pa.types.is_decimal(dtype))

@@ -66,6 +66,9 @@ class RocksDbSettings:
     #: Read table files through the page cache's own memory instead of copying blocks out of it: a read costs a third
     #: less. Only without compression. Mapped pages count as resident, but the kernel takes them back at need.
     mmap_reads: bool = True
+    #: Read and write table files past the page cache: the block cache is then all the memory that tables take. A read
+    #: that misses the block cache waits for the disk.
+    direct_io: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in _COMPRESSIONS:
@@ -91,8 +94,8 @@ class StoreMemory:
 
 
 def maps_tables(settings: RocksDbSettings) -> bool:
-    """Whether table files are mapped: compressed blocks have to be copied anyway."""
-    return settings.mmap_reads and settings.compression == "none"
+    """Whether table files are mapped: compressed blocks have to be copied anyway, and those of direct reads are."""
+    return settings.mmap_reads and settings.compression == "none" and not settings.direct_io
 
 
 def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
@@ -115,6 +118,8 @@ def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
     # One list of open tables, not 64 that are each bounded by chance: those used last stay open.
     options.set_table_cache_num_shard_bits(0)
     options.set_allow_mmap_reads(maps_tables(settings))
+    options.set_use_direct_reads(settings.direct_io)
+    options.set_use_direct_io_for_flush_and_compaction(settings.direct_io)
     options.set_max_log_file_size(_LOG_FILE_BYTES)
     options.set_keep_log_file_num(2)
     options.set_max_manifest_file_size(MANIFEST_BYTES_MAX)

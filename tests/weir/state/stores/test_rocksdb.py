@@ -285,11 +285,11 @@ def test_settings_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "lz4", "zstd"])
-@pytest.mark.parametrize("mmap_reads", [True, False])
+@pytest.mark.parametrize("reads", [{"mmap_reads": True}, {"mmap_reads": False}, {"direct_io": True}], ids=str)
 def test_table_files_are_readable_with_every_setting(
-    tmp_path: Path, compression: str, mmap_reads: bool
+    tmp_path: Path, compression: str, reads: dict[str, bool]
 ) -> None:
-    settings = RocksDbSettings(compression=compression, mmap_reads=mmap_reads, bloom_bits_per_key=0)
+    settings = RocksDbSettings(compression=compression, bloom_bits_per_key=0, **reads)
     store = open_store(tmp_path / "store", settings, fresh=True)
     keys = [b"key-%05d" % index for index in range(3000)]
     store.put_many(keys, keys)

@@ -1,8 +1,7 @@
-"""The bytes in which accumulators of windows travel from the step before an exchange to the one after it.
+"""Rows of windows that stand for several, on their way from the step before an exchange to the one after it.
 
-A row that stands for several has in ``window_part`` their number (int64), the cells of its accumulators (8 bytes each)
-and the bits of cells that have a value, little endian. Such rows are on their way between two subtasks of one job;
-they are not kept.
+Such a row has in ``window_part`` the number of these and their accumulators
+(``weir.operators.aggregation.packed_cells``).
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from weir.operators.aggregation.packed_cells import unpacked
 from weir.operators.aggregation.rows import Cells
 from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.windows import WINDOW_PART
@@ -45,29 +45,9 @@ def split_parts(
     plain_schema = pa.schema([*(schema.field(name) for name in schema.names), *system])
     if parts.null_count < len(parts):
         added = parts.is_valid()
-        rows = unpacked(batch.filter(added), parts.drop_null(), cell_count)
+        rows = PartRows(batch.filter(added), *unpacked(parts.drop_null(), cell_count))
         batch = batch.filter(parts.is_null())
     else:
         rows = None
     columns = [batch.column(name) for name in plain_schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=plain_schema), rows
-
-
-def unpacked(batch: pa.RecordBatch, parts: pa.Array, cell_count: int) -> PartRows:
-    """The inverse of :func:`packed`; ``parts`` belongs to the rows of ``batch``, without nulls."""
-    size = 8 * (1 + cell_count) + -(-cell_count // 8)
-    _, offsets, data = parts.buffers()
-    start = int(np.frombuffer(offsets, dtype=np.int32)[parts.offset])
-    rows = np.frombuffer(data, dtype=np.uint8)[start : start + size * len(parts)].reshape(len(parts), size)
-    words = np.ascontiguousarray(rows[:, : 8 * (1 + cell_count)]).view("<i8")
-    cells = Cells(np.ascontiguousarray(words[:, 1:]), np.ascontiguousarray(rows[:, 8 * (1 + cell_count) :]))
-    return PartRows(batch, words[:, 0], cells)
-
-
-def packed(counts: np.ndarray, cells: Cells) -> pa.Array:
-    """Numbers of rows and accumulators as bytes."""
-    words = np.concatenate([counts.astype("<i8")[:, None], cells.integers], axis=1)
-    rows = np.concatenate([np.ascontiguousarray(words).view(np.uint8), cells.presence], axis=1)
-    offsets = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(rows))]
-    return pa.Array.from_buffers(pa.binary(), len(rows), buffers)

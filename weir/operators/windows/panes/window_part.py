@@ -10,19 +10,28 @@ import pyarrow as pa
 from weir.author.operator import Operator
 from weir.errors import WeirError
 from weir.keys import hashing as weir_keys
+from weir.operators.aggregation.packed_cells import packed
 from weir.operators.aggregation.rows import Cells
 from weir.operators.windows.panes.folds import Folds
 from weir.operators.windows.panes.pane_times import panes_of
-from weir.operators.windows.panes.part_rows import packed
 from weir.operators.windows.panes.told import ToldCells
 from weir.operators.windows.sessions.session_aggregates import session_folds
 from weir.rows import row_watermarks
-from weir.rows.records import EVENT_TIME_COLUMN, SYSTEM_COLUMNS, as_authors_see, int64_column, system_schema
+from weir.rows.records import (
+    EVENT_TIME_COLUMN,
+    SYSTEM_COLUMNS,
+    as_authors_see,
+    int64_column,
+    plain_array,
+    system_schema,
+)
 from weir.specs.window_parts import ALL_ROWS_KEY, WindowPartSpec
 from weir.specs.window_updates import WindowUpdates
 
-#: Of a batch with more different keys and panes than this share of its rows nothing is added up.
+#: Of a batch with more different keys and panes than this share of its rows only those of hot keys are added up.
 _GROUPS_SHARE = 0.5
+#: A key and pane is hot with at least this share of the rows, if all hot ones together have at least the other one.
+_HOT_SHARE, _ALL_HOT_SHARE = 1 / 16, 0.25
 #: After such a batch so many pass without a look.
 _PASSED = 15
 
@@ -30,7 +39,8 @@ _PASSED = 15
 class WindowPartOperator(Operator):
     """Adds up the rows of a batch that go to one pane of one key. Keeps nothing from one batch to the next.
 
-    Where most keys come once in a batch, rows pass as they are: looking at keys then costs more than it saves.
+    Where most keys come once in a batch, only rows of hot keys are added up, and without any all rows pass as they are:
+    looking at keys then costs more than it saves.
     """
 
     def __init__(self, spec: WindowPartSpec) -> None:
@@ -67,14 +77,30 @@ class WindowPartOperator(Operator):
         names = [*self._spec.result_keys, "pane"]
         groups = weir_keys.key_bytes(pa.RecordBatch.from_arrays(columns, names), names)
         firsts, _, inverse = weir_keys.distinct_keys(weir_keys.hash_keys(groups), groups)
-        if len(firsts) > max(1, _GROUPS_SHARE * batch.num_rows):
-            self._passed = _PASSED
-            return (self._as_they_came(batch),)
         try:
-            return (self._added_up(batch, firsts, inverse),)
+            if len(firsts) <= max(1, _GROUPS_SHARE * batch.num_rows):
+                return (self._added_up(batch, firsts, inverse),)
+            return (self._hot_added_up(batch, firsts, inverse),)
         except WeirError:
             # A sum passes 64 bits: whether it does so with rows from elsewhere, the windows find out.
             return (self._as_they_came(batch),)
+
+    def _hot_added_up(self, batch: pa.RecordBatch, firsts: np.ndarray, inverse: np.ndarray) -> pa.RecordBatch:
+        """Rows of hot keys added up, the others as they came; ``firsts``, ``inverse``: of ``distinct_keys``."""
+        counts = np.bincount(inverse, minlength=len(firsts))
+        hot = np.flatnonzero(counts >= max(2.0, _HOT_SHARE * batch.num_rows))
+        if counts[hot].sum() < _ALL_HOT_SHARE * batch.num_rows:
+            self._passed = _PASSED
+            return self._as_they_came(batch)
+        numbers = np.full(len(firsts), -1, dtype=np.int64)
+        numbers[hot] = np.arange(len(hot))
+        of_rows = numbers[inverse]
+        rows = np.flatnonzero(of_rows >= 0)
+        added = self._added_up(
+            batch.take(plain_array(rows)), np.searchsorted(rows, firsts[hot]), of_rows[rows]
+        )
+        others = batch.take(plain_array(np.flatnonzero(of_rows < 0)))
+        return pa.concat_batches([self._as_they_came(others), added])
 
     def _as_they_came(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
