@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from weir.keys.division import narrowed, split_by_owner, with_key_hash
 from weir.plan.graph import Edge, Exchange
+from weir.rows.block import Block
 from weir.rows.records import ControlElement, Element
 from weir.types import ChannelId
 
@@ -131,8 +132,8 @@ class LocalEdge:
         if len(self._in_order) == 1:
             self._in_order[0].send(rows)
             return
-        for index, part, _ in split_by_owner(rows, hashes, self._group_to_subtask, self._channels):
-            self._channels[index].send(part)
+        for part in split_by_owner(Block(rows), hashes, self._group_to_subtask, list(self._channels)):
+            self._channels[part.consumer].send(part.rows)
 
 
 class LocalOutput:

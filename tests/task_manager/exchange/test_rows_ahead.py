@@ -17,6 +17,7 @@ from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
+from weir.rows.block import Block
 from weir.rows.records import KEY_HASH_COLUMN
 
 
@@ -39,11 +40,20 @@ class LateNumbers:
         return self.put_into(batch, self.numbers)
 
 
+def rows_in(inbox) -> list[dict]:
+    return [row for item in drain(inbox) if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
+
+
+def emit_all(output: Output, block: Block) -> None:
+    output.emit_block(block, 0, block.columns.num_rows, block.columns.num_rows)
+
+
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
 @pytest.mark.parametrize("consumers", [1, 3])
 def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_change(exchange, consumers):
     keys = [f"k{n % 37}" for n in range(300)]
-    block = batch(keys)
+    rows_of_block = batch(keys)
+    block = Block(rows_of_block)
     sent = []
     for is_ahead in (False, True):
         links = [channel(index) for index in range(4)]
@@ -62,13 +72,10 @@ def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_c
                 routes = new.group_to_subtask if exchange is Exchange.HASH else None
                 output.reroute(edge.edge, 2, routes, added, [])
             if is_ahead:
-                output.emit_ahead(block, first, first + 10)
+                output.emit_block(block, first, first + 10, 10)
             else:
-                output.emit(block.slice(first, 10))
-        rows = [
-            [row for item in drain(inbox) if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
-            for _, inbox in links
-        ]
+                output.emit(rows_of_block.slice(first, 10))
+        rows = [rows_in(inbox) for _, inbox in links]
         sent.append((rows, output.rows, output.batches))
     assert sent[0] == sent[1]
     assert sum(map(len, sent[0][0])) >= 300
@@ -89,7 +96,7 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
         )
         output = Output([outputs], never_waits, SystemClock())
         if is_late:
-            output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+            emit_all(output, Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n"))))
         else:
             output.emit(rows)
         output.finish()
@@ -118,7 +125,7 @@ def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut
     writers = {index: link for index, (link, _) in links.items()}
     outputs = OutputEdge(edge_of(Exchange.HASH), writers, BatchPolicy(100, 0.0), table)
     output = Output([outputs], never_waits, SystemClock())
-    output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+    emit_all(output, Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n"))))
     output.finish()
     parts = [element for element in added if isinstance(element, pa.RecordBatch)]
     assert sum(part.num_rows for part in parts) == 600
@@ -145,7 +152,7 @@ def test_picked_rows_go_where_they_would_go_as_a_batch_of_their_own(exchange, co
         output = Output([outputs], never_waits, SystemClock())
         for picked in picks:
             if is_picked:
-                output.emit_picked(rows, picked)
+                output.emit_block(Block(rows, picked), 0, rows.num_rows, len(picked))
             else:
                 output.emit(rows.take(pa.array(picked)))
         assert (output.rows, output.batches) == (36, 3)
@@ -154,20 +161,53 @@ def test_picked_rows_go_where_they_would_go_as_a_batch_of_their_own(exchange, co
     assert received[0] == received[1]
 
 
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_filters_keep_of_a_block_leaves_in_windows_as_batches_of_their_own_would(
+    exchange, consumers, seed
+):
+    draw = np.random.default_rng(seed)
+    rows = batch([f"key-{number}" for number in draw.integers(0, 40, 200)])
+    # Most, some, and so few that they are gathered first.
+    kept = [np.flatnonzero(draw.random(200) < 0.9)]
+    kept.append(kept[0][draw.random(len(kept[0])) < (0.8, 0.5, 0.2, 0.0)[seed]])
+    ends = [0, *sorted(draw.integers(0, 200, 12).tolist()), 200]
+    table = initial_table(1, consumers, 128).group_to_subtask
+    received = []
+    for in_windows in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        writers = {index: link for index, (link, _) in links.items()}
+        edge = OutputEdge(edge_of(exchange), writers, BatchPolicy(1000, 10_000.0), table)
+        output = Output([edge], never_waits, SystemClock())
+        block = Block(rows, kept[-1], kept=kept)
+        for start, stop in itertools.pairwise(ends):
+            entered, count = block.passed(start, stop)
+            mine = kept[-1][(kept[-1] >= start) & (kept[-1] < stop)]
+            assert (entered[0], count) == (stop - start, len(mine))
+            if count and in_windows:
+                output.emit_block(block, start, stop, count)
+            elif count:
+                output.emit(rows.take(pa.array(mine)))
+        output.finish()
+        received.append([rows_in(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
+
+
 def test_a_block_is_divided_before_the_first_of_its_rows_is_due():
     table = initial_table(1, 2, 128).group_to_subtask
     links = {index: channel(index)[0] for index in range(2)}
     edge = OutputEdge(edge_of(Exchange.HASH), links, BatchPolicy(1000, 1.0), table)
     output = Output([edge], never_waits, SystemClock())
-    block = batch([f"key {number}" for number in range(100)])
-    output.divide_ahead(block)
+    block = Block(batch([f"key {number}" for number in range(100)]))
+    output.divide(block)
     divided = edge._divided
     assert divided.block is block
-    output.emit_ahead(block, 0, 50)
+    output.emit_block(block, 0, 50, 50)
     assert edge._divided is divided
     # Others are not divided.
     alone = OutputEdge(edge_of(Exchange.BROADCAST), links, BatchPolicy(1000, 1.0))
-    alone.divide_ahead(block)
+    alone.divide(block)
     assert alone._divided is None
 
 
@@ -180,8 +220,8 @@ def test_rows_of_a_block_leave_at_once_and_nobody_looks_again():
     table = initial_table(1, 2, 128).group_to_subtask
     edge = OutputEdge(edge_of(Exchange.HASH), {0: near, 1: far}, BatchPolicy(1000, 1.0), table)
     output = Output([edge], never_waits, SystemClock())
-    block = batch([f"key {number}" for number in range(100)])
-    output.emit_ahead(block, 0, 50)
+    block = Block(batch([f"key {number}" for number in range(100)]))
+    output.emit_block(block, 0, 50, 50)
     assert done == ["flushed", "RecordBatch"]
     assert output.pump() == float("inf")
     assert done == ["flushed", "RecordBatch"]
