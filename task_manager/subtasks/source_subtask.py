@@ -34,7 +34,7 @@ class SourceSubtask(Subtask):
         super().__init__(parts)
         self._reader = reader
         reader.look_ahead(self._chain.look_ahead)
-        late_but = None if self._chain.operators else self._chain.output.late_columns_but()
+        late_but = self._chain.output.late_columns_but() if self._chain.only_filters else None
         if late_but is not None:
             reader.give_late(late_but)
         self._reader_context = reader_context

@@ -127,11 +127,9 @@ def split_by_owner(
         parts = _split_late(batch, order, owners, part_ends, late, make_room)
         if parts is not None:
             return sorted(parts, key=lambda part: consumers.index(part.consumer))
-        whole = late.joined(batch)
-        if whole.num_rows < batch.num_rows:
-            hashes = whole.column(KEY_HASH_COLUMN).to_numpy()
-            return split_by_owner(Block(whole), hashes, group_to_subtask, consumers)
-        batch = whole
+        whole = block.joined()
+        hashes = hashes if late.kept is None else hashes[late.kept]
+        return split_by_owner(whole, hashes, group_to_subtask, consumers)
     ordered = batch.take(plain_array(order))
     size_bytes, rows = ordered.get_total_buffer_size(), ordered.num_rows
     return [
@@ -183,8 +181,8 @@ def _split_late(
     """The parts of the rows with the column that they lack; None: the column is to be read first."""
     indices = plain_array(order)
     columns = [
-        # All rows are in the order, so that no index need be looked at.
-        column if name in late.constants else pc.take(column, indices, boundscheck=False)
+        # What is in the order is in the batch, so that no index need be looked at.
+        column.slice(0, len(order)) if name in late.constants else pc.take(column, indices, boundscheck=False)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     ordered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -202,7 +200,7 @@ def _split_late(
         Part(
             owner,
             late.put_into(part, mine),
-            mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, batch.num_rows),
+            mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, len(order)),
             order[start:end],
         )
         for owner, part, mine, (start, end) in zip(owners, parts, values, pairwise(ends), strict=True)

@@ -34,7 +34,7 @@ from weir.operators.step_errors import name_step
 from weir.operators.step_flow import WaitingRows
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
-from weir.rows.block import Block
+from weir.rows.block import Block, LateColumn
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
@@ -263,10 +263,16 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             self._takes_blocks.emit_block(Block(batch, numbers), 0, batch.num_rows, len(numbers))
         return True
 
-    def look_ahead(self, batch: pa.RecordBatch) -> Block | None:
+    @property
+    def only_filters(self) -> bool:
+        """Whether it does nothing but drop rows, so that they may lack a column."""
+        return all(isinstance(operator, AheadFilter) for operator, _ in self._operators)
+
+    def look_ahead(self, batch: pa.RecordBatch, late: LateColumn | None = None) -> Block | None:
         """What the first operators, as far as they only drop rows, leave of rows that come later.
 
         None: there is nothing to know before, or rows are isolated, which is done when they come.
+        ``late``: a column that they lack.
         """
         if self.isolation is not None:
             return None
@@ -283,26 +289,27 @@ class OperatorChain(ChainLife, Generic[OutputT]):
             kept.append(numbers)
         if self._operators and not kept:
             return None
-        return Block(batch, numbers if len(numbers) < batch.num_rows else None, kept=kept)
+        return Block(batch, numbers if len(numbers) < batch.num_rows else None, late, kept)
 
     def process_block(self, block: Block, start: int, stop: int) -> None:
         """Rows of a block are due: those that are left go on to the operators after its filters, or leave.
 
         Args:
-            block: what :meth:`look_ahead` returned; or one that has passed no filters.
+            block: what :meth:`look_ahead` returned; or one of which a column comes late.
             start: number of the first row that is due.
             stop: number of the first one after it that is not.
         """
+        if block.late is not None:
+            block = self.look_ahead(block.columns, block.late) or block
         entered, rows = block.passed(start, stop)
         for index, count in enumerate(entered):
             self.rows_into[index] += count
         self._check_cancelled()
-        if not rows:
-            return
-        if block.filters == len(self._operators) and self._takes_blocks is not None:
+        if rows and block.filters == len(self._operators) and self._takes_blocks is not None:
             self._takes_blocks.emit_block(block, start, stop, rows)
-        else:
-            self.process(block.window(start, stop), block.filters)
+        elif (rows or block.late is not None) and (batch := block.window(start, stop)).num_rows:
+            # A late column is read in any case: it may make rows bad, also those that filters drop.
+            self.process(batch, block.filters)
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order, up to the first that assigns event times."""

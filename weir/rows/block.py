@@ -51,7 +51,7 @@ class LateColumn(Protocol):
         """The values of each consumer, in order; None: :meth:`joined` is to be used.
 
         Args:
-            order: row numbers by consumer; uint32, shape (rows,).
+            order: numbers of the rows that count, by consumer; uint32, shape (rows that count,).
             ends: where the rows of each consumer end in ``order``, after a 0; or of each part of them.
             rooms: for each of these what makes room for its texts; None, or none at all: they get memory of their own.
         """
@@ -76,7 +76,7 @@ class Block:
     Args:
         columns: all rows, without the column that comes late.
         selection: numbers of the rows that count; int64, ascending, shape (rows that count,). None: all.
-        late: a column that the rows lack. All rows of such a block count, and leave at once.
+        late: a column that the rows lack. All rows of such a block leave at once.
         kept: for each filter that the rows have passed, in order, the numbers of the rows that pass it, as
             ``selection``, which is the last one.
     """
@@ -117,15 +117,26 @@ class Block:
             rows = bisect_left(numbers, stop, first) - first
         return entered, rows
 
-    def rows(self) -> pa.RecordBatch:
-        """The rows that count, with all columns; made once.
+    def joined(self) -> Block:
+        """The block with the column that comes late; without the rows that its values made bad.
 
         Raises:
-            InputError: the late column cannot be read, or makes a row bad that must not be.
+            InputError: it cannot be read, or a row is bad that must not be.
         """
+        if self.late is None:
+            return self
+        whole, kept, selection = self.late.joined(self.columns), self.late.kept, self.selection
+        if kept is not None and selection is not None:
+            selection = (np.cumsum(kept) - 1)[selection[kept[selection]]]
+        return Block(whole, selection)
+
+    def rows(self) -> pa.RecordBatch:
+        """The rows that count, with all columns; made once. Raises what :meth:`joined` raises."""
         if self._selected is None:
-            whole = self.columns if self.late is None else self.late.joined(self.columns)
-            self._selected = whole if self.selection is None else whole.take(plain_array(self.selection))
+            whole = self.joined()
+            self._selected = whole.columns
+            if whole.selection is not None:
+                self._selected = whole.columns.take(plain_array(whole.selection))
         return self._selected
 
     def window(self, start: int, stop: int) -> pa.RecordBatch:

@@ -24,12 +24,14 @@ from weir.rows.records import KEY_HASH_COLUMN
 class LateNumbers:
     """Column ``n``, which a batch lacks."""
 
-    place, constants = 1, ()
+    place, constants, kept = 1, (), None
 
-    def __init__(self, numbers: pa.Array) -> None:
-        self.numbers, self.size_bytes = numbers, numbers.nbytes
+    def __init__(self, numbers: pa.Array, is_good: np.ndarray | None = None) -> None:
+        self.numbers, self.size_bytes, self._is_good = numbers, numbers.nbytes, is_good
 
     def divided(self, order, ends, rooms=()):
+        if self._is_good is not None:
+            return None
         ordered = self.numbers.take(pa.array(order))
         return [ordered.slice(first, end - first) for first, end in itertools.pairwise(ends)]
 
@@ -37,7 +39,9 @@ class LateNumbers:
         return batch.add_column(1, "n", values)
 
     def joined(self, batch):
-        return self.put_into(batch, self.numbers)
+        self.kept = self._is_good
+        whole = self.put_into(batch, self.numbers)
+        return whole if self.kept is None else whole.filter(pa.array(self.kept))
 
 
 def rows_in(inbox) -> list[dict]:
@@ -104,6 +108,33 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
     assert received[0] == received[1]
     is_of_use = exchange is Exchange.HASH and not is_narrowed
     assert output.late_columns_but() == (("key",) if is_of_use else None)
+
+
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("share", [0.9, 0.1])
+@pytest.mark.parametrize("bad", [(), (3, 17, 40)])
+def test_rows_that_filters_keep_and_of_which_a_column_comes_late_go_where_others_go(
+    exchange, consumers, share, bad
+):
+    rows = batch([f"key-{number % 7}" for number in range(50)])
+    is_good = np.array([row not in bad for row in range(50)])
+    picked = np.flatnonzero(np.random.default_rng(consumers).random(50) < share)
+    table = initial_table(1, consumers, 128).group_to_subtask
+    received = []
+    for is_late in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        writers = {index: link for index, (link, _) in links.items()}
+        outputs = OutputEdge(edge_of(exchange), writers, BatchPolicy(1000, 10_000.0), table)
+        output = Output([outputs], never_waits, SystemClock())
+        if is_late:
+            late = LateNumbers(rows.column("n"), is_good if bad else None)
+            output.emit_block(Block(rows.drop_columns(["n"]), picked, late), 0, 50, len(picked))
+        else:
+            output.emit(rows.take(pa.array([row for row in picked if is_good[row]])))
+        output.finish()
+        received.append([rows_in(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
 
 
 @pytest.mark.parametrize("bytes_max", [1 << 30, 4000])

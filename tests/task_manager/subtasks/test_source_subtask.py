@@ -90,6 +90,7 @@ def source(request):
     )
     chain = SimpleNamespace(
         operators=[None],
+        only_filters=False,
         tables=SimpleNamespace(sweeps=Sweeps()),
         drain=lambda until_s: None,
         pauses=SimpleNamespace(paused_at=None, on_pause=None),

@@ -81,6 +81,31 @@ def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
     assert late_rows > 0
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_each_consumer_has_the_rows_that_filters_keep(tmp_path, seed):
+    draw = random.Random(seed)
+    path = str(tmp_path / "a.parquet")
+    table = table_of(draw, 2000, draw.choice([0, 0, 0.1]))
+    write(path, table, draw)
+    file = open_parquet(path, NAMES)
+    ids, late_rows = [], 0
+    parts: list[list[dict]] = [[], [], []]
+    for index in range(file.num_row_groups):
+        for rows in direct_batches(path, file, index, NAMES, 0, 600, 1 << 20, ["name"]):
+            batch, late = (rows.batch, rows.late) if isinstance(rows, LateRows) else (rows, None)
+            late_rows += 0 if late is None else late.rows
+            # Of some nothing is left, and the texts are not read.
+            share = draw.choice([0, 0.1, 0.7, 0.9])
+            selection = np.flatnonzero([draw.random() < share for _ in range(batch.num_rows)])
+            ids += batch.column("id").take(pa.array(selection)).to_pylist()
+            for part in divided(Block(batch, selection, late), ["name"], GROUPS, range(3)):
+                part.rows.validate(full=True)
+                parts[part.consumer] += part.rows.select(NAMES).to_pylist()
+    whole = table.combine_chunks().to_batches()[0].take(pa.array(ids, pa.int64()))
+    assert parts == parts_of(whole)
+    assert late_rows > 0
+
+
 @pytest.mark.parametrize("compression", ["none", "snappy"])
 @pytest.mark.parametrize("seed", range(6))
 def test_batches_of_late_texts_are_full_wherever_pages_end(tmp_path, compression, seed):
