@@ -11,7 +11,7 @@ import pytest
 
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
-from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from task_manager.exchange.writer import BatchPolicy
 from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of, never_waits
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
@@ -140,14 +140,15 @@ def test_rows_that_filters_keep_and_of_which_a_column_comes_late_go_where_others
 @pytest.mark.parametrize("bytes_max", [1 << 30, 4000])
 def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut(bytes_max, monkeypatch):
     """A batch that is cut is copied once more where memory is shared."""
-    added = []
-    add = ChannelWriter.add
+    given = []
+    split = OutputEdge._split
 
-    def noted(self, element, size_bytes=None):
-        added.append(element)
-        add(self, element, size_bytes)
+    def noted(self, block):
+        parts = split(self, block)
+        given.extend(part.rows for part in parts)
+        return parts
 
-    monkeypatch.setattr(ChannelWriter, "add", noted)
+    monkeypatch.setattr(OutputEdge, "_split", noted)
     rows = batch([f"key-{number % 7}" for number in range(600)])
     table = initial_table(1, 2, 128).group_to_subtask
     links = {index: channel(index) for index in range(2)}
@@ -158,10 +159,9 @@ def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut
     output = Output([outputs], never_waits, SystemClock())
     emit_all(output, Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n"))))
     output.finish()
-    parts = [element for element in added if isinstance(element, pa.RecordBatch)]
-    assert sum(part.num_rows for part in parts) == 600
+    assert sum(part.num_rows for part in given) == 600
     # An eighth more than the policy says leaves as it is.
-    assert all(part.num_rows <= 112 and part.nbytes <= bytes_max for part in parts)
+    assert all(part.num_rows <= 112 and part.nbytes <= bytes_max for part in given)
 
 
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
