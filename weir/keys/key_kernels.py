@@ -18,7 +18,19 @@ from numba import types
 
 from weir.kernels.bytes import byte_at, load4, load8, same_bytes
 from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
-from weir.kernels.kernel_types import I64, IN_I32, IN_I64, IN_U8, IN_U64, U8, U16, U32, U64
+
+
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+_U8, _I32, _I64, _U16, _U64 = (
+    _input(dtype) for dtype in (types.uint8, types.int32, types.int64, types.uint16, types.uint64)
+)
+_OUT_U8, _OUT_U16, _OUT_U32, _OUT_U64, _OUT_I64 = (
+    dtype[::1] for dtype in (types.uint8, types.uint16, types.uint32, types.uint64, types.int64)
+)
+
 
 PRIME_1 = np.uint64(0x9E3779B185EBCA87)
 PRIME_2 = np.uint64(0xC2B2AE3D27D4EB4F)
@@ -117,20 +129,20 @@ def _hash(data: Any, position: Any, stop: Any) -> Any:
     return _avalanche(value)
 
 
-@byte_kernel(types.void(IN_U8, IN_I32, U64), types.void(IN_U8, IN_I64, U64))
+@byte_kernel(types.void(_U8, _I32, _OUT_U64), types.void(_U8, _I64, _OUT_U64))
 def hash_bytes(data: Any, offsets: Any, hashes: Any) -> None:
     """XXH64 of ``data[offsets[i]:offsets[i + 1]]`` into ``hashes[i]``, shape (rows,)."""
     for row in range(hashes.size):
         hashes[row] = _hash(data, np.int64(offsets[row]), np.int64(offsets[row + 1]))
 
 
-@brief_kernel(types.uint64(IN_U8))
+@brief_kernel(types.uint64(_U8))
 def hash_one(data: Any) -> Any:
     """XXH64 of ``data``."""
     return _hash(data, np.int64(0), np.int64(data.size))
 
 
-@kernel(types.void(IN_I64, U64))
+@kernel(types.void(_I64, _OUT_U64))
 def hash_integers(integers: Any, hashes: Any) -> None:
     """XXH64 of each integer's canonical 8 bytes (big endian, sign bit flipped), without writing them."""
     for row in range(hashes.size):
@@ -138,7 +150,7 @@ def hash_integers(integers: Any, hashes: Any) -> None:
         hashes[row] = _avalanche(_mix_word(PRIME_5 + np.uint64(8), word))
 
 
-@kernel(types.void(IN_U64, types.uint64, U16))
+@kernel(types.void(_U64, types.uint64, _OUT_U16))
 def groups_of_hashes(hashes: Any, max_parallelism: Any, groups: Any) -> None:
     """Scale the upper 32 bits of each hash to ``0 <= group < max_parallelism``."""
     for row in range(groups.size):
@@ -166,7 +178,7 @@ def _order_by_two(hashes: Any, group_to_subtask: Any, positions: Any, order: Any
     positions[3] = order.size
 
 
-@byte_kernel(types.boolean(IN_U64, IN_I32, I64, U32))
+@byte_kernel(types.boolean(_U64, _I32, _OUT_I64, _OUT_U32))
 def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, order: Any) -> bool:
     """Row numbers by destination, stable, into ``order``; False if the table names an unknown subtask.
 
@@ -195,7 +207,7 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     return True
 
 
-@kernel(types.boolean(IN_U64, IN_I64, IN_I32, I64, U32))
+@kernel(types.boolean(_U64, _I64, _I32, _OUT_I64, _OUT_U32))
 def order_picked_by_destination(
     hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any
 ) -> bool:
@@ -218,7 +230,7 @@ def order_picked_by_destination(
     return True
 
 
-@kernel(types.void(U8, I64, IN_I64, IN_U8))
+@kernel(types.void(_OUT_U8, _OUT_I64, _I64, _U8))
 def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
     """Append one integer component to every row's key at ``cursors[row]``, which advances."""
     for row in range(cursors.size):
@@ -234,7 +246,7 @@ def append_integers(out: Any, cursors: Any, integers: Any, nulls: Any) -> None:
         cursors[row] = position + 9
 
 
-@kernel(types.void(U8, I64, IN_U8, IN_I32, IN_U8), types.void(U8, I64, IN_U8, IN_I64, IN_U8))
+@kernel(types.void(_OUT_U8, _OUT_I64, _U8, _I32, _U8), types.void(_OUT_U8, _OUT_I64, _U8, _I64, _U8))
 def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) -> None:
     """Append one byte-string component (tag, u32 length little endian, bytes) to every row's key."""
     for row in range(cursors.size):
@@ -254,7 +266,7 @@ def append_bytes(out: Any, cursors: Any, data: Any, offsets: Any, nulls: Any) ->
         cursors[row] = position + length
 
 
-@kernel(types.void(IN_I64, U8))
+@kernel(types.void(_I64, _OUT_U8))
 def write_integers(integers: Any, out: Any) -> None:
     """Write each integer's canonical 8 bytes to ``out``, shape (8 * rows,)."""
     for row in range(integers.size):
@@ -263,7 +275,7 @@ def write_integers(integers: Any, out: Any) -> None:
             out[8 * row + index] = value >> np.uint64(56 - 8 * index)
 
 
-@kernel(types.void(IN_U8, I64, I64))
+@kernel(types.void(_U8, _OUT_I64, _OUT_I64))
 def read_integers(data: Any, starts: Any, integers: Any) -> None:
     """Read canonical 8-byte integers at ``starts``; a negative start leaves 0."""
     for row in range(integers.size):
@@ -271,7 +283,7 @@ def read_integers(data: Any, starts: Any, integers: Any) -> None:
             integers[row] = _swap_bytes(load8(data, starts[row])) ^ SIGN_BIT
 
 
-@kernel(types.int64(IN_U8, I64, I64, types.uint8, I64, I64))
+@kernel(types.int64(_U8, _OUT_I64, _OUT_I64, types.uint8, _OUT_I64, _OUT_I64))
 def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, lengths: Any) -> int:
     """Read one component of every composite key at ``cursors[row]``, which advances.
 
@@ -301,7 +313,7 @@ def read_component(data: Any, cursors: Any, stops: Any, tag: Any, starts: Any, l
     return -1
 
 
-@kernel(types.void(IN_U8, I64, I64, U8))
+@kernel(types.void(_U8, _OUT_I64, _OUT_I64, _OUT_U8))
 def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
     """Copy the bytes at ``starts[row]`` to ``out[out_offsets[row]:out_offsets[row + 1]]``."""
     for row in range(starts.size):
@@ -310,8 +322,8 @@ def gather_bytes(data: Any, starts: Any, out_offsets: Any, out: Any) -> None:
 
 
 @byte_kernel(
-    types.int64(IN_U64, IN_U8, IN_I32, U32, I64, I64, I64),
-    types.int64(IN_U64, IN_U8, IN_I64, U32, I64, I64, I64),
+    types.int64(_U64, _U8, _I32, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
+    types.int64(_U64, _U8, _I64, _OUT_U32, _OUT_I64, _OUT_I64, _OUT_I64),
 )
 def distinct_keys(
     hashes: Any, data: Any, offsets: Any, table: Any, inverse: Any, firsts: Any, lasts: Any

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numba
 import numpy as np
 
 from weir.kernels.bytes import byte_pointer, ir, trailing_zeros, untyped_intrinsic
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import BOOL, IN_I32, IN_I64, IN_U8, TYPES
+
+#: Untyped, because numba types only a part of it.
+_types: Any = numba.types
 
 BLOCK_BYTES = 64
 _HALF = ir.VectorType(ir.IntType(8), BLOCK_BYTES // 2)
@@ -17,6 +20,13 @@ _ZERO, _ONE, _TWO, _THREE = (np.uint64(number) for number in range(4))
 _ALL = np.uint64(2**64 - 1)
 #: Of 64 bytes the last one, the last two and the last three.
 _LAST, _LAST_TWO, _LAST_THREE = (np.uint64(2**64 - 2 ** (64 - count)) for count in (1, 2, 3))
+
+
+def _input(dtype: Any) -> Any:
+    return _types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+_BYTES = _input(_types.uint8)
 
 
 class _Block:
@@ -95,7 +105,7 @@ def _common(typing_context: Any, array: Any, index: Any) -> Any:
             lambda half: half.between(0xC2, 0xDF),
         )
 
-    return TYPES.UniTuple(TYPES.uint64, 3)(array, TYPES.int64), codegen
+    return _types.UniTuple(numba.types.uint64, 3)(array, numba.types.int64), codegen
 
 
 @untyped_intrinsic
@@ -111,7 +121,7 @@ def _longer(typing_context: Any, array: Any, index: Any) -> Any:
             lambda half: half.between(0xE0, 0xF4), lambda half: half.between(0xF0, 0xF4), _Half.odd_leads
         )
 
-    return TYPES.UniTuple(TYPES.uint64, 3)(array, TYPES.int64), codegen
+    return _types.UniTuple(numba.types.uint64, 3)(array, numba.types.int64), codegen
 
 
 @byte_kernel_part
@@ -132,7 +142,7 @@ def _whole_characters(
     return BLOCK_BYTES if cut == _ZERO else int(trailing_zeros(cut))
 
 
-@byte_kernel(TYPES.int64(IN_U8))
+@byte_kernel(_types.int64(_BYTES))
 def right_bytes(data: np.ndarray) -> int:
     """How many of the first bytes are whole characters of UTF-8, all but 64 at least; -1: some are none."""
     at = 0
@@ -151,8 +161,8 @@ def right_bytes(data: np.ndarray) -> int:
 
 
 @byte_kernel(
-    BOOL(IN_U8, IN_I32),
-    BOOL(IN_U8, IN_I64),
+    _types.boolean(_BYTES, _input(_types.int32)),
+    _types.boolean(_BYTES, _input(_types.int64)),
 )
 def begin_characters(data: np.ndarray, starts: np.ndarray) -> bool:
     """Whether the bytes at all of these places begin a character, if the whole is UTF-8."""

@@ -19,19 +19,17 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
-from weir.kernels.kernel_types import (
-    BOOL,
-    I64,
-    I64_2D,
-    IN_I32,
-    IN_I64,
-    IN_I64_2D,
-    IN_U8,
-    IN_U8_2D,
-    INT,
-    U8,
-    U8_2D,
-)
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
+_VALUES, _COUNTS, _PRESENCE_IN = _input(types.int64, 2), _input(types.int64), _input(types.uint8, 2)
+_CELLS, _PRESENCE = types.int64[:, ::1], types.uint8[:, ::1]
+_INT, _BIT, _FLAG = types.int64, types.uint8, types.boolean
+_OUT, _OUT_VALID = types.int64[:, ::1], types.uint8[::1]
 
 #: 10**38 and -10**38, and 10**37: a decimal has up to 38 digits.
 _HIGH, _LOW = (
@@ -70,7 +68,7 @@ def _is_better(low: Any, high: Any, best_low: Any, best_high: Any, largest: Any)
     return np.uint64(low) != np.uint64(best_low) and (np.uint64(low) > np.uint64(best_low)) == largest
 
 
-@kernel(types.int64(IN_I32, I64_2D, INT, U8_2D, INT, types.uint8, IN_I64_2D, IN_U8, I64_2D, U8))
+@kernel(types.int64(_SLOTS, _CELLS, _INT, _PRESENCE, _INT, _BIT, _VALUES, _VALID, _OUT, _OUT_VALID))
 def add(
     slots: Any,
     cells: Any,
@@ -96,7 +94,7 @@ def add(
     return -1
 
 
-@kernel(types.void(IN_I32, I64_2D, INT, U8_2D, INT, types.uint8, IN_I64_2D, IN_U8, BOOL, I64_2D, U8))
+@kernel(types.void(_SLOTS, _CELLS, _INT, _PRESENCE, _INT, _BIT, _VALUES, _VALID, _FLAG, _OUT, _OUT_VALID))
 def extreme(
     slots: Any,
     cells: Any,
@@ -124,7 +122,7 @@ def extreme(
             out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
-@kernel(types.int64(IN_I32, I64_2D, INT, IN_I64_2D, IN_U8, I64_2D, I64))
+@kernel(types.int64(_SLOTS, _CELLS, _INT, _VALUES, _VALID, _OUT, types.int64[::1]))
 def add_counted(slots: Any, cells: Any, cell: Any, values: Any, valid: Any, out: Any, out_counts: Any) -> int:
     """Sum, checked, and the number of values, in the third column."""
     for row in range(slots.size):
@@ -139,7 +137,7 @@ def add_counted(slots: Any, cells: Any, cell: Any, values: Any, valid: Any, out:
     return -1
 
 
-@kernel(types.int64(IN_I64, IN_I64_2D, INT, I64_2D))
+@kernel(types.int64(_INDEX, _VALUES, _INT, _CELLS))
 def merge(index: Any, cells: Any, cell: Any, into: Any) -> int:
     """Add up sums, checked."""
     for entry in range(index.size):
@@ -150,7 +148,7 @@ def merge(index: Any, cells: Any, cell: Any, into: Any) -> int:
     return -1
 
 
-@kernel(types.void(IN_I64, IN_I64_2D, IN_U8_2D, INT, INT, types.uint8, BOOL, I64_2D, U8_2D))
+@kernel(types.void(_INDEX, _VALUES, _PRESENCE_IN, _INT, _INT, _BIT, _FLAG, _CELLS, _PRESENCE))
 def merge_extreme(
     index: Any,
     cells: Any,
@@ -173,7 +171,7 @@ def merge_extreme(
                 into_presence[target, byte] |= bit
 
 
-@kernel(types.int64(I64_2D, IN_I64, INT))
+@kernel(types.int64(_OUT, _COUNTS, _INT))
 def divide(sums: Any, counts: Any, digits: Any) -> int:
     """Make sums means, in place, with so many further digits, rounded half away from zero.
 

@@ -20,26 +20,22 @@ from typing import Any
 from numba import types
 
 from weir.kernels.declare import kernel
-from weir.kernels.kernel_types import (
-    BOOL,
-    F64,
-    F64_2D,
-    I64,
-    I64_2D,
-    IN_F64,
-    IN_F64_2D,
-    IN_I32,
-    IN_I64,
-    IN_I64_2D,
-    IN_U8,
-    IN_U8_2D,
-    INT,
-    U8,
-    U8_2D,
-)
 
 
-@kernel(types.void(IN_I32, I64_2D, INT, IN_U8, I64))
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
+_INTS, _FLOATS = _input(types.int64), _input(types.float64)
+_INT_CELLS, _FLOAT_CELLS, _PRESENCE = types.int64[:, ::1], types.float64[:, ::1], types.uint8[:, ::1]
+_INT = types.int64
+
+_LARGEST = types.boolean
+_OUT_INTS, _OUT_FLOATS, _OUT_VALID = types.int64[::1], types.float64[::1], types.uint8[::1]
+
+
+@kernel(types.void(_SLOTS, _INT_CELLS, _INT, _VALID, _OUT_INTS))
 def count(slots: Any, cells: Any, cell: Any, valid: Any, out: Any) -> None:
     """Number of rows that count."""
     for row in range(slots.size):
@@ -51,11 +47,11 @@ def count(slots: Any, cells: Any, cell: Any, valid: Any, out: Any) -> None:
             out[row] = number
 
 
-_SUM_INT = (IN_I32, I64_2D, INT, U8_2D, INT, types.uint8, IN_I64, IN_U8)
-_SUM_FLOAT = (IN_I32, F64_2D, INT, U8_2D, INT, types.uint8, IN_F64, IN_U8)
+_SUM_INT = (_SLOTS, _INT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _INTS, _VALID)
+_SUM_FLOAT = (_SLOTS, _FLOAT_CELLS, _INT, _PRESENCE, _INT, types.uint8, _FLOATS, _VALID)
 
 
-@kernel(types.int64(*_SUM_INT, I64, U8))
+@kernel(types.int64(*_SUM_INT, _OUT_INTS, _OUT_VALID))
 def sum_int(
     slots: Any,
     cells: Any,
@@ -84,7 +80,7 @@ def sum_int(
     return -1
 
 
-@kernel(types.void(*_SUM_FLOAT, F64, U8))
+@kernel(types.void(*_SUM_FLOAT, _OUT_FLOATS, _OUT_VALID))
 def sum_float(
     slots: Any,
     cells: Any,
@@ -111,8 +107,8 @@ def sum_float(
 
 
 @kernel(
-    types.void(*_SUM_INT, BOOL, I64, U8),
-    types.void(*_SUM_FLOAT, BOOL, F64, U8),
+    types.void(*_SUM_INT, _LARGEST, _OUT_INTS, _OUT_VALID),
+    types.void(*_SUM_FLOAT, _LARGEST, _OUT_FLOATS, _OUT_VALID),
 )
 def extreme(
     slots: Any,
@@ -142,7 +138,7 @@ def extreme(
             out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
-@kernel(types.void(IN_I32, F64_2D, I64_2D, INT, IN_F64, IN_U8, F64, U8))
+@kernel(types.void(_SLOTS, _FLOAT_CELLS, _INT_CELLS, _INT, _FLOATS, _VALID, _OUT_FLOATS, _OUT_VALID))
 def mean(
     slots: Any, sums: Any, counts: Any, cell: Any, values: Any, valid: Any, out: Any, out_valid: Any
 ) -> None:
@@ -158,7 +154,11 @@ def mean(
             out_valid[row] = number != 0
 
 
-@kernel(types.int64(IN_I64, IN_I64_2D, INT, I64_2D))
+_INT_CELLS_IN, _FLOAT_CELLS_IN = _input(types.int64, 2), _input(types.float64, 2)
+_PRESENCE_IN = _input(types.uint8, 2)
+
+
+@kernel(types.int64(_INDEX, _INT_CELLS_IN, _INT, _INT_CELLS))
 def merge_int(index: Any, cells: Any, cell: Any, into: Any) -> int:
     """Add up integers, checked."""
     for entry in range(index.size):
@@ -172,7 +172,7 @@ def merge_int(index: Any, cells: Any, cell: Any, into: Any) -> int:
     return -1
 
 
-@kernel(types.void(IN_I64, IN_F64_2D, INT, F64_2D))
+@kernel(types.void(_INDEX, _FLOAT_CELLS_IN, _INT, _FLOAT_CELLS))
 def merge_float(index: Any, cells: Any, cell: Any, into: Any) -> None:
     """Add up floating-point numbers."""
     for entry in range(index.size):
@@ -181,8 +181,10 @@ def merge_float(index: Any, cells: Any, cell: Any, into: Any) -> None:
 
 
 @kernel(
-    types.void(IN_I64, IN_I64_2D, IN_U8_2D, INT, INT, types.uint8, BOOL, I64_2D, U8_2D),
-    types.void(IN_I64, IN_F64_2D, IN_U8_2D, INT, INT, types.uint8, BOOL, F64_2D, U8_2D),
+    types.void(_INDEX, _INT_CELLS_IN, _PRESENCE_IN, _INT, _INT, types.uint8, _LARGEST, _INT_CELLS, _PRESENCE),
+    types.void(
+        _INDEX, _FLOAT_CELLS_IN, _PRESENCE_IN, _INT, _INT, types.uint8, _LARGEST, _FLOAT_CELLS, _PRESENCE
+    ),
 )
 def merge_extreme(
     index: Any,
@@ -206,7 +208,7 @@ def merge_extreme(
                 into_presence[target, byte] |= bit
 
 
-@kernel(types.void(IN_I64, IN_U8_2D, U8_2D))
+@kernel(types.void(_INDEX, _PRESENCE_IN, _PRESENCE))
 def merge_presence(index: Any, presence: Any, into: Any) -> None:
     """A window has had a value if one of its panes has."""
     for entry in range(index.size):

@@ -11,20 +11,16 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
-from weir.kernels.kernel_types import (
-    I64,
-    I64_2D,
-    IN_I32,
-    IN_I64,
-    IN_U8,
-    IN_U8_2D,
-    IN_U64,
-    U8,
-    U8_2D,
-    U16_2D,
-    U64,
-)
 
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
+    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+)
+_U8, _U16, _U64, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint16, types.uint64, types.int64))
 _LOW_32, _HIGH_32 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFFFF00000000)
 _SHIFT = np.uint64(32)
 #: Bytes after a value: the length of the key before it, big endian.
@@ -33,7 +29,7 @@ LENGTH_BYTES = 4
 RANKS = 64
 
 
-@kernel(types.void(IN_U64, IN_U8, IN_I64, IN_U64, IN_U8, IN_I64, U8, I64, U64))
+@kernel(types.void(_IN_U64, _IN_U8, _IN_I64, _IN_U64, _IN_U8, _IN_I64, _U8, _I64, _U64))
 def part_keys(
     hashes: Any,
     data: Any,
@@ -64,7 +60,7 @@ def part_keys(
     out_offsets[hashes.size] = position
 
 
-@kernel(types.void(IN_U8, IN_I64, I64))
+@kernel(types.void(_IN_U8, _IN_I64, _I64))
 def user_key_stops(data: Any, offsets: Any, stops: Any) -> None:
     """Where the user key of each of :func:`part_keys` ends."""
     for row in range(stops.size):
@@ -74,7 +70,7 @@ def user_key_stops(data: Any, offsets: Any, stops: Any) -> None:
         stops[row] = offsets[row] + length
 
 
-@kernel(types.void(IN_I32, I64_2D, IN_U64, U64))
+@kernel(types.void(_IN_I32, types.int64[:, ::1], _IN_U64, _U64))
 def note_seen(slots: Any, cells: Any, bits: Any, new: Any) -> None:
     """Set bits of values; ``new``: of each row those that were not set before."""
     for row in range(slots.size):
@@ -85,7 +81,7 @@ def note_seen(slots: Any, cells: Any, bits: Any, new: Any) -> None:
             cells[slots[row], 0] = np.int64(seen | found)
 
 
-@kernel(types.void(IN_I32, U8_2D, IN_U8, IN_U8, U8))
+@kernel(types.void(_IN_I32, types.uint8[:, ::1], _IN_U8, _IN_U8, _U8))
 def raise_registers(slots: Any, registers: Any, places: Any, ranks: Any, before: Any) -> None:
     """Raise registers to ranks; ``before``: what each was."""
     for row in range(slots.size):
@@ -95,14 +91,14 @@ def raise_registers(slots: Any, registers: Any, places: Any, ranks: Any, before:
             registers[slots[row], places[row]] = ranks[row]
 
 
-@kernel(types.void(IN_I32, I64_2D, IN_U8))
+@kernel(types.void(_IN_I32, types.int64[:, ::1], _IN_U8))
 def add_to_buckets(slots: Any, cells: Any, places: Any) -> None:
     """Count values in buckets."""
     for row in range(slots.size):
         cells[slots[row], places[row]] += 1
 
 
-@kernel(types.void(IN_U64, types.int64, I64, U8, U8))
+@kernel(types.void(_IN_U64, types.int64, _I64, _U8, _U8))
 def registers_of(hashes: Any, precision: Any, blocks: Any, places: Any, ranks: Any) -> None:
     """The register of each hash: its block of 64, its place there, and the rank: leading zeros of the rest, plus 1."""
     for row in range(hashes.size):
@@ -161,7 +157,7 @@ def _estimate(ranks: Any, row: Any, at: Any, precision: Any) -> Any:
     return size * size / (2.0 * np.log(2.0) * total)
 
 
-@kernel(types.void(IN_I32, U16_2D, types.int64, IN_U8, IN_U8, types.int64, I64))
+@kernel(types.void(_IN_I32, types.uint16[:, ::1], types.int64, _IN_U8, _IN_U8, types.int64, _I64))
 def count_ranks(slots: Any, ranks: Any, at: Any, before: Any, after: Any, precision: Any, out: Any) -> None:
     """Bring registers that rose into the numbers of registers by rank.
 
@@ -178,14 +174,14 @@ def count_ranks(slots: Any, ranks: Any, at: Any, before: Any, after: Any, precis
             out[row] = np.int64(np.rint(_estimate(ranks, slot, at, precision)))
 
 
-@kernel(types.void(U16_2D, types.int64, types.int64, I64))
+@kernel(types.void(types.uint16[:, ::1], types.int64, types.int64, _I64))
 def estimates(ranks: Any, at: Any, precision: Any, out: Any) -> None:
     """How many different values there are about; ``ranks`` and ``at`` as for :func:`count_ranks`."""
     for row in range(out.size):
         out[row] = np.int64(np.rint(_estimate(ranks, row, at, precision)))
 
 
-@kernel(types.void(IN_I64, IN_U8_2D, U16_2D, types.int64))
+@kernel(types.void(_IN_I64, _input(types.uint8, 2), types.uint16[:, ::1], types.int64))
 def ranks_of_registers(index: Any, registers: Any, ranks: Any, at: Any) -> None:
     """Count registers by rank; ``index``: whose each block of 64 registers is."""
     for entry in range(index.size):

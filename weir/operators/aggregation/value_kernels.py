@@ -18,26 +18,24 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
-from weir.kernels.kernel_types import (
-    BOOL,
-    F64,
-    F64_2D,
-    I64,
-    I64_2D,
-    IN_F64,
-    IN_F64_2D,
-    IN_I32,
-    IN_I64,
-    IN_I64_2D,
-    IN_U8,
-    IN_U8_2D,
-    INT,
-    U8,
-    U8_2D,
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_SLOTS, _VALID, _INDEX = _input(types.int32), _input(types.uint8), _input(types.int64)
+_INTS, _FLOATS = _input(types.int64), _input(types.float64)
+_INT_CELLS, _FLOAT_CELLS, _PRESENCE = types.int64[:, ::1], types.float64[:, ::1], types.uint8[:, ::1]
+_INT_CELLS_IN, _FLOAT_CELLS_IN = _input(types.int64, 2), _input(types.float64, 2)
+_PRESENCE_IN = _input(types.uint8, 2)
+_INT, _BIT, _FLAG = types.int64, types.uint8, types.boolean
+_OUT_INTS, _OUT_FLOATS, _OUT_VALID = types.int64[::1], types.float64[::1], types.uint8[::1]
+
+
+@kernel(
+    types.void(_SLOTS, _INT_CELLS, _FLOAT_CELLS, _INT, _FLOATS, _VALID, _INT, _FLAG, _OUT_FLOATS, _OUT_VALID)
 )
-
-
-@kernel(types.void(IN_I32, I64_2D, F64_2D, INT, IN_F64, IN_U8, INT, BOOL, F64, U8))
 def moments(
     slots: Any,
     cells: Any,
@@ -70,7 +68,7 @@ def moments(
             out[row] = np.sqrt(found) if root else found
 
 
-@kernel(types.void(IN_I64, IN_I64_2D, IN_F64_2D, INT, I64_2D, F64_2D))
+@kernel(types.void(_INDEX, _INT_CELLS_IN, _FLOAT_CELLS_IN, _INT, _INT_CELLS, _FLOAT_CELLS))
 def merge_moments(index: Any, cells: Any, floats: Any, cell: Any, into: Any, into_floats: Any) -> None:
     """Combine accumulators of :func:`moments` (Chan)."""
     for entry in range(index.size):
@@ -88,18 +86,18 @@ def merge_moments(index: Any, cells: Any, floats: Any, cell: Any, into: Any, int
 
 @kernel(
     types.void(
-        IN_I32,
-        I64_2D,
-        INT,
-        U8_2D,
-        INT,
-        types.uint8,
-        IN_I64,
-        IN_I64,
-        IN_U8,
-        BOOL,
-        I64,
-        U8,
+        _SLOTS,
+        _INT_CELLS,
+        _INT,
+        _PRESENCE,
+        _INT,
+        _BIT,
+        _INTS,
+        _INTS,
+        _VALID,
+        _FLAG,
+        _OUT_INTS,
+        _OUT_VALID,
     )
 )
 def by_time(
@@ -134,7 +132,7 @@ def by_time(
             out_valid[row] = (presence[slot, byte] & bit) != 0
 
 
-@kernel(types.void(IN_I64, IN_I64_2D, IN_U8_2D, INT, INT, types.uint8, BOOL, I64_2D, U8_2D))
+@kernel(types.void(_INDEX, _INT_CELLS_IN, _PRESENCE_IN, _INT, _INT, _BIT, _FLAG, _INT_CELLS, _PRESENCE))
 def merge_by_time(
     index: Any,
     cells: Any,
@@ -174,12 +172,12 @@ def _insert(counts: Any, values: Any, slot: Any, cell: Any, size: Any, value: An
     values[slot, cell + place] = value
 
 
-_TOP = (IN_I32, I64_2D)
+_TOP = (_SLOTS, _INT_CELLS)
 
 
 @kernel(
-    types.void(*_TOP, I64_2D, INT, INT, IN_I64, IN_U8, I64_2D, I64),
-    types.void(*_TOP, F64_2D, INT, INT, IN_F64, IN_U8, F64_2D, I64),
+    types.void(*_TOP, _INT_CELLS, _INT, _INT, _INTS, _VALID, types.int64[:, ::1], _OUT_INTS),
+    types.void(*_TOP, _FLOAT_CELLS, _INT, _INT, _FLOATS, _VALID, types.float64[:, ::1], _OUT_INTS),
 )
 def largest(
     slots: Any,
@@ -207,8 +205,8 @@ def largest(
 
 
 @kernel(
-    types.void(IN_I64, IN_I64_2D, IN_I64_2D, INT, INT, I64_2D, I64_2D),
-    types.void(IN_I64, IN_I64_2D, IN_F64_2D, INT, INT, I64_2D, F64_2D),
+    types.void(_INDEX, _INT_CELLS_IN, _INT_CELLS_IN, _INT, _INT, _INT_CELLS, _INT_CELLS),
+    types.void(_INDEX, _INT_CELLS_IN, _FLOAT_CELLS_IN, _INT, _INT, _INT_CELLS, _FLOAT_CELLS),
 )
 def merge_largest(
     index: Any, counts: Any, values: Any, cell: Any, size: Any, into_counts: Any, into_values: Any

@@ -13,7 +13,6 @@ from numba import types
 
 from weir.kernels.bytes import load8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import I64, IN_I64, IN_U8, INT, U8
 from weir.operators.joins.join_kernels import FLAGS_AT, GONE, HEAD_BYTES, MATCHED, side_of
 
 #: Of a kept row: it was taken away before it came, and takes away the next one that equals it. These joins have no use
@@ -30,6 +29,16 @@ NOTHING, PLAIN, UPDATE = 0, 1, 2
 PAIRS, OWN_ALONE, OTHER_ALONE, OWN_PAIRED, OTHER_PAIRED = 1, 2, 4, 8, 16
 
 
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_U8, _I64 = _input(types.uint8), _input(types.int64)
+_LAYOUT = _input(types.int64, 2)
+_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_INT = types.int64
+
+
 @byte_kernel_part
 def _size(data: Any, at: Any) -> Any:
     return np.int64(load8(data, at) & np.uint64(0xFFFFFFFF))
@@ -43,7 +52,7 @@ def _same(left: Any, first: Any, right: Any, other: Any, size: Any) -> Any:
     return index == size
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, INT, I64, I64, I64))
+@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
 def present_rows(data: Any, bounds: Any, side: Any, starts: Any, stops: Any, owed: Any) -> int:
     """As ``rows_of_side``, without rows that are owed, of which ``owed`` has the number by key."""
     count = 0
@@ -89,10 +98,10 @@ def _kept_equal(
 
 @byte_kernel(
     types.void(
-        *(IN_I64, IN_U8, IN_U8, IN_I64),
-        *(U8, IN_I64, INT, INT, INT, IN_I64),
-        *(I64, I64, I64, I64),
-        *(U8, U8, U8, U8, I64),
+        *(_I64, _U8, _U8, _I64),
+        *(_OUT_U8, _I64, _INT, _INT, _INT, _I64),
+        *(_OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64),
+        *(_OUT_U8, _OUT_U8, _OUT_U8, _OUT_U8, _OUT_I64),
     )
 )
 def decide(
@@ -211,7 +220,7 @@ def decide(
 
 
 @byte_kernel(
-    types.void(*(IN_I64, IN_I64, IN_I64, IN_U8, INT, IN_I64, IN_U8, IN_U8), *(U8, U8, I64)),
+    types.void(*(_I64, _I64, _I64, _U8, _INT, _I64, _U8, _U8), *(_OUT_U8, _OUT_U8, _OUT_I64)),
 )
 def tell(
     rows: Any,

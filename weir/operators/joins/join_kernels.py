@@ -19,7 +19,6 @@ from numba import types
 
 from weir.kernels.bytes import load8, store8
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import BOOL, I64, IN_I64, IN_I64_2D, IN_U8, INT, U8
 
 #: Bytes of an entry before its rows; where the time of its timer is.
 HEAD_BYTES, TIMER_AT = 13, 1
@@ -32,6 +31,16 @@ SIDES_MAX = 64
 NEVER = 2**63 - 1
 _FIRST = -(2**63)
 _SIZE_MASK = np.uint64(0xFFFFFFFF)
+
+
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_U8, _I64 = _input(types.uint8), _input(types.int64)
+_LAYOUT = _input(types.int64, 2)
+_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_INT = types.int64
 
 
 @byte_kernel_part
@@ -66,7 +75,7 @@ def _number(data: Any, at: Any) -> Any:
     return np.int64(load8(data, at))
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, INT, I64, I64))
+@byte_kernel(types.int64(_U8, _I64, _INT, _OUT_I64, _OUT_I64))
 def rows_of_side(data: Any, bounds: Any, side: Any, starts: Any, stops: Any) -> int:
     """Where each row of a side begins, key after key; those of key k end at ``stops[k]``. Returns how many."""
     count = 0
@@ -96,11 +105,11 @@ def _matches(
     return _number(data, at + lo_at) <= time <= _number(data, at + until_at)
 
 
-_NEW = (IN_I64, IN_I64, IN_I64, IN_I64)
-_KEPT = (IN_U8, IN_I64_2D, INT, BOOL, IN_I64, IN_I64)
+_NEW = (_I64, _I64, _I64, _I64)
+_KEPT = (_U8, _LAYOUT, _INT, types.boolean, _I64, _I64)
 
 
-@byte_kernel(types.void(*_NEW, *_KEPT, I64))
+@byte_kernel(types.void(*_NEW, *_KEPT, _OUT_I64))
 def count_matches(
     keys: Any,
     times: Any,
@@ -125,7 +134,7 @@ def count_matches(
         counts[row] = count
 
 
-@byte_kernel(types.int64(INT, INT, *_NEW, U8, *_KEPT[1:], INT, U8, I64, I64))
+@byte_kernel(types.int64(_INT, _INT, *_NEW, _OUT_U8, *_KEPT[1:], _INT, _OUT_U8, _OUT_I64, _OUT_I64))
 def fill_matches(
     first: Any,
     stop: Any,
@@ -172,7 +181,7 @@ def _stays(data: Any, at: Any, until_at: Any, watermark: Any) -> Any:
     return until_at < 0 or _number(data, at + until_at) >= watermark
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, IN_I64_2D, INT, INT, I64, I64))
+@byte_kernel(types.int64(_U8, _I64, _LAYOUT, _INT, _INT, _OUT_I64, _OUT_I64))
 def unmatched_rows(
     data: Any, bounds: Any, layout: Any, told: Any, watermark: Any, starts: Any, keys: Any
 ) -> int:
@@ -197,9 +206,9 @@ def unmatched_rows(
 
 @byte_kernel(
     types.void(
-        *(IN_U8, IN_I64, IN_I64, IN_I64_2D, INT, INT, IN_U8),
-        *(INT, IN_I64, IN_I64, IN_U8, IN_I64, IN_I64),
-        *(I64, I64, I64),
+        *(_U8, _I64, _I64, _LAYOUT, _INT, _INT, _U8),
+        *(_INT, _I64, _I64, _U8, _I64, _I64),
+        *(_OUT_I64, _OUT_I64, _OUT_I64),
     )
 )
 def measure(
@@ -261,9 +270,9 @@ def measure(
 
 @byte_kernel(
     types.void(
-        *(IN_U8, IN_I64, IN_I64, IN_I64_2D, INT, IN_I64, IN_I64),
-        *(INT, IN_I64, IN_I64, IN_U8, IN_I64, IN_I64, IN_I64, IN_U8, IN_I64),
-        *(IN_I64, U8),
+        *(_U8, _I64, _I64, _LAYOUT, _INT, _I64, _I64),
+        *(_INT, _I64, _I64, _U8, _I64, _I64, _I64, _U8, _I64),
+        *(_I64, _OUT_U8),
     )
 )
 def rewrite(
@@ -323,7 +332,7 @@ def _counts_from(data: Any, at: Any, layout: Any, time: Any) -> Any:
     return time if from_at < 0 else _number(data, at + from_at)
 
 
-@byte_kernel(types.void(U8, IN_I64, IN_I64_2D, INT, U8))
+@byte_kernel(types.void(_OUT_U8, _I64, _LAYOUT, _INT, _OUT_U8))
 def drop_old_versions(data: Any, bounds: Any, layout: Any, watermark: Any, changed: Any) -> None:
     """Set ``GONE`` in right rows that count below the watermark but the latest of each key.
 
@@ -348,7 +357,7 @@ def drop_old_versions(data: Any, bounds: Any, layout: Any, watermark: Any, chang
             at += _size(data, at)
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, IN_I64_2D, INT, I64, I64, I64))
+@byte_kernel(types.int64(_U8, _I64, _LAYOUT, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
 def versions_of(
     data: Any, bounds: Any, layout: Any, watermark: Any, lefts: Any, rights: Any, keys: Any
 ) -> int:
@@ -382,7 +391,7 @@ def versions_of(
     return count
 
 
-@byte_kernel(types.void(IN_U8, INT, INT, INT, IN_I64_2D, INT, INT, U8, I64))
+@byte_kernel(types.void(_U8, _INT, _INT, _INT, _LAYOUT, _INT, _INT, _OUT_U8, _OUT_I64))
 def rows_that_stay(
     data: Any, first: Any, stop: Any, side: Any, layout: Any, told: Any, watermark: Any, out: Any, facts: Any
 ) -> None:

@@ -17,16 +17,22 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import BOOL, I32, I64, IN_I32, IN_I64, IN_U8, IN_U64, INT, U8
 
 #: Of a row, before its key.
 HEAD_BYTES = 32
 
 
-_ROWS = (IN_U64, IN_U8, IN_I64, IN_I64, IN_I64, IN_I64)
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
 
 
-@byte_kernel(types.void(IN_U64, INT, I32, I32, I32))
+_U8, _U64, _I32, _I64 = (_input(each) for each in (types.uint8, types.uint64, types.int32, types.int64))
+_OUT_U8, _OUT_I32, _OUT_I64 = types.uint8[::1], types.int32[::1], types.int64[::1]
+_INT = types.int64
+_ROWS = (_U64, _U8, _I64, _I64, _I64, _I64)
+
+
+@byte_kernel(types.void(_U64, _INT, _OUT_I32, _OUT_I32, _OUT_I32))
 def file_rows(hashes: Any, first: Any, heads: Any, tails: Any, nexts: Any) -> None:
     """File the rows from ``first`` on."""
     mask = np.uint64(heads.size - 1)
@@ -53,7 +59,7 @@ def _is_equal(data: Any, offsets: Any, row: Any, other_data: Any, other_offsets:
     return index == length
 
 
-@byte_kernel(types.int64(*_ROWS, *_ROWS, IN_I32, IN_I32, BOOL, INT, INT, I64, I64, I64))
+@byte_kernel(types.int64(*_ROWS, *_ROWS, _I32, _I32, types.boolean, _INT, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
 def match(
     new_hashes: Any,
     new_key_data: Any,
@@ -124,7 +130,7 @@ def _get(data: Any, at: Any, width: Any) -> Any:
     return np.int64(value)
 
 
-@byte_kernel(types.void(IN_I64, IN_U8, IN_I64, IN_I64, IN_I64, IN_I64, IN_U8, IN_I64, IN_I64, U8))
+@byte_kernel(types.void(_I64, _U8, _I64, _I64, _I64, _I64, _U8, _I64, _I64, _OUT_U8))
 def encode_rows(
     rows: Any,
     key_data: Any,
@@ -155,7 +161,7 @@ def encode_rows(
             out[at + place] = data[start + place]
 
 
-@byte_kernel(types.int64(IN_U8, I64, I64, I64, I64, I64))
+@byte_kernel(types.int64(_U8, _OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64, _OUT_I64))
 def decode_rows(data: Any, starts: Any, key_lengths: Any, times: Any, lower: Any, until: Any) -> int:
     """Find rows one after the other; returns how many there are, -1 if the bytes are not those of rows.
 

@@ -16,10 +16,18 @@ from numba import types
 
 from weir.kernels.bytes import load8, store8
 from weir.kernels.declare import byte_kernel
-from weir.kernels.kernel_types import I64, IN_I32, IN_I64, IN_U8, INT, U8
 
 
-@byte_kernel(types.void(U8, IN_I64, INT, IN_U8, INT, IN_U8))
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+_U8, _I64, _I32 = _input(types.uint8), _input(types.int64), _input(types.int32)
+_OUT_U8, _OUT_I64 = types.uint8[::1], types.int64[::1]
+_INT = types.int64
+
+
+@byte_kernel(types.void(_OUT_U8, _I64, _INT, _U8, _INT, _U8))
 def put_fixed(out: Any, starts: Any, at: Any, values: Any, width: Any, nulls: Any) -> None:
     """Write values of ``width`` bytes; what is null (``nulls`` not 0; shape (0,): nothing) stays as it is."""
     for row in range(starts.size):
@@ -30,8 +38,8 @@ def put_fixed(out: Any, starts: Any, at: Any, values: Any, width: Any, nulls: An
 
 
 @byte_kernel(
-    types.void(U8, IN_I64, INT, I64, IN_U8, IN_I32, IN_U8),
-    types.void(U8, IN_I64, INT, I64, IN_U8, IN_I64, IN_U8),
+    types.void(_OUT_U8, _I64, _INT, _OUT_I64, _U8, _I32, _U8),
+    types.void(_OUT_U8, _I64, _INT, _OUT_I64, _U8, _I64, _U8),
 )
 def put_long(out: Any, starts: Any, at: Any, cursors: Any, values: Any, offsets: Any, nulls: Any) -> None:
     """Write the length of each value at ``at`` (4 bytes, little endian) and its bytes at the row's cursor."""
@@ -51,7 +59,7 @@ def put_long(out: Any, starts: Any, at: Any, cursors: Any, values: Any, offsets:
             cursors[row] = cursor + length
 
 
-@byte_kernel(types.void(U8, IN_I64, INT, types.uint8, IN_U8))
+@byte_kernel(types.void(_OUT_U8, _I64, _INT, types.uint8, _U8))
 def put_nulls(out: Any, starts: Any, at: Any, bit: Any, nulls: Any) -> None:
     """Set a bit of the rows in which a column is null."""
     for row in range(starts.size):
@@ -59,7 +67,7 @@ def put_nulls(out: Any, starts: Any, at: Any, bit: Any, nulls: Any) -> None:
             out[starts[row] + at] |= bit
 
 
-@byte_kernel(types.void(IN_U8, IN_I64, INT, INT, U8))
+@byte_kernel(types.void(_U8, _I64, _INT, _INT, _OUT_U8))
 def get_fixed(data: Any, starts: Any, at: Any, width: Any, out: Any) -> None:
     """Read values of ``width`` bytes."""
     for row in range(starts.size):
@@ -68,7 +76,7 @@ def get_fixed(data: Any, starts: Any, at: Any, width: Any, out: Any) -> None:
             out[row * width + index] = data[start + index]
 
 
-@byte_kernel(types.void(IN_U8, IN_I64, INT, I64, I64, I64))
+@byte_kernel(types.void(_U8, _I64, _INT, _OUT_I64, _OUT_I64, _OUT_I64))
 def get_long(data: Any, starts: Any, at: Any, cursors: Any, firsts: Any, offsets: Any) -> None:
     """Where each value lies (``firsts``), and where it goes among all of them (``offsets``, shape (rows + 1,))."""
     offsets[0] = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 import numpy as np
 
 from weir.kernels.declare import byte_kernel
-from weir.kernels.kernel_types import I64, IN_I64, INT, U8
 
 #: Bytes that a line takes at most, without the arrival: comma, sign, 16 digits, point, 3 digits, newline.
 LINE_BYTES_MAX = 24
@@ -17,8 +17,13 @@ _EXACT = 2048
 _HALF = _EXACT // 2
 _BUCKET_COUNT = _EXACT + 52 * _HALF
 
+_types: Any = numba.types
+_I64_OUT = _types.Array(_types.int64, 1, "C")
+_I64_IN = _types.Array(_types.int64, 1, "C", readonly=True, aligned=False)
+_U8_OUT = _types.Array(_types.uint8, 1, "C")
 
-@byte_kernel(INT(U8, INT, IN_I64, U8, I64, I64))
+
+@byte_kernel(_types.int64(_U8_OUT, _types.int64, _I64_IN, _U8_OUT, _I64_OUT, _I64_OUT))
 def format_latencies(
     prefix: np.ndarray,
     arrival_us: int,

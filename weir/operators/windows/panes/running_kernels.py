@@ -8,10 +8,16 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
-from weir.kernels.kernel_types import I32, I32_2D, I64_2D, IN_I32, IN_I64_2D, IN_U8_2D, U8_2D
 
 
-@kernel(types.int64(IN_I32, IN_I64_2D, IN_U8_2D, I64_2D, I32_2D, I32))
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_SLOTS, _CELLS, _PRESENCE = _input(types.int32), _input(types.int64, 2), _input(types.uint8, 2)
+
+
+@kernel(types.int64(_SLOTS, _CELLS, _PRESENCE, types.int64[:, ::1], types.int32[:, ::1], types.int32[::1]))
 def enter(slots: Any, cells: Any, presence: Any, totals: Any, counts: Any, panes: Any) -> int:
     """Add the entries of a pane to the totals at their slots; returns the cell that passed 64 bits, or -1.
 
@@ -30,7 +36,7 @@ def enter(slots: Any, cells: Any, presence: Any, totals: Any, counts: Any, panes
     return -1
 
 
-@kernel(types.void(IN_I32, IN_I64_2D, IN_U8_2D, I64_2D, I32_2D, I32))
+@kernel(types.void(_SLOTS, _CELLS, _PRESENCE, types.int64[:, ::1], types.int32[:, ::1], types.int32[::1]))
 def leave(slots: Any, cells: Any, presence: Any, totals: Any, counts: Any, panes: Any) -> None:
     """Undo :func:`enter`."""
     for entry in range(slots.size):
@@ -41,7 +47,7 @@ def leave(slots: Any, cells: Any, presence: Any, totals: Any, counts: Any, panes
             counts[slot, cell] -= (presence[entry, cell >> 3] >> np.uint8(cell & 7)) & 1
 
 
-@kernel(types.void(IN_I32, I32_2D, U8_2D))
+@kernel(types.void(_SLOTS, types.int32[:, ::1], types.uint8[:, ::1]))
 def presence_of(slots: Any, counts: Any, presence: Any) -> None:
     """Bits of the cells that have had a value in some pane."""
     for entry in range(slots.size):

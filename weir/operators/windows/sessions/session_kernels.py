@@ -8,10 +8,11 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
-from weir.kernels.kernel_types import I64, IN_I64, INT
+
+_IN = types.Array(types.int64, 1, "C", readonly=True, aligned=False)
 
 
-@kernel(types.int64(IN_I64, IN_I64, IN_I64, IN_I64, INT, I64))
+@kernel(types.int64(_IN, _IN, _IN, _IN, types.int64, types.int64[::1]))
 def number_sessions(order: Any, key_of: Any, firsts: Any, lasts: Any, gap: Any, number: Any) -> int:
     """Number the sessions of entries, which ``order`` (int64) lists by key, then by their first time; returns how many.
 

@@ -8,8 +8,19 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
-from weir.kernels.kernel_types import I32, I64, MASK, U8, U32, U64
-from weir.state.tables.cells.slot_layout import HAND, USE, USED, USES_MAX, group_of
+from weir.state.tables.cells.slot_layout import (
+    HAND,
+    I32,
+    I64,
+    MASK,
+    U8,
+    U32,
+    U64,
+    USE,
+    USED,
+    USES_MAX,
+    group_of,
+)
 
 
 @kernel(types.int64(types.int64, U8, U32, types.uint32, I64, I32))

@@ -14,7 +14,10 @@ from numba import types
 
 from weir.kernels.bytes import prefetch, same_bytes
 from weir.kernels.declare import brief_kernel, byte_kernel, byte_kernel_part, kernel
-from weir.kernels.kernel_types import (
+from weir.state.tables.cells.slot_layout import (
+    ARENA_USED,
+    DIRTY,
+    FREE,
     I32,
     I64,
     I64_2D,
@@ -24,22 +27,17 @@ from weir.kernels.kernel_types import (
     IN_U8,
     IN_U8_2D,
     IN_U64,
+    LIVE,
+    LIVE_KEY_BYTES,
+    LOW_32,
     MASK,
+    NEW,
+    ONE,
+    SHIFT,
     U8,
     U8_2D,
     U32,
     U64,
-)
-from weir.state.tables.cells.slot_layout import (
-    ARENA_USED,
-    DIRTY,
-    FREE,
-    LIVE,
-    LIVE_KEY_BYTES,
-    LOW_32,
-    NEW,
-    ONE,
-    SHIFT,
     USE,
     USED,
     USES_MAX,

@@ -8,8 +8,14 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel
-from weir.kernels.kernel_types import I32, I64, U8, U16, U64
-from weir.state.tables.cells.slot_layout import USED
+from weir.state.tables.cells.slot_layout import (
+    I32,
+    I64,
+    U8,
+    U16,
+    U64,
+    USED,
+)
 
 
 @kernel(types.int64(U8, U8, U8, I64, I32))

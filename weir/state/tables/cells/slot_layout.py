@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import types
 
 from weir.kernels.declare import kernel_part
 
@@ -20,6 +21,24 @@ USE, USES_MAX = 4, 12
 #: Positions in ``counters``.
 LIVE, FREE, ARENA_USED, LIVE_KEY_BYTES, HAND, NEW = range(6)
 COUNTERS = 6
+
+
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+#: One-dimensional inputs, which may be read-only and at any address.
+IN_U8, IN_U64, IN_I32, IN_I64 = (
+    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+)
+#: Arrays of the table, and results.
+U8, U32, U64, I32, I64, U16 = (
+    dtype[::1] for dtype in (types.uint8, types.uint32, types.uint64, types.int32, types.int64, types.uint16)
+)
+U8_2D, I64_2D = types.uint8[:, ::1], types.int64[:, ::1]
+MASK = types.boolean[::1]
+IN_I64_2D = types.Array(types.int64, 2, "C", readonly=True, aligned=False)
+IN_U8_2D = types.Array(types.uint8, 2, "C", readonly=True, aligned=False)
 
 LOW_32 = np.uint64(0xFFFFFFFF)
 SHIFT = np.uint64(32)

@@ -11,7 +11,6 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import byte_kernel, byte_kernel_part
-from weir.kernels.kernel_types import I64, I64_2D, IN_I64, IN_I64_2D, IN_U8, IN_U8_2D, INT, U8, U8_2D, U64
 from weir.state.tables.panes.number_kernels import get, put
 from weir.state.tables.panes.packed_cell_kernels import put_column, take_column
 from weir.state.tables.panes.packed_key_kernels import (
@@ -35,20 +34,30 @@ ROW_ENTRIES_MAX = 4_096
 NO_REFERENCE_MS = -(2**63)
 
 
+def _input(dtype: Any, dimensions: int = 1) -> Any:
+    return types.Array(dtype, dimensions, "C", readonly=True, aligned=False)
+
+
+_IN_U8, _IN_I64 = _input(types.uint8), _input(types.int64)
+_IN_I64_2D, _IN_U8_2D = _input(types.int64, 2), _input(types.uint8, 2)
+_U8, _I64, _U64 = types.uint8[::1], types.int64[::1], types.uint64[::1]
+_I64_2D, _U8_2D = types.int64[:, ::1], types.uint8[:, ::1]
+
+
 @byte_kernel(
     types.void(
-        IN_U8,
-        IN_I64,
-        IN_I64,
-        INT,
-        IN_I64,
-        INT,
-        IN_I64_2D,
-        IN_U8_2D,
-        U64,
-        I64,
-        U8,
-        I64,
+        _IN_U8,
+        _IN_I64,
+        _IN_I64,
+        types.int64,
+        _IN_I64,
+        types.int64,
+        _IN_I64_2D,
+        _IN_U8_2D,
+        _U64,
+        _I64,
+        _U8,
+        _I64,
     ),
 )
 def pack(
@@ -116,7 +125,7 @@ def _difference(left: Any, start: Any, stop: Any, right: Any, first: Any, last: 
     return np.int64((stop - start) - (last - first))
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, IN_I64, IN_I64, IN_I64, IN_I64, IN_U8, IN_I64, I64))
+@byte_kernel(types.int64(_IN_U8, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _IN_I64, _IN_U8, _IN_I64, _I64))
 def match(
     data: Any,
     offsets: Any,
@@ -157,7 +166,7 @@ def match(
     return found
 
 
-@byte_kernel(types.void(IN_U8, IN_I64, I64))
+@byte_kernel(types.void(_IN_U8, _IN_I64, _I64))
 def find_references(data: Any, offsets: Any, references: Any) -> None:
     """The end of the pane whose keys each row has; ``NO_REFERENCE_MS``: it has its own only."""
     for row in range(offsets.size - 1):
@@ -168,7 +177,7 @@ def find_references(data: Any, offsets: Any, references: Any) -> None:
             references[row] = np.int64(get(data, start + HEADER_BYTES, 8))
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, INT, I64))
+@byte_kernel(types.int64(_IN_U8, _IN_I64, types.int64, _I64))
 def measure(data: Any, offsets: Any, cell_count: Any, totals: Any) -> int:
     """Add up entries, bytes of keys and the longest row's entries into ``totals``.
 
@@ -216,7 +225,9 @@ def _take_cells(
     return np.int64(at)
 
 
-@byte_kernel(types.int64(IN_U8, IN_I64, U64, IN_U8, IN_I64, IN_I64, IN_I64, U8, I64, I64_2D, U8_2D, I64))
+@byte_kernel(
+    types.int64(_IN_U8, _IN_I64, _U64, _IN_U8, _IN_I64, _IN_I64, _IN_I64, _U8, _I64, _I64_2D, _U8_2D, _I64)
+)
 def unpack(
     data: Any,
     offsets: Any,

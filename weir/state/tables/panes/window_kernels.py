@@ -12,8 +12,19 @@ import numpy as np
 from numba import types
 
 from weir.kernels.declare import kernel, kernel_part
-from weir.kernels.kernel_types import I32, I64, IN_I32, IN_I64, IN_U8, IN_U64, INT, MASK, U8, U64
 from weir.state.tables.cells.slot_layout import USED
+
+
+def _input(dtype: Any) -> Any:
+    return types.Array(dtype, 1, "C", readonly=True, aligned=False)
+
+
+_IN_U8, _IN_U64, _IN_I32, _IN_I64 = (
+    _input(dtype) for dtype in (types.uint8, types.uint64, types.int32, types.int64)
+)
+_U8, _U64, _I32, _I64 = (dtype[::1] for dtype in (types.uint8, types.uint64, types.int32, types.int64))
+_BOOL = types.boolean[::1]
+_INT = types.int64
 
 _SIGN = np.uint64(1 << 63)
 _BYTE = np.uint64(8)
@@ -43,7 +54,7 @@ def _mixed(value: Any, end: Any) -> Any:
 
 
 @kernel(
-    types.int64(IN_I64, IN_U64, INT, INT, INT, INT, INT, IN_I64, I64),
+    types.int64(_IN_I64, _IN_U64, _INT, _INT, _INT, _INT, _INT, _IN_I64, _I64),
 )
 def pane_ends(
     times: Any,
@@ -75,12 +86,12 @@ def pane_ends(
     return late
 
 
-_KEYS = (U8, I64, U64)
+_KEYS = (_U8, _I64, _U64)
 
 
 @kernel(
-    types.void(IN_I64, IN_U64, IN_U8, IN_I32, *_KEYS),
-    types.void(IN_I64, IN_U64, IN_U8, IN_I64, *_KEYS),
+    types.void(_IN_I64, _IN_U64, _IN_U8, _IN_I32, *_KEYS),
+    types.void(_IN_I64, _IN_U64, _IN_U8, _IN_I64, *_KEYS),
 )
 def entry_keys(
     ends: Any, hashes: Any, data: Any, offsets: Any, out: Any, out_offsets: Any, out_hashes: Any
@@ -100,7 +111,7 @@ def entry_keys(
     out_offsets[ends.size] = position
 
 
-@kernel(types.int64(U8, I64, U8, INT, INT, I32, I64))
+@kernel(types.int64(_U8, _I64, _U8, _INT, _INT, _I32, _I64))
 def slots_between(
     flags: Any, starts: Any, arena: Any, after: Any, until: Any, found: Any, beyond: Any
 ) -> int:
@@ -122,7 +133,7 @@ def slots_between(
     return count
 
 
-@kernel(types.void(I32, I64, U8, I64))
+@kernel(types.void(_I32, _I64, _U8, _I64))
 def ends_of_slots(slots: Any, starts: Any, arena: Any, ends: Any) -> None:
     """The end of each slot's entry."""
     for number in range(slots.size):
@@ -145,14 +156,14 @@ def _word_of(value: Any, words: Any) -> Any:
     return np.int64((mixed >> _SHIFT) & np.uint64(words - 1))
 
 
-@kernel(types.void(IN_U64, U64))
+@kernel(types.void(_IN_U64, _U64))
 def add_to_filter(hashes: Any, words: Any) -> None:
     """Set the bits of hashes in a Bloom filter, all those of one in one word."""
     for row in range(hashes.size):
         words[_word_of(hashes[row], words.size)] |= _bits_of(hashes[row])
 
 
-@kernel(types.void(IN_U64, U64, MASK))
+@kernel(types.void(_IN_U64, _U64, _BOOL))
 def are_in_filter(hashes: Any, words: Any, found: Any) -> None:
     """Whether all bits of each hash are set, as they are if it was added."""
     for row in range(hashes.size):
@@ -160,7 +171,7 @@ def are_in_filter(hashes: Any, words: Any, found: Any) -> None:
         found[row] = words[_word_of(hashes[row], words.size)] & bits == bits
 
 
-@kernel(types.void(IN_U8, IN_I64, I64, U8))
+@kernel(types.void(_IN_U8, _IN_I64, _I64, _U8))
 def split_keys(data: Any, offsets: Any, ends: Any, users: Any) -> None:
     """Ends and user keys of entries; ``users`` is shorter than ``data`` by 8 bytes for each."""
     position = 0
