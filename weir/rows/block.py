@@ -93,7 +93,8 @@ class Block:
         self.columns, self.selection, self.late = columns, selection, late
         # Few rows are found sooner in lists.
         self._kept: list[list[int]] = [numbers.tolist() for numbers in kept]
-        self._selected: pa.RecordBatch | None = None
+        is_plain = selection is None and late is None
+        self._selected: pa.RecordBatch | None = columns if is_plain else None
 
     @property
     def filters(self) -> int:
