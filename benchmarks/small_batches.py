@@ -87,11 +87,9 @@ class _Stages:
         """One poll and what follows from it, down to the channels; rows, None at the end."""
         polled = self._reader.poll(32_768)
         rows = 0
-        if polled.ahead is not None:
-            first, end = self._source.pass_ahead(*polled.ahead)
-            if first < end:
-                self._source.output.emit_ahead(polled.ahead.rows.batch, first, end)
-            rows = polled.ahead.stop - polled.ahead.start
+        if polled.due is not None:
+            self._source.process_block(*polled.due)
+            rows = polled.due.stop - polled.due.start
         elif polled.batch is not None:
             self._source.process(polled.batch)
             rows = polled.batch.num_rows

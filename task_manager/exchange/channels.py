@@ -14,7 +14,7 @@ import pyarrow as pa
 from task_manager.exchange.credits import CreditGate
 from task_manager.exchange.deliveries import Delivery, no_release
 from task_manager.exchange.inbox import Inbox
-from weir.keys.division import TextRoom
+from weir.rows.block import TextRoom
 from weir.rows.records import Element, batch_bytes
 from weir.types import ChannelId
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from weir.keys.division import narrowed, with_key_hash
-from weir.keys.hashing import partition_hashes
-from weir.plan.graph import Edge
-from weir.rows.ahead import Picked
-from weir.rows.records import batch_bytes
+from weir.keys.division import Part
+from weir.rows.block import Block
 
 
 class DividedBlock:
@@ -20,37 +17,22 @@ class DividedBlock:
     Used by the sending subtask's thread.
     """
 
-    def __init__(
-        self, block: pa.RecordBatch, edge: Edge, group_to_subtask: np.ndarray, consumers: Iterable[int]
-    ) -> None:
-        """Divide all rows.
-
-        Args:
-            block: the rows.
-            edge: where they go, by HASH.
-            group_to_subtask: int32, shape (max_parallelism,); its values are among ``consumers``.
-            consumers: subtask indices.
-        """
+    def __init__(self, block: Block, parts: Sequence[Part]) -> None:
+        """``parts``: of all rows of the block that count; one for each consumer."""
         self.block = block
-        hashed, hashes = with_key_hash(narrowed(block, edge.sent_columns), edge.key_columns)
-        indices = list(consumers)
-        order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
-        ordered = hashed.take(pa.array(order))
-        ends = offsets.tolist()
-        self._row_bytes = batch_bytes(ordered) / max(ordered.num_rows, 1)
-        self._parts = [
-            (index, Picked(order[start:end], ordered.slice(start, end - start)))
-            for index in indices
-            if (start := ends[index]) < (end := ends[index + 1])
-        ]
+        # They share their buffers.
+        size_bytes = parts[0].rows.get_total_buffer_size() if parts else 0
+        self._row_bytes = size_bytes / max(1, sum(part.rows.num_rows for part in parts))
+        self._parts = [(part.consumer, part.rows, part.numbers.tolist()) for part in parts]
 
-    def between(self, first: int, end: int) -> Iterator[tuple[int, pa.RecordBatch, int]]:
-        """Divide the block's rows from ``first`` on and before ``end`` among the consumers, in their order.
+    def between(self, start: int, stop: int) -> Iterator[tuple[int, pa.RecordBatch, int]]:
+        """Divide the block's rows from number ``start`` on and before ``stop`` among the consumers, in their order.
 
         Yields:
             Subtask index, rows (at least one), and about how many bytes they occupy.
         """
-        for index, part in self._parts:
-            start, stop = part.between(first, end)
-            if start < stop:
-                yield index, part.batch.slice(start, stop - start), int((stop - start) * self._row_bytes)
+        for index, rows, numbers in self._parts:
+            first = bisect_left(numbers, start)
+            count = bisect_left(numbers, stop, first) - first
+            if count:
+                yield index, rows.slice(first, count), int(count * self._row_bytes)

@@ -12,15 +12,9 @@ from task_manager.exchange.output_edge import OutputEdge
 from task_manager.exchange.writer import ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.clock import Clock
-from weir.keys.division import LateColumn
 from weir.plan.graph import Edge
-from weir.rows.records import (
-    ControlElement,
-    EndOfStream,
-    Idle,
-    Watermark,
-    plain_array,
-)
+from weir.rows.block import Block
+from weir.rows.records import ControlElement, EndOfStream, Idle, Watermark
 
 #: Waiting for credit, look again this often; releases end the wait at once.
 _WAIT_S = 0.5
@@ -76,63 +70,45 @@ class Output:
 
         That is back-pressure. A subtask that can do something else meanwhile calls :meth:`has_room` first.
         """
-        self._emit(self._main, batch)
+        self._emit(self._main, Block(batch), 0, batch.num_rows, batch.num_rows)
 
-    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
-        """As :meth:`emit`, of the rows with these numbers: int64, ascending, at least one."""
-        if len(self._main) != 1:
-            self.emit(batch.take(plain_array(rows)))
-            return
-        self._await_room()
-        self.rows += len(rows)
-        self.batches += 1
-        self._main[0].add_picked(batch, rows)
-        self._send()
+    def emit_block(self, block: Block, start: int, stop: int, rows: int) -> None:
+        """As :meth:`emit`, of rows of a block; the end of the block is not part of it.
 
-    def emit_ahead(self, block: pa.RecordBatch, first: int, end: int) -> None:
-        """As :meth:`emit`, rows of a block of which the others come later: the end of them is not part of it."""
-        self._await_room()
-        self.rows += end - first
-        self.batches += 1
-        all_left = True
+        Args:
+            block: of which rows are due.
+            start: number of the first row that is due.
+            stop: number of the first one after it that is not.
+            rows: how many of them count; at least one.
+        """
+        self._emit(self._main, block, start, stop, rows)
+
+    def divide(self, block: Block) -> None:
+        """Divide a block of which :meth:`emit_block` will send rows; called while there is nothing to send."""
         for edge in self._main:
-            all_left = edge.add_ahead(block, first, end, holds=self.is_held) and all_left
-        if all_left:
-            self._is_clear = self._is_all_sent()
-        else:
-            self._send()
-
-    def divide_ahead(self, block: pa.RecordBatch) -> None:
-        """Divide a block of which :meth:`emit_ahead` will send the rows; called while there is nothing to send."""
-        for edge in self._main:
-            edge.divide_ahead(block)
+            edge.divide(block)
 
     def late_columns_but(self) -> Collection[str] | None:
-        """Returns the columns whose values :meth:`emit_late` needs at once; None: :meth:`emit_late` is of no use."""
+        """Returns columns whose values blocks must not lack; None: blocks that lack any are of no use."""
         if len(self._edges) != 1 or len(self._main) != 1 or not self._main[0].divides_late:
             return None
         return self._main[0].edge.key_columns
 
-    def emit_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
-        """As :meth:`emit`, of rows that lack a column."""
-        self._await_room()
-        self.rows += batch.num_rows
-        self.batches += 1
-        for edge in self._main:
-            edge.add_late(batch, late)
-        self._send()
-
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
         """As :meth:`emit`, on the edges of a side output."""
-        self._emit(self._sides[output], batch)
+        self._emit(self._sides[output], Block(batch), 0, batch.num_rows, batch.num_rows)
 
-    def _emit(self, edges: Sequence[OutputEdge], batch: pa.RecordBatch) -> None:
+    def _emit(self, edges: Sequence[OutputEdge], block: Block, start: int, stop: int, rows: int) -> None:
         self._await_room()
-        self.rows += batch.num_rows
+        self.rows += rows
         self.batches += 1
+        all_left = True
         for edge in edges:
-            edge.add(batch)
-        self._send()
+            all_left = edge.add(block, start, stop, holds=self.is_held) and all_left
+        if all_left:
+            self._is_clear = self._is_all_sent()
+        else:
+            self._send()
 
     def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
         """Queue a control element on every channel, after all rows; does not wait.

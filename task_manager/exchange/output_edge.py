@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,30 +13,21 @@ from task_manager.exchange.writer import BatchPolicy, ChannelWriter
 from task_manager.progress import ChannelQueue
 from weir.keys.division import (
     HotRowCombiner,
-    LateColumn,
+    Part,
     PartLimits,
-    TextRoom,
+    divided,
     narrowed,
     split_by_owner,
-    split_picked,
     with_key_hash,
 )
 from weir.plan.graph import Edge, Exchange
-from weir.rows.records import (
-    ControlElement,
-    EndOfStream,
-    Idle,
-    RouteMarker,
-    Watermark,
-    plain_array,
-)
+from weir.rows.block import Block, TextRoom
+from weir.rows.records import ControlElement, EndOfStream, Idle, RouteMarker, Watermark
 from weir.types import SubtaskId
 
 #: After rows have waited for a consumer, rows of hot keys are added up in so many batches. It relieves a consumer that
 #: cannot keep up; in all it costs about as much of the processor as it saves.
 _RELIEVED_BATCHES = 64
-#: Of rows of which one in so many is sent, and more, all keys are hashed: that costs less than to gather keys first.
-_PICKED_SHARE = 3
 
 
 class OutputEdge:
@@ -61,13 +52,12 @@ class OutputEdge:
         self._relieved = 0
         self._group_to_subtask = group_to_subtask
         self._writers = {index: ChannelWriter(channel, policy) for index, channel in channels.items()}
-        #: In the order in which they are pumped.
-        self.writers = self._in_order()
+        self._put_in_order()
         self._next = 0
         #: What all channels were told last: a new one learns it.
         self._watermark: Watermark | None = None
         self._idle: Idle | None = None
-        #: The latest block of :meth:`add_ahead`, as the table divides it.
+        #: The latest block of which rows leave in windows, as the table divides it.
         self._divided: DividedBlock | None = None
 
     def holds_up(self) -> bool:
@@ -128,76 +118,72 @@ class OutputEdge:
         """Subtask indices of the consumers."""
         return sorted(self._writers)
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Queue one batch; never waits."""
+    def add(self, block: Block, start: int, stop: int, *, holds: bool = False) -> bool:
+        """Send rows of a block that are due, or queue them; never waits.
+
+        What is divided by key, and has credit, leaves at once, in the order of :meth:`pump`.
+
+        Args:
+            block: with HASH all of it is divided at once.
+            start: number of the first row that is due.
+            stop: number of the first one after it that is not.
+            holds: as for :meth:`pump`.
+
+        Returns:
+            Whether all of them left, so that :meth:`pump` has nothing to do with them.
+        """
         self._idle = None
-        batch = narrowed(batch, self.edge.sent_columns)
+        if self._may_combine(stop - start):
+            self._add_looked_at(block.window(start, stop))
+            return False
+        if self._is_divided:
+            return self._send_parts(self._parts_of(block, start, stop), holds=holds)
+        batch = narrowed(block.window(start, stop), self.edge.sent_columns)
         if self.edge.exchange is Exchange.HASH:
-            if self._may_combine(batch.num_rows):
-                self._add_looked_at(batch)
-            else:
-                self._add_hashed(*with_key_hash(batch, self.edge.key_columns))
-        elif self.edge.exchange is Exchange.ROUND_ROBIN:
+            batch, _ = with_key_hash(batch, self.edge.key_columns)
+        if self.edge.exchange is Exchange.ROUND_ROBIN:
             self._next = (self._next + 1) % len(self.writers)
             self.writers[self._next].add(batch)
         else:
             for writer in self._writers.values():
                 writer.add(batch)
+        return False
 
-    def add_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
-        """As :meth:`add`, of the rows with these numbers: int64, ascending, at least one."""
-        is_divided = self.edge.exchange is Exchange.HASH and len(self._writers) > 1
-        if not is_divided or _PICKED_SHARE * len(rows) < batch.num_rows:
-            self.add(batch.take(plain_array(rows)))
-            return
-        if self._may_combine(len(rows)):
-            self._add_looked_at(batch.take(plain_array(rows)))
-            return
-        assert self._group_to_subtask is not None
-        self._idle = None
-        batch = narrowed(batch, self.edge.sent_columns)
-        parts = split_picked(batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers)
-        for index, part, size_bytes in parts:
-            self._writers[index].add(part, size_bytes)
-
-    def add_late(self, batch: pa.RecordBatch, late: LateColumn) -> None:
-        """As :meth:`add`, of rows that lack a column."""
-        if self._may_combine(batch.num_rows):
-            self._add_looked_at(late.joined(batch))
-            return
-        if not self.divides_late or len(self._writers) == 1:
-            self.add(late.joined(batch))
-            return
-        self._idle = None
-        self._add_hashed(*with_key_hash(batch, self.edge.key_columns), late)
+    def divide(self, block: Block) -> None:
+        """Do what the first :meth:`add` of a part of this block would need time for."""
+        if self._is_divided:
+            self._divided = DividedBlock(block, self._split(block))
 
     @property
     def divides_late(self) -> bool:
         """Whether a column that comes late is read as it is divided: it is none of the key, and all are sent."""
         return self.edge.exchange is Exchange.HASH and not self.edge.is_narrowed
 
-    def add_ahead(self, block: pa.RecordBatch, first: int, end: int, *, holds: bool = False) -> bool:
-        """Send rows of a block of which the others come later, or queue them; never waits.
+    @property
+    def _is_divided(self) -> bool:
+        return self.edge.exchange is Exchange.HASH and len(self._writers) > 1
 
-        With HASH the whole block is divided at once, and what has credit leaves at once, in the order of :meth:`pump`.
+    def _parts_of(
+        self, block: Block, start: int, stop: int
+    ) -> Iterable[tuple[int, pa.RecordBatch, int | None]]:
+        """Subtask index, rows, and about how many bytes they occupy; None: to be counted."""
+        known = self._divided
+        if known is None or known.block is not block:
+            if stop - start == block.columns.num_rows:
+                return [part[:3] for part in self._split(block)]
+            known = self._divided = DividedBlock(block, self._split(block))
+        return known.between(start, stop)
 
-        Returns:
-            Whether all of them left, so that :meth:`pump` has nothing to do with them.
-        """
-        if self.edge.exchange is not Exchange.HASH or len(self._writers) == 1:
-            self.add(block.slice(first, end - first))
-            return False
-        self._idle = None
-        divided = self._divide(block)
+    def _send_parts(self, parts: Iterable[tuple[int, pa.RecordBatch, int | None]], *, holds: bool) -> bool:
         all_left = True
         unflushed: list[Channel] = []
-        for index, rows, size_bytes in divided.between(first, end):
+        for index, rows, size_bytes in parts:
             writer = self._writers[index]
             channel = writer.channel
             if not channel.is_remote:
                 while unflushed:
                     unflushed.pop().flush()
-            if not writer.send_at_once(rows, size_bytes):
+            if size_bytes is None or not writer.send_at_once(rows, size_bytes):
                 writer.add(rows, size_bytes)
                 all_left = False
             elif channel.is_remote and not holds:
@@ -206,18 +192,18 @@ class OutputEdge:
             unflushed.pop().flush()
         return all_left
 
-    def divide_ahead(self, block: pa.RecordBatch) -> None:
-        """Do what the first :meth:`add_ahead` of this block would need time for."""
-        if self.edge.exchange is Exchange.HASH and len(self._writers) > 1:
-            self._divide(block)
-
-    def _divide(self, block: pa.RecordBatch) -> DividedBlock:
-        divided = self._divided
-        if divided is None or divided.block is not block:
-            assert self._group_to_subtask is not None
-            in_order = sorted(self._writers, key=lambda index: not self._writers[index].channel.is_remote)
-            divided = self._divided = DividedBlock(block, self.edge, self._group_to_subtask, in_order)
-        return divided
+    def _split(self, block: Block) -> list[Part]:
+        """The rows of each consumer, hashed; of several, those to other processes first."""
+        assert self._group_to_subtask is not None
+        edge, limits = self.edge, None
+        if block.late is not None and self.divides_late:
+            bytes_max = min(writer.batch_bytes_max for writer in self.writers)
+            limits = PartLimits(self._policy.whole_rows_max, bytes_max)
+        elif edge.sent_columns is not None:
+            whole = block.joined()
+            block = Block(narrowed(whole.columns, edge.sent_columns), whole.selection)
+        table, consumers = self._group_to_subtask, self._in_order
+        return divided(block, edge.key_columns, table, consumers, self._room_for_texts, limits)
 
     def tell(self, element: ControlElement) -> None:
         """Queue a control element on every channel, after all rows; never waits."""
@@ -249,7 +235,7 @@ class OutputEdge:
         ended = [writer.send_now() for writer in self.writers]
         new = {index: ChannelWriter(channel, self._policy) for index, channel in added.items()}
         self._writers.update(new)
-        self.writers = self._in_order()
+        self._put_in_order()
         if group_to_subtask is not None:
             for writer in self.writers:
                 if not writer.has_ended:
@@ -259,7 +245,7 @@ class OutputEdge:
             if not writer.has_ended:
                 writer.channel.send(EndOfStream())
             writer.channel.close()
-        self.writers = self._in_order()
+        self._put_in_order()
         self._group_to_subtask = group_to_subtask
         self._divided = None
         self._next = 0
@@ -270,47 +256,24 @@ class OutputEdge:
         if any(ended):
             self.tell(EndOfStream())
 
-    def _in_order(self) -> list[ChannelWriter]:
+    def _put_in_order(self) -> None:
         """Those to other processes first: their rows have the longer way. Otherwise by consumer index."""
-        by_index = [self._writers[index] for index in sorted(self._writers)]
-        return sorted(by_index, key=lambda writer: not writer.channel.is_remote)
-
-    def _add_hashed(self, batch: pa.RecordBatch, hashes: np.ndarray, late: LateColumn | None = None) -> None:
-        """Queue each row where its hash (uint64, shape (rows,), also in the batch) leads.
-
-        ``late``: a column that the batch lacks; there are several consumers.
-        """
-        assert self._group_to_subtask is not None
-        if len(self._writers) == 1:
-            next(iter(self._writers.values())).add(batch)
-            return
-        limits = None
-        if late is not None:
-            bytes_max = min(writer.batch_bytes_max for writer in self.writers)
-            limits = PartLimits(self._policy.whole_rows_max, bytes_max)
-        for index, rows, size_bytes in split_by_owner(
-            batch, hashes, self._group_to_subtask, self._writers, late, self._room_for_texts, limits
-        ):
-            self._writers[index].add(rows, size_bytes)
+        self._in_order = sorted(self._writers)
+        self._in_order.sort(key=lambda index: not self._writers[index].channel.is_remote)
+        #: In the order in which they are pumped.
+        self.writers = [self._writers[index] for index in self._in_order]
 
     def _add_looked_at(self, batch: pa.RecordBatch) -> None:
         """Queue one batch, in which the rows of each hot key are added up."""
         assert self._group_to_subtask is not None
         assert self._combiner is not None
-        self._idle = None
         batch, hashes = with_key_hash(narrowed(batch, self.edge.sent_columns), self.edge.key_columns)
-        combined = self._combiner.combined(batch, hashes)
-        if combined is None:
-            self._add_hashed(batch, hashes)
-            return
-        batch, rows = combined
+        block = self._combiner.combined(batch, hashes) or Block(batch)
         if len(self._writers) == 1:
-            next(iter(self._writers.values())).add(batch.take(plain_array(rows)))
+            self.writers[0].add(block.rows())
             return
-        for index, part, size_bytes in split_picked(
-            batch, rows, self.edge.key_columns, self._group_to_subtask, self._writers, hashes
-        ):
-            self._writers[index].add(part, size_bytes)
+        for part in split_by_owner(block, hashes, self._group_to_subtask, self._in_order):
+            self._writers[part.consumer].add(part.rows, part.size_bytes)
 
     def _room_for_texts(
         self, index: int, rows: pa.RecordBatch, place: int, size_bytes: int

@@ -101,7 +101,7 @@ class _Reserved:
 
 
 class SharedRoom:
-    """Room for the texts of a message that will lie around them; see ``weir.keys.division.TextRoom``.
+    """Room for the texts of a message that will lie around them; see ``weir.rows.block.TextRoom``.
 
     It is free again when nothing refers to the texts any more, unless the message was sent.
     """

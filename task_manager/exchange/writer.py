@@ -188,7 +188,7 @@ class ChannelWriter:
         What :meth:`add` and :meth:`pump` would do, in a third of the calls, which are what a small batch costs.
         """
         channel, rows = self.channel, batch.num_rows
-        if self._pending or self._ended or rows > self._policy.rows_max:
+        if self._pending or self._ended or rows > self._whole_rows_max:
             return False
         limit = channel.batch_bytes_max
         if (limit is not None and size_bytes > limit) or not channel.gate.lets_pass(rows, size_bytes):
@@ -200,8 +200,6 @@ class ChannelWriter:
     def pump(self, now_s: float, *, everything: bool = False) -> None:
         """Send what is due and has credit; with ``everything``, whatever has credit."""
         gate = self.channel.gate
-        if len(self._pending) == 1 and gate.idle and self._send_only_rows():
-            return
         while self._pending:
             head = self._pending[0]
             if not isinstance(head, _Waiting):
@@ -262,30 +260,6 @@ class ChannelWriter:
         self._pending.append(item)
         self._rows += batch.num_rows
         self._bytes += item.size_bytes
-
-    def _send_only_rows(self) -> bool:
-        """Send what waits alone, if that is one batch that may leave as it is; False: it takes a closer look.
-
-        As :meth:`_send_rows` would, which takes a small batch as long as all else that it meets here.
-        """
-        item, gate = self._pending[0], self.channel.gate
-        if not isinstance(item, _Waiting) or not item.is_exact or item.is_rest:
-            return False
-        if self._rows > min(gate.rows_free, self._whole_rows_max) or not gate.has_room(item.size_bytes):
-            return False
-        limit, size_bytes = self.channel.batch_bytes_max, item.size_bytes
-        if limit is not None and size_bytes > limit:
-            return False
-        if size_bytes > gate.batch_bytes_max and size_bytes > self.batch_bytes_max:
-            return False
-        self.channel.send(item.batch, item.size_bytes)
-        self._pending.clear()
-        self._arrivals.clear()
-        self._rows = self._bytes = 0
-        self.bytes_sent += item.size_bytes
-        self.deadline_s = float("inf")
-        gate.wake_on_release = False
-        return True
 
     def _send_rows(self) -> bool:
         """Send one batch of leading rows; False without credit."""

@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping
 
-import pyarrow as pa
-
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_parts import SubtaskParts
 from weir import threads
 from weir.author.operator import Json, OperatorContext, Poll, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.errors import InputError
-from weir.keys.division import LateColumn
 from weir.operators.reader_times import ReaderTimes
 from weir.operators.step_errors import as_kept, name_step, naming_step
 from weir.operators.step_flow import StepFlow
 from weir.protocol.watermarks.watermark_forward import WatermarkTimes
-from weir.rows.ahead import PartAhead
+from weir.rows.block import Block
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, Watermark
 
 
@@ -37,7 +34,7 @@ class SourceSubtask(Subtask):
         super().__init__(parts)
         self._reader = reader
         reader.look_ahead(self._chain.look_ahead)
-        late_but = None if self._chain.operators else self._chain.output.late_columns_but()
+        late_but = self._chain.output.late_columns_but() if self._chain.only_filters else None
         if late_but is not None:
             reader.give_late(late_but)
         self._reader_context = reader_context
@@ -161,12 +158,11 @@ class SourceSubtask(Subtask):
                 name_step(error, self._step)
                 raise
             self._began_s = self._clock.monotonic_s()
-            if polled.batch is not None or polled.ahead is not None:
+            if polled.batch is not None or polled.due is not None:
                 self._polled = polled
-                if polled.ahead is not None:
-                    self._process_ahead(polled.ahead, polled.size_bytes)
-                elif polled.late is not None:
-                    self._process_late(polled.batch, polled.late, polled.size_bytes)
+                if polled.due is not None:
+                    block, start, stop = polled.due
+                    self._account(stop - start, polled.size_bytes, self._process_due, block, start, stop)
                 else:
                     self._process(polled.batch, polled.size_bytes)
                 self._polled = None
@@ -202,37 +198,24 @@ class SourceSubtask(Subtask):
             elif self._chain.output.is_held:
                 self._chain.output.let_go()
 
-    def _process_ahead(self, part: PartAhead, size_bytes: int) -> None:
-        """Rows are due that the first operators have seen before."""
-        self._account(part.stop - part.start, size_bytes, self._send_ahead, part)
-
-    def _send_ahead(self, part: PartAhead) -> None:
-        first, end = self._chain.pass_ahead(*part)
-        if first < end:
-            self._chain.output.emit_ahead(part.rows.batch, first, end)
+    def _process_due(self, block: Block, start: int, stop: int) -> None:
+        try:
+            self._chain.process_block(block, start, stop)
+        except InputError as error:
+            # A column of the block is read on the way.
+            name_step(error, self._step)
+            raise
 
     def _prepare(self) -> None:
         """Let the reader decode what is due later, while nothing is due: else the first of it would wait for that."""
         # As for a poll.
         try:
-            rows = self._reader.prepare()
+            block = self._reader.prepare()
         except BaseException as error:
             name_step(error, self._step)
             raise
-        if rows is not None and rows.filters == len(self._chain.steps):
-            self._chain.output.divide_ahead(rows.batch)
-
-    def _process_late(self, batch: pa.RecordBatch, late: LateColumn, size_bytes: int) -> None:
-        """Rows that go to another stage as they are, and of which a column is read on the way."""
-
-        def send() -> None:
-            try:
-                self._chain.output.emit_late(batch, late)
-            except InputError as error:
-                name_step(error, self._step)
-                raise
-
-        self._account(batch.num_rows, size_bytes, send)
+        if block is not None and block.filters == len(self._chain.steps):
+            self._chain.output.divide(block)
 
     def align(self, lowest_ms: Mapping[str, int]) -> None:
         """Tell it of the lowest watermark of each group of sources; called by any thread."""

@@ -16,8 +16,7 @@ from weir.rows.records import WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 
 if TYPE_CHECKING:
-    from weir.keys.division import LateColumn
-    from weir.rows.ahead import PartAhead, RowsAhead
+    from weir.rows.block import Block, Due
     from weir.state.tables.opened import OperatorTables
 
 
@@ -376,10 +375,9 @@ class Poll:
     next_poll_us: int = 0
     #: No more rows will ever come.
     finished: bool = False
-    #: Instead of ``batch``: rows that were looked at before; see :meth:`SourceReader.look_ahead`.
-    ahead: PartAhead | None = None
-    #: A column that ``batch`` lacks, to be read before the next poll; see :meth:`SourceReader.give_late`.
-    late: LateColumn | None = None
+    #: Instead of ``batch``: rows of a block that was looked at before (:meth:`SourceReader.look_ahead`), or of which a
+    #: column is to be read before the next poll (:meth:`SourceReader.give_late`).
+    due: Due | None = None
     #: Of :meth:`SourceReader.begin`: indices of other subtasks that have nothing to read, as this one knows.
     without: tuple[int, ...] = ()
 
@@ -409,14 +407,17 @@ class SourceReader(ABC):
             InputError: an input is absent or unreadable.
         """
 
-    def look_ahead(self, look: Callable[[pa.RecordBatch], RowsAhead | None]) -> None:
+    def look_ahead(self, look: Callable[[pa.RecordBatch], Block | None]) -> None:
         """Ask ``look`` about rows that are decoded and not due yet; a reader need not. Called once, before ``open``.
 
-        What it returns goes into :attr:`Poll.ahead`; None: the rows go into :attr:`Poll.batch`.
+        What it returns goes into :attr:`Poll.due`; None: the rows go into :attr:`Poll.batch`.
         """
 
     def give_late(self, but: Collection[str]) -> None:
-        """A column, none of these, may come in :attr:`Poll.late`; a reader need not. Called once, before ``open``."""
+        """A column, none of these, may come late, so that a block of :attr:`Poll.due` lacks it; a reader need not.
+
+        Called once, before ``open``.
+        """
 
     def begin(self) -> Poll:
         """Returns, without rows, what is known of event time before the first one, and who will never have a row.
@@ -430,10 +431,10 @@ class SourceReader(ABC):
     def poll(self, rows_max: int) -> Poll:
         """Give at most ``rows_max`` rows that are due. Must not sleep; may block on a disk read.
 
-        Rows that lack a column may be some more, because an exchange divides them; see :attr:`Poll.late`.
+        Rows that lack a column may be some more, because an exchange divides them; see :meth:`give_late`.
         """
 
-    def prepare(self) -> RowsAhead | None:
+    def prepare(self) -> Block | None:
         """Do what a later poll would need time for; called when there is nothing to do until the next poll.
 
         May block as :meth:`poll` does. Returns rows that were looked at, if that was done now.

@@ -5,75 +5,28 @@ Used by the outputs of task managers and by jobs in one process (``weir.local``)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import ceil
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from weir.keys.hashing import hash_keys, key_bytes, partition_hashes, partition_picked
+from weir.keys.hashing import hash_keys, key_bytes, partition_hashes
+from weir.rows.block import Block, LateColumn, TextRoom
 from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, plain_array
 
 _KEY_HASH_FIELD = pa.field(KEY_HASH_COLUMN, pa.uint64(), nullable=False)
+#: Of rows of which one in so many counts, and more, all keys are hashed: that costs less than to gather keys first.
+_PICKED_SHARE = 3
 #: Of parts of a smaller batch the bytes are estimated by rows: counting them takes 10 µs each. Far below any bound.
 _ESTIMATED_BYTES_MAX = 64 << 10
-
-
-class TextRoom(Protocol):
-    """Memory for texts that are put together where they would be copied to otherwise."""
-
-    #: Where it begins.
-    address: int
-
-    def taken(self, size_bytes: int) -> pa.Buffer:
-        """Its first bytes, which are all that is used of it; called once."""
-        ...
-
-
-#: Makes room for so many bytes; None: there is none.
-MakesRoom: TypeAlias = Callable[[int], TextRoom | None]
-
-
-class LateColumn(Protocol):
-    """A column of a batch that is read when it is known where its values go: once, page by page."""
-
-    #: Its place among the columns of the batch with it.
-    place: int
-    #: About so many bytes.
-    size_bytes: int
-    #: Columns of the batch that have the same value in all its rows.
-    constants: Collection[str]
-    #: After :meth:`joined`: which rows it left; bool, shape (rows,). None: all.
-    kept: np.ndarray | None
-
-    def divided(
-        self, order: np.ndarray, ends: Sequence[int], rooms: Sequence[MakesRoom | None] = ()
-    ) -> list[pa.Array] | None:
-        """The values of each consumer, in order; None: :meth:`joined` is to be used.
-
-        Args:
-            order: row numbers by consumer; uint32, shape (rows,).
-            ends: where the rows of each consumer end in ``order``, after a 0; or of each part of them.
-            rooms: for each of these what makes room for its texts; None, or none at all: they get memory of their own.
-        """
-        ...
-
-    def joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with this column, which it lacks; without the rows that its values made bad.
-
-        Raises:
-            InputError: it cannot be read, or a row is bad that must not be.
-        """
-        ...
-
-    def put_into(self, batch: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
-        """The batch with these values as the column that it lacks."""
-        ...
+#: Makes room for texts of a consumer; see :func:`split_by_owner`.
+MakesRoomFor: TypeAlias = Callable[[int, pa.RecordBatch, int, int], TextRoom | None]
 
 
 class HotRowCombiner(Protocol):
@@ -83,7 +36,7 @@ class HotRowCombiner(Protocol):
         """Whether the next batch, of so many rows, is to be looked at by :meth:`combined`; it passes if it is not."""
         ...
 
-    def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> tuple[pa.RecordBatch, np.ndarray] | None:
+    def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> Block | None:
         """Add up the rows of each hot key; the last one of them then stands for all.
 
         Args:
@@ -91,8 +44,8 @@ class HotRowCombiner(Protocol):
             hashes: of its keys; uint64, shape (rows,).
 
         Returns:
-            The batch with the column of what rows stand for, and the numbers of the rows that are left: int64,
-            ascending. None: all are to be sent as they came.
+            The batch with the column of what rows stand for, of which the rows that are left count. None: all are to
+            be sent as they came.
         """
         ...
 
@@ -120,63 +73,96 @@ def with_key_hash(batch: pa.RecordBatch, key_columns: Sequence[str]) -> tuple[pa
         The batch with it, and the hashes: uint64, shape (rows,).
     """
     hashes = hash_keys(key_bytes(batch, key_columns))
-    return _with_hashes(batch, hashes), hashes
-
-
-def _with_hashes(batch: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
     column = plain_array(hashes)
     index = batch.schema.get_field_index(KEY_HASH_COLUMN)
     if index >= 0:
-        return batch.set_column(index, _KEY_HASH_FIELD, column)
-    return batch.append_column(_KEY_HASH_FIELD, column)
+        return batch.set_column(index, _KEY_HASH_FIELD, column), hashes
+    return batch.append_column(_KEY_HASH_FIELD, column), hashes
+
+
+class Part(NamedTuple):
+    """Rows that go to one consumer, in their order; at least one."""
+
+    #: Subtask index.
+    consumer: int
+    rows: pa.RecordBatch
+    #: About how many bytes they occupy; None: to be counted.
+    size_bytes: int | None
+    #: What numbers they had; integers, ascending, shape (rows,).
+    numbers: np.ndarray
+
+
+def divided(
+    block: Block,
+    key_columns: Sequence[str],
+    group_to_subtask: np.ndarray,
+    consumers: Sequence[int],
+    make_room: MakesRoomFor | None = None,
+    limits: PartLimits | None = None,
+) -> list[Part]:
+    """The rows of a block that count, hashed, for each consumer.
+
+    Args:
+        block: the rows; what a filter keeps of them is copied once.
+        key_columns: as for :func:`with_key_hash`.
+        group_to_subtask: as for :func:`split_by_owner`, as all that follows.
+        consumers: see there.
+        make_room: see there.
+        limits: see there.
+    """
+    columns, selection = block.columns, block.selection
+    if selection is not None and _PICKED_SHARE * len(selection) < columns.num_rows:
+        columns, hashes = with_key_hash(block.rows(), key_columns)
+        parts = split_by_owner(Block(columns), hashes, group_to_subtask, consumers)
+        return [part._replace(numbers=selection[part.numbers]) for part in parts]
+    columns, hashes = with_key_hash(columns, key_columns)
+    hashed = Block(columns, selection, block.late)
+    return split_by_owner(hashed, hashes, group_to_subtask, consumers, make_room, limits)
 
 
 def split_by_owner(
-    batch: pa.RecordBatch,
+    block: Block,
     hashes: np.ndarray,
     group_to_subtask: np.ndarray,
-    consumers: Iterable[int],
-    late: LateColumn | None = None,
-    make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None = None,
+    consumers: Sequence[int],
+    make_room: MakesRoomFor | None = None,
     limits: PartLimits | None = None,
-) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
+) -> list[Part]:
     """The rows of each consumer, in their order; consumers without rows are left out.
 
     Args:
-        batch: the rows.
-        hashes: of their keys; uint64, shape (rows,).
+        block: the rows, with their key hashes.
+        hashes: of the keys of all of them; uint64, shape (rows,).
         group_to_subtask: int32, shape (max_parallelism,); its values are among ``consumers``.
-        consumers: subtask indices.
-        late: a column that the batch lacks; the rows have it.
-        make_room: makes room for texts of this column; it is told the subtask index, the rows without them, the place
-            of their column, and how many bytes they have at most.
-        limits: with ``late`` a consumer gets several parts where one would have more; None: always one.
-
-    Yields:
-        Subtask index, rows, and about how many bytes they occupy; None: to be counted.
+        consumers: subtask indices, in the order in which they get their rows.
+        make_room: makes room for texts of a late column; it is told the subtask index, the rows without them, the
+            place of their column, and how many bytes they have at most.
+        limits: with a late column a consumer gets several parts where one would have more; None: always one.
     """
-    indices = list(consumers)
-    order, offsets = partition_hashes(hashes, group_to_subtask, max(indices) + 1)
+    batch, late = block.columns, block.late
+    order, offsets = partition_hashes(hashes, group_to_subtask, max(consumers) + 1, block.selection)
     ends = offsets.tolist()
     if late is not None:
         row_bytes = (late.size_bytes + batch.get_total_buffer_size()) / max(1, batch.num_rows)
         owners, part_ends = _cut_parts(ends, row_bytes, limits)
         parts = _split_late(batch, order, owners, part_ends, late, make_room)
         if parts is not None:
-            yield from (part for part in parts if part[1].num_rows)
-            return
-        whole = late.joined(batch)
-        if whole.num_rows < batch.num_rows:
-            hashes = whole.column(KEY_HASH_COLUMN).to_numpy()
-            yield from split_by_owner(whole, hashes, group_to_subtask, indices)
-            return
-        batch = whole
+            return sorted(parts, key=lambda part: consumers.index(part.consumer))
+        whole = block.joined()
+        hashes = hashes if late.kept is None else hashes[late.kept]
+        return split_by_owner(whole, hashes, group_to_subtask, consumers)
     ordered = batch.take(plain_array(order))
-    size_bytes = ordered.get_total_buffer_size()
-    for index in indices:
-        if rows := ends[index + 1] - ends[index]:
-            share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * rows // batch.num_rows
-            yield index, ordered.slice(ends[index], rows), share
+    size_bytes, rows = ordered.get_total_buffer_size(), ordered.num_rows
+    return [
+        Part(
+            index,
+            ordered.slice(start, end - start),
+            None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * (end - start) // rows,
+            order[start:end],
+        )
+        for index in consumers
+        if (start := ends[index]) < (end := ends[index + 1])
+    ]
 
 
 def _cut_parts(
@@ -211,16 +197,13 @@ def _split_late(
     owners: Sequence[int],
     ends: Sequence[int],
     late: LateColumn,
-    make_room: Callable[[int, pa.RecordBatch, int, int], TextRoom | None] | None,
-) -> list[tuple[int, pa.RecordBatch, int]] | None:
-    """The parts of the rows with the column that they lack: their consumer, rows, and about how many bytes they have.
-
-    None: the column is to be read first.
-    """
+    make_room: MakesRoomFor | None,
+) -> list[Part] | None:
+    """The parts of the rows with the column that they lack; None: the column is to be read first."""
     indices = plain_array(order)
     columns = [
-        # All rows are in the order, so that no index need be looked at.
-        column if name in late.constants else pc.take(column, indices, boundscheck=False)
+        # What is in the order is in the batch, so that no index need be looked at.
+        column.slice(0, len(order)) if name in late.constants else pc.take(column, indices, boundscheck=False)
         for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
     ordered = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
@@ -235,44 +218,12 @@ def _split_late(
     # To count them takes 40 µs each. The late column is exact, and has most of them; the others are shared by rows.
     others_bytes = ordered.get_total_buffer_size()
     return [
-        (
+        Part(
             owner,
             late.put_into(part, mine),
-            mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, batch.num_rows),
+            mine.get_total_buffer_size() + others_bytes * part.num_rows // max(1, len(order)),
+            order[start:end],
         )
-        for owner, part, mine in zip(owners, parts, values, strict=True)
+        for owner, part, mine, (start, end) in zip(owners, parts, values, pairwise(ends), strict=True)
+        if start < end
     ]
-
-
-def split_picked(
-    batch: pa.RecordBatch,
-    rows: np.ndarray,
-    key_columns: Sequence[str],
-    group_to_subtask: np.ndarray,
-    consumers: Iterable[int],
-    hashes: np.ndarray | None = None,
-) -> Iterator[tuple[int, pa.RecordBatch, int | None]]:
-    """Of some rows of a batch those of each consumer, hashed: what a filter keeps is copied once, not twice.
-
-    Args:
-        batch: the rows.
-        rows: numbers of those that count; int64, ascending, shape (rows,).
-        key_columns: as for :func:`with_key_hash`.
-        group_to_subtask: as for :func:`split_by_owner`.
-        consumers: subtask indices.
-        hashes: of all keys, uint64, shape (rows,); None: they are not known.
-
-    Yields:
-        As :func:`split_by_owner`.
-    """
-    indices = list(consumers)
-    if hashes is None:
-        hashes = hash_keys(key_bytes(batch, key_columns))
-    order, offsets, ordered_hashes = partition_picked(hashes, rows, group_to_subtask, max(indices) + 1)
-    ends = offsets.tolist()
-    ordered = _with_hashes(batch.take(plain_array(order)), ordered_hashes)
-    size_bytes = ordered.get_total_buffer_size()
-    for index in indices:
-        if count := ends[index + 1] - ends[index]:
-            share = None if size_bytes > _ESTIMATED_BYTES_MAX else size_bytes * count // len(rows)
-            yield index, ordered.slice(ends[index], count), share

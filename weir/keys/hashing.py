@@ -27,7 +27,6 @@ __all__ = [
     "key_bytes",
     "key_groups",
     "partition_hashes",
-    "partition_picked",
     "plain_key_bytes",
     "select_keys",
 ]
@@ -107,14 +106,15 @@ def key_groups(hashes: np.ndarray, max_parallelism: int) -> np.ndarray:
 
 
 def partition_hashes(
-    hashes: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
+    hashes: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int, rows: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sort row numbers by destination, stable, so that rows of one key keep their order.
 
     Args:
-        hashes: uint64, shape (rows,).
+        hashes: uint64, shape (all rows,).
         group_to_subtask: int32, shape (max_parallelism,), values below ``subtask_count``.
         subtask_count: number of destinations; one may get no row.
+        rows: numbers of the rows that count; int64, shape (rows,). None: all.
 
     Returns:
         ``order``, uint32, shape (rows,), and ``offsets``, int64, shape (subtask_count + 1,): the rows of
@@ -123,47 +123,17 @@ def partition_hashes(
     Raises:
         ValueError: a destination is out of range.
     """
-    _check_subtasks(subtask_count)
-    positions = np.zeros(subtask_count + 2, dtype=np.int64)
-    order = np.empty(len(hashes), dtype=np.uint32)
-    if not kernels.order_by_destination(hashes, group_to_subtask, positions, order):
-        raise ValueError(_range_message(group_to_subtask, subtask_count))
-    return order, positions[:-1]
-
-
-def partition_picked(
-    hashes: np.ndarray, rows: np.ndarray, group_to_subtask: np.ndarray, subtask_count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """As :func:`partition_hashes` of some rows.
-
-    Args:
-        hashes: of all rows; uint64, shape (all rows,).
-        rows: numbers of those that count; int64, shape (rows,).
-        group_to_subtask: as there.
-        subtask_count: as there.
-
-    Returns:
-        ``order`` and ``offsets`` as there, and the hashes in that order.
-
-    Raises:
-        ValueError: a destination is out of range.
-    """
-    _check_subtasks(subtask_count)
-    positions = np.zeros(subtask_count + 2, dtype=np.int64)
-    order = np.empty(len(rows), dtype=np.uint32)
-    ordered = np.empty(len(rows), dtype=np.uint64)
-    if not kernels.order_picked_by_destination(hashes, rows, group_to_subtask, positions, order, ordered):
-        raise ValueError(_range_message(group_to_subtask, subtask_count))
-    return order, positions[:-1], ordered
-
-
-def _check_subtasks(subtask_count: int) -> None:
     if not 1 <= subtask_count <= _SUBTASKS_MAX:
         raise ValueError(f"subtask_count is {subtask_count}; it must be in 1..{_SUBTASKS_MAX}")
-
-
-def _range_message(group_to_subtask: np.ndarray, subtask_count: int) -> str:
-    return (
-        f"routing table of {len(group_to_subtask)} groups names subtasks up to {group_to_subtask.max()}, "
-        f"but there are {subtask_count} subtasks"
-    )
+    positions = np.zeros(subtask_count + 2, dtype=np.int64)
+    order = np.empty(len(hashes if rows is None else rows), dtype=np.uint32)
+    if rows is None:
+        is_done = kernels.order_by_destination(hashes, group_to_subtask, positions, order)
+    else:
+        is_done = kernels.order_picked_by_destination(hashes, rows, group_to_subtask, positions, order)
+    if not is_done:
+        raise ValueError(
+            f"routing table of {len(group_to_subtask)} groups names subtasks up to {group_to_subtask.max()}, "
+            f"but there are {subtask_count} subtasks"
+        )
+    return order, positions[:-1]

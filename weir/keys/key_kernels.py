@@ -207,11 +207,11 @@ def order_by_destination(hashes: Any, group_to_subtask: Any, positions: Any, ord
     return True
 
 
-@kernel(types.boolean(_U64, _I64, _I32, _OUT_I64, _OUT_U32, _OUT_U64))
+@kernel(types.boolean(_U64, _I64, _I32, _OUT_I64, _OUT_U32))
 def order_picked_by_destination(
-    hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any, ordered: Any
+    hashes: Any, rows: Any, group_to_subtask: Any, positions: Any, order: Any
 ) -> bool:
-    """As ``order_by_destination`` of the rows with these numbers; their hashes, in that order, into ``ordered``."""
+    """As ``order_by_destination`` of the rows with these numbers."""
     subtasks = positions.size - 2
     for group in range(group_to_subtask.size):
         if group_to_subtask[group] < 0 or group_to_subtask[group] >= subtasks:
@@ -223,11 +223,9 @@ def order_picked_by_destination(
     for subtask in range(subtasks):
         positions[subtask + 2] += positions[subtask + 1]
     for index in range(rows.size):
-        value = hashes[rows[index]]
-        group = ((value >> np.uint64(32)) * group_count) >> np.uint64(32)
+        group = ((hashes[rows[index]] >> np.uint64(32)) * group_count) >> np.uint64(32)
         place = group_to_subtask[group] + 1
         order[positions[place]] = rows[index]
-        ordered[positions[place]] = value
         positions[place] += 1
     return True
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from weir.keys.division import HotRowCombiner, narrowed, split_by_owner, with_key_hash
 from weir.plan.graph import Edge, Exchange
-from weir.rows.records import ControlElement, Element, plain_array
+from weir.rows.block import Block
+from weir.rows.records import ControlElement, Element
 from weir.types import ChannelId
 
 #: Elements that wait in one channel of a seeded run before their producer has to wait.
@@ -136,16 +137,14 @@ class LocalEdge:
     def _add_hashed(self, batch: pa.RecordBatch) -> None:
         assert self._group_to_subtask is not None
         rows, hashes = with_key_hash(batch, self._edge.key_columns)
+        block = Block(rows)
         if self._combiner is not None and self._combiner.is_due(rows.num_rows):
-            combined = self._combiner.combined(rows, hashes)
-            if combined is not None:
-                rows, left = combined
-                rows, hashes = rows.take(plain_array(left)), hashes[left]
+            block = self._combiner.combined(rows, hashes) or block
         if len(self._in_order) == 1:
-            self._in_order[0].send(rows)
+            self._in_order[0].send(block.rows())
             return
-        for index, part, _ in split_by_owner(rows, hashes, self._group_to_subtask, self._channels):
-            self._channels[index].send(part)
+        for part in split_by_owner(block, hashes, self._group_to_subtask, list(self._channels)):
+            self._channels[part.consumer].send(part.rows)
 
 
 class LocalOutput:

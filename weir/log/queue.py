@@ -152,11 +152,6 @@ class BatchQueue:
         """Whether everything has an answer."""
         return self._unfinished == 0
 
-    @property
-    def has_waiting(self) -> bool:
-        """Whether something was not sent yet."""
-        return bool(self._ready) or self.open is not None
-
     def expired(self, now_ms: int) -> list[Batch]:
         """Take batches out that were never sent and have had their time."""
         with self.lock:

@@ -27,14 +27,14 @@ from weir.author.operator import (
 from weir.errors import UserFunctionError
 from weir.operators.chain_life import ChainLife
 from weir.operators.chain_pauses import ChainPauses, holds_back
-from weir.operators.chain_ports import ChainOutput, PickingOutput, RowIsolation
+from weir.operators.chain_ports import BlockOutput, ChainOutput, RowIsolation
 from weir.operators.parts_in_time import PartsInTime
 from weir.operators.pauses import Pause
 from weir.operators.step_errors import name_step
 from weir.operators.step_flow import WaitingRows
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
-from weir.rows.ahead import RowsAhead
+from weir.rows.block import Block, LateColumn
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
 from weir.rows.row_watermarks import RowWatermarks, TimeCuts
 from weir.rows.side_outputs import SideRows, output_id
@@ -107,7 +107,7 @@ class OperatorChain(ChainLife, Generic[OutputT]):
         self._holder = first if isinstance(first, HoldsRows) else None
         #: Brings rows into the order of time before they come here; None: nothing does.
         self.order = _time_order(self._operators[0][1]) if self._operators else None
-        self._picking = output if isinstance(output, PickingOutput) else None
+        self._takes_blocks = output if isinstance(output, BlockOutput) else None
         #: What is on its way between the operators.
         self.pauses = ChainPauses(self._operators)
         self._flows = self.pauses.flows
@@ -250,57 +250,66 @@ class OperatorChain(ChainLife, Generic[OutputT]):
 
     def _send_picked(self, batch: pa.RecordBatch) -> bool:
         """Send what the last filter keeps without a copy of it; False: it is to make one."""
-        if self._last_filter is None or self._picking is None:
+        if self._last_filter is None or self._takes_blocks is None:
             return False
         mask = self._last_filter.kept_ahead(batch)
         if mask is None:
             return False
         self._check_cancelled()
-        rows = mask.nonzero()[0]
-        if len(rows) == batch.num_rows:
+        numbers = mask.nonzero()[0]
+        if len(numbers) == batch.num_rows:
             self.output.emit(batch)
-        elif len(rows):
-            self._picking.emit_picked(batch, rows)
+        elif len(numbers):
+            self._takes_blocks.emit_block(Block(batch, numbers), 0, batch.num_rows, len(numbers))
         return True
 
-    def look_ahead(self, block: pa.RecordBatch) -> RowsAhead | None:
-        """What the first operators, as far as they only drop rows, leave of a block whose rows come later.
+    @property
+    def only_filters(self) -> bool:
+        """Whether it does nothing but drop rows, so that they may lack a column."""
+        return all(isinstance(operator, AheadFilter) for operator, _ in self._operators)
+
+    def look_ahead(self, batch: pa.RecordBatch, late: LateColumn | None = None) -> Block | None:
+        """What the first operators, as far as they only drop rows, leave of rows that come later.
 
         None: there is nothing to know before, or rows are isolated, which is done when they come.
+        ``late``: a column that they lack.
         """
         if self.isolation is not None:
             return None
-        numbers, left = np.arange(block.num_rows), block
+        numbers = np.arange(batch.num_rows)
         kept: list[np.ndarray] = []
         for operator, _ in self._operators:
-            mask = operator.kept_ahead(left) if isinstance(operator, AheadFilter) else None
+            if not isinstance(operator, AheadFilter):
+                break
+            left = batch if len(numbers) == batch.num_rows else batch.take(pa.array(numbers))
+            mask = operator.kept_ahead(left)
             if mask is None:
                 break
-            if not mask.all():
-                numbers = numbers[mask]
-                left = block.take(pa.array(numbers))
+            numbers = numbers[mask]
             kept.append(numbers)
-        return RowsAhead(block, kept) if kept or not self._operators else None
+        if self._operators and not kept:
+            return None
+        return Block(batch, numbers if len(numbers) < batch.num_rows else None, late, kept)
 
-    def pass_ahead(self, rows: RowsAhead, start: int, stop: int) -> tuple[int, int]:
-        """Rows of a block of :meth:`look_ahead` are due: those that are left go on, if an operator comes then.
+    def process_block(self, block: Block, start: int, stop: int) -> None:
+        """Rows of a block are due: those that are left go on to the operators after its filters, or leave.
 
         Args:
-            rows: what :meth:`look_ahead` returned.
-            start: number within the block of the first row that is due.
+            block: what :meth:`look_ahead` returned; or one of which a column comes late.
+            start: number of the first row that is due.
             stop: number of the first one after it that is not.
-
-        Returns:
-            First and end of the rows of ``rows.batch`` that leave the chain now: the caller is to send these on.
         """
-        entered, first, end = rows.passed(start, stop)
+        if block.late is not None:
+            block = self.look_ahead(block.columns, block.late) or block
+        entered, rows = block.passed(start, stop)
         for index, count in enumerate(entered):
             self.rows_into[index] += count
         self._check_cancelled()
-        if first < end and rows.filters < len(self._operators):
-            self.process(rows.batch.slice(first, end - first), rows.filters)
-            return end, end
-        return first, end
+        if rows and block.filters == len(self._operators) and self._takes_blocks is not None:
+            self._takes_blocks.emit_block(block, start, stop, rows)
+        elif (rows or block.late is not None) and (batch := block.window(start, stop)).num_rows:
+            # A late column is read in any case: it may make rows bad, also those that filters drop.
+            self.process(batch, block.filters)
 
     def on_watermark(self, time_ms: int) -> None:
         """Tell every operator of a new watermark, in order, up to the first that assigns event times."""

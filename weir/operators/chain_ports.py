@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
 from weir.author.operator import Operator, OperatorContext, SetAside
+from weir.rows.block import Block
 from weir.rows.records import ControlElement, Idle, Watermark
 
 
@@ -25,11 +25,14 @@ class ChainOutput(Protocol):
 
 
 @runtime_checkable
-class PickingOutput(Protocol):
+class BlockOutput(Protocol):
     """An output that divides rows among consumers: what a filter before it keeps need not be copied before that."""
 
-    def emit_picked(self, batch: pa.RecordBatch, rows: np.ndarray) -> None:
-        """As :meth:`ChainOutput.emit`, of the rows with these numbers: int64, ascending, at least one."""
+    def emit_block(self, block: Block, start: int, stop: int, rows: int) -> None:
+        """As :meth:`ChainOutput.emit`, of the rows from number ``start`` on and before ``stop``.
+
+        ``rows``: how many of them count; at least one.
+        """
         ...
 
 

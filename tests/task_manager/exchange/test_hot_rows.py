@@ -17,6 +17,7 @@ from weir.operators.keyed.hot_rows import HotRows
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table
+from weir.rows.block import Block
 from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.opened import one_state
@@ -26,9 +27,11 @@ SPEC = KeyedAggregateSpec(("key",), (Aggregate("c", "count"), Aggregate("s", "su
 
 def send(output, way, rows):
     if way == "picked":
-        output.emit_picked(rows, np.arange(0, rows.num_rows, 2))
+        picked = np.arange(0, rows.num_rows, 2)
+        output.emit_block(Block(rows, picked), 0, rows.num_rows, len(picked))
     elif way == "late":
-        output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+        late = Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n")))
+        output.emit_block(late, 0, rows.num_rows, rows.num_rows)
     else:
         output.emit(rows)
 

@@ -13,6 +13,7 @@ from weir.clock import SystemClock
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
+from weir.rows.block import Block
 from weir.rows.records import (
     KEY_HASH_COLUMN,
     WATERMARK_MAX_MS,
@@ -39,7 +40,7 @@ def stalled_edge():
     slow = [name for name, owner in zip(names, owners, strict=True) if owner == 0][:2]
     output = Output([edge], lambda seconds: pytest.fail("it waits"), SystemClock())
     for edge_row in slow:
-        edge.add(batch([edge_row]))
+        edge.add(Block(batch([edge_row])), 0, 1)
     output.pump()
     return output, links, before
 

@@ -11,24 +11,27 @@ import pytest
 
 from task_manager.exchange.output import Output
 from task_manager.exchange.output_edge import OutputEdge
-from task_manager.exchange.writer import BatchPolicy, ChannelWriter
+from task_manager.exchange.writer import BatchPolicy
 from tests.task_manager.exchange.made_channels import batch, channel, drain, edge_of, never_waits
 from weir.clock import SystemClock
 from weir.errors import ConnectionLostError
 from weir.plan.graph import Exchange
 from weir.protocol.routing import initial_table, rescaled
+from weir.rows.block import Block
 from weir.rows.records import KEY_HASH_COLUMN
 
 
 class LateNumbers:
     """Column ``n``, which a batch lacks."""
 
-    place, constants = 1, ()
+    place, constants, kept = 1, (), None
 
-    def __init__(self, numbers: pa.Array) -> None:
-        self.numbers, self.size_bytes = numbers, numbers.nbytes
+    def __init__(self, numbers: pa.Array, is_good: np.ndarray | None = None) -> None:
+        self.numbers, self.size_bytes, self._is_good = numbers, numbers.nbytes, is_good
 
     def divided(self, order, ends, rooms=()):
+        if self._is_good is not None:
+            return None
         ordered = self.numbers.take(pa.array(order))
         return [ordered.slice(first, end - first) for first, end in itertools.pairwise(ends)]
 
@@ -36,14 +39,25 @@ class LateNumbers:
         return batch.add_column(1, "n", values)
 
     def joined(self, batch):
-        return self.put_into(batch, self.numbers)
+        self.kept = self._is_good
+        whole = self.put_into(batch, self.numbers)
+        return whole if self.kept is None else whole.filter(pa.array(self.kept))
+
+
+def rows_in(inbox) -> list[dict]:
+    return [row for item in drain(inbox) if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
+
+
+def emit_all(output: Output, block: Block) -> None:
+    output.emit_block(block, 0, block.columns.num_rows, block.columns.num_rows)
 
 
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
 @pytest.mark.parametrize("consumers", [1, 3])
 def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_change(exchange, consumers):
     keys = [f"k{n % 37}" for n in range(300)]
-    block = batch(keys)
+    rows_of_block = batch(keys)
+    block = Block(rows_of_block)
     sent = []
     for is_ahead in (False, True):
         links = [channel(index) for index in range(4)]
@@ -62,13 +76,10 @@ def test_rows_of_a_block_leave_as_if_they_came_alone_also_when_their_consumers_c
                 routes = new.group_to_subtask if exchange is Exchange.HASH else None
                 output.reroute(edge.edge, 2, routes, added, [])
             if is_ahead:
-                output.emit_ahead(block, first, first + 10)
+                output.emit_block(block, first, first + 10, 10)
             else:
-                output.emit(block.slice(first, 10))
-        rows = [
-            [row for item in drain(inbox) if isinstance(item, pa.RecordBatch) for row in item.to_pylist()]
-            for _, inbox in links
-        ]
+                output.emit(rows_of_block.slice(first, 10))
+        rows = [rows_in(inbox) for _, inbox in links]
         sent.append((rows, output.rows, output.batches))
     assert sent[0] == sent[1]
     assert sum(map(len, sent[0][0])) >= 300
@@ -89,7 +100,7 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
         )
         output = Output([outputs], never_waits, SystemClock())
         if is_late:
-            output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+            emit_all(output, Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n"))))
         else:
             output.emit(rows)
         output.finish()
@@ -99,17 +110,45 @@ def test_rows_of_which_a_column_comes_late_go_where_others_go(exchange, consumer
     assert output.late_columns_but() == (("key",) if is_of_use else None)
 
 
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("share", [0.9, 0.1])
+@pytest.mark.parametrize("bad", [(), (3, 17, 40)])
+def test_rows_that_filters_keep_and_of_which_a_column_comes_late_go_where_others_go(
+    exchange, consumers, share, bad
+):
+    rows = batch([f"key-{number % 7}" for number in range(50)])
+    is_good = np.array([row not in bad for row in range(50)])
+    picked = np.flatnonzero(np.random.default_rng(consumers).random(50) < share)
+    table = initial_table(1, consumers, 128).group_to_subtask
+    received = []
+    for is_late in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        writers = {index: link for index, (link, _) in links.items()}
+        outputs = OutputEdge(edge_of(exchange), writers, BatchPolicy(1000, 10_000.0), table)
+        output = Output([outputs], never_waits, SystemClock())
+        if is_late:
+            late = LateNumbers(rows.column("n"), is_good if bad else None)
+            output.emit_block(Block(rows.drop_columns(["n"]), picked, late), 0, 50, len(picked))
+        else:
+            output.emit(rows.take(pa.array([row for row in picked if is_good[row]])))
+        output.finish()
+        received.append([rows_in(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
+
+
 @pytest.mark.parametrize("bytes_max", [1 << 30, 4000])
 def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut(bytes_max, monkeypatch):
     """A batch that is cut is copied once more where memory is shared."""
-    added = []
-    add = ChannelWriter.add
+    given = []
+    split = OutputEdge._split
 
-    def noted(self, element, size_bytes=None):
-        added.append(element)
-        add(self, element, size_bytes)
+    def noted(self, block):
+        parts = split(self, block)
+        given.extend(part.rows for part in parts)
+        return parts
 
-    monkeypatch.setattr(ChannelWriter, "add", noted)
+    monkeypatch.setattr(OutputEdge, "_split", noted)
     rows = batch([f"key-{number % 7}" for number in range(600)])
     table = initial_table(1, 2, 128).group_to_subtask
     links = {index: channel(index) for index in range(2)}
@@ -118,12 +157,11 @@ def test_rows_of_which_a_column_comes_late_leave_in_batches_that_need_not_be_cut
     writers = {index: link for index, (link, _) in links.items()}
     outputs = OutputEdge(edge_of(Exchange.HASH), writers, BatchPolicy(100, 0.0), table)
     output = Output([outputs], never_waits, SystemClock())
-    output.emit_late(rows.drop_columns(["n"]), LateNumbers(rows.column("n")))
+    emit_all(output, Block(rows.drop_columns(["n"]), late=LateNumbers(rows.column("n"))))
     output.finish()
-    parts = [element for element in added if isinstance(element, pa.RecordBatch)]
-    assert sum(part.num_rows for part in parts) == 600
+    assert sum(part.num_rows for part in given) == 600
     # An eighth more than the policy says leaves as it is.
-    assert all(part.num_rows <= 112 and part.nbytes <= bytes_max for part in parts)
+    assert all(part.num_rows <= 112 and part.nbytes <= bytes_max for part in given)
 
 
 @pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
@@ -145,7 +183,7 @@ def test_picked_rows_go_where_they_would_go_as_a_batch_of_their_own(exchange, co
         output = Output([outputs], never_waits, SystemClock())
         for picked in picks:
             if is_picked:
-                output.emit_picked(rows, picked)
+                output.emit_block(Block(rows, picked), 0, rows.num_rows, len(picked))
             else:
                 output.emit(rows.take(pa.array(picked)))
         assert (output.rows, output.batches) == (36, 3)
@@ -154,20 +192,53 @@ def test_picked_rows_go_where_they_would_go_as_a_batch_of_their_own(exchange, co
     assert received[0] == received[1]
 
 
+@pytest.mark.parametrize("exchange", list(Exchange), ids=lambda exchange: exchange.name)
+@pytest.mark.parametrize("consumers", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_filters_keep_of_a_block_leaves_in_windows_as_batches_of_their_own_would(
+    exchange, consumers, seed
+):
+    draw = np.random.default_rng(seed)
+    rows = batch([f"key-{number}" for number in draw.integers(0, 40, 200)])
+    # Most, some, and so few that they are gathered first.
+    kept = [np.flatnonzero(draw.random(200) < 0.9)]
+    kept.append(kept[0][draw.random(len(kept[0])) < (0.8, 0.5, 0.2, 0.0)[seed]])
+    ends = [0, *sorted(draw.integers(0, 200, 12).tolist()), 200]
+    table = initial_table(1, consumers, 128).group_to_subtask
+    received = []
+    for in_windows in (False, True):
+        links = {index: channel(index) for index in range(consumers)}
+        writers = {index: link for index, (link, _) in links.items()}
+        edge = OutputEdge(edge_of(exchange), writers, BatchPolicy(1000, 10_000.0), table)
+        output = Output([edge], never_waits, SystemClock())
+        block = Block(rows, kept[-1], kept=kept)
+        for start, stop in itertools.pairwise(ends):
+            entered, count = block.passed(start, stop)
+            mine = kept[-1][(kept[-1] >= start) & (kept[-1] < stop)]
+            assert (entered[0], count) == (stop - start, len(mine))
+            if count and in_windows:
+                output.emit_block(block, start, stop, count)
+            elif count:
+                output.emit(rows.take(pa.array(mine)))
+        output.finish()
+        received.append([rows_in(inbox) for _, inbox in links.values()])
+    assert received[0] == received[1]
+
+
 def test_a_block_is_divided_before_the_first_of_its_rows_is_due():
     table = initial_table(1, 2, 128).group_to_subtask
     links = {index: channel(index)[0] for index in range(2)}
     edge = OutputEdge(edge_of(Exchange.HASH), links, BatchPolicy(1000, 1.0), table)
     output = Output([edge], never_waits, SystemClock())
-    block = batch([f"key {number}" for number in range(100)])
-    output.divide_ahead(block)
+    block = Block(batch([f"key {number}" for number in range(100)]))
+    output.divide(block)
     divided = edge._divided
     assert divided.block is block
-    output.emit_ahead(block, 0, 50)
+    output.emit_block(block, 0, 50, 50)
     assert edge._divided is divided
     # Others are not divided.
     alone = OutputEdge(edge_of(Exchange.BROADCAST), links, BatchPolicy(1000, 1.0))
-    alone.divide_ahead(block)
+    alone.divide(block)
     assert alone._divided is None
 
 
@@ -180,8 +251,8 @@ def test_rows_of_a_block_leave_at_once_and_nobody_looks_again():
     table = initial_table(1, 2, 128).group_to_subtask
     edge = OutputEdge(edge_of(Exchange.HASH), {0: near, 1: far}, BatchPolicy(1000, 1.0), table)
     output = Output([edge], never_waits, SystemClock())
-    block = batch([f"key {number}" for number in range(100)])
-    output.emit_ahead(block, 0, 50)
+    block = Block(batch([f"key {number}" for number in range(100)]))
+    output.emit_block(block, 0, 50, 50)
     assert done == ["flushed", "RecordBatch"]
     assert output.pump() == float("inf")
     assert done == ["flushed", "RecordBatch"]

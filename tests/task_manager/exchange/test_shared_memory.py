@@ -22,6 +22,7 @@ from weir.errors import HandshakeError
 from weir.keys.division import split_by_owner
 from weir.operators.sources.parquet.parquet_late import LateTexts
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page
+from weir.rows.block import Block
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="no files that live in memory only")
 
@@ -158,12 +159,12 @@ def test_texts_written_where_their_message_will_lie_are_those_of_the_rows(memory
         late.place = place
         hashes = np.array([draw.getrandbits(64) for _ in range(count)], dtype=np.uint64)
         parts = split_by_owner(
-            *(rows, hashes, np.array([0, 1], dtype=np.int32), range(2), late),
+            *(Block(rows, late=late), hashes, np.array([0, 1], dtype=np.int32), range(2)),
             lambda index, part, at, size_bytes: encoders[index].room_for_texts(part, at, size_bytes, sent),
         )
         expected = late.put_into(rows, pa.array(texts))
         found = []
-        for index, part, _ in parts:
+        for index, part, *_ in parts:
             address = part.column("s").buffers()[2].address
             assert part.validate(full=True) is None
             batch = received_rows(encoders[index].encode(part, part.nbytes, sent), decoders[index], received)

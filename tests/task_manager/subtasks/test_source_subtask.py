@@ -21,7 +21,7 @@ from weir.author.operator import Poll
 from weir.author.watermarks import DEFAULT_STRATEGY, bounded_out_of_orderness, watermark_alignment
 from weir.clock import SystemClock
 from weir.operators.user_errors import UserErrors
-from weir.rows.ahead import RowsAhead
+from weir.rows.block import Block
 from weir.rows.records import WATERMARK_MIN_MS, Idle, Watermark
 from weir.state.tables.sweep import Sweeps
 from weir.types import SubtaskId
@@ -90,6 +90,7 @@ def source(request):
     )
     chain = SimpleNamespace(
         operators=[None],
+        only_filters=False,
         tables=SimpleNamespace(sweeps=Sweeps()),
         drain=lambda until_s: None,
         pauses=SimpleNamespace(paused_at=None, on_pause=None),
@@ -272,10 +273,11 @@ def wait_until(condition):
 
 @pytest.mark.parametrize("filters", [0, 1])
 def test_a_block_is_prepared_while_nothing_is_due_and_divided_if_all_steps_have_seen_it(source, filters):
-    rows = RowsAhead(pa.record_batch({"n": pa.array(range(10))}), [np.arange(0, 10, 2)] * filters)
+    kept = [np.arange(0, 10, 2)] * filters
+    rows = Block(pa.record_batch({"n": pa.array(range(10))}), *kept[-1:], kept=kept)
     divided, asked = [], threading.Event()
     source._chain.steps = [None]
-    source._chain.output.divide_ahead = divided.append
+    source._chain.output.divide = divided.append
 
     def prepare():
         asked.set()
@@ -292,4 +294,4 @@ def test_a_block_is_prepared_while_nothing_is_due_and_divided_if_all_steps_have_
     run(source, begins)
     assert asked.wait(60)
     run(source, lambda: None)
-    assert divided == [rows.batch] * filters
+    assert divided == [rows] * filters

@@ -80,9 +80,7 @@ def test_rows_leave_as_if_each_poll_were_processed_alone(predicates, last):
     start = 0
     while start < rows.num_rows:
         stop = min(start + int(random.integers(1, 9)), rows.num_rows)
-        first, end = one.pass_ahead(ahead, start, stop)
-        if first < end:
-            one.output.emit(ahead.batch.slice(first, end - first))
+        one.process_block(ahead, start, stop)
         other.process(rows.slice(start, stop - start))
         start = stop
         assert one.output.rows == other.output.rows
@@ -105,9 +103,10 @@ class Picks(Collects):
         super().__init__()
         self.picked = 0
 
-    def emit_picked(self, batch, rows):
+    def emit_block(self, block, start, stop, rows):
         self.picked += 1
-        self.emit(batch.take(pa.array(rows)))
+        assert block.window(start, stop).num_rows == rows
+        self.emit(block.window(start, stop))
 
 
 @pytest.mark.parametrize("predicates", CHAINS.values(), ids=list(CHAINS))

@@ -26,6 +26,7 @@ from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
 from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows
+from weir.rows.block import Block
 from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN
 from weir.specs import KeyedAggregateSpec
 from weir.specs.aggregate_functions import aggregated_columns, stored_function
@@ -51,7 +52,7 @@ class HotRows:
         """Whether the next batch, of so many rows, is to be looked at."""
         return rows >= ROWS_MIN and self._sample.is_due()
 
-    def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> tuple[pa.RecordBatch, np.ndarray] | None:
+    def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> Block | None:
         """Add up the rows of each hot key, where that saves many of them."""
         rows = self._sample.rows_of_hot_keys(hashes)
         if not len(rows):
@@ -72,7 +73,7 @@ class HotRows:
         is_left[rows] = False
         is_left[standing] = True
         column = _spread(parts, standing, batch.num_rows)
-        return batch.append_column(_PART_FIELD, column), np.flatnonzero(is_left)
+        return Block(batch.append_column(_PART_FIELD, column), np.flatnonzero(is_left))
 
     def _prepare(self, schema: pa.Schema) -> None:
         self._schema = schema

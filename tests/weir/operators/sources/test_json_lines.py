@@ -12,7 +12,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.operators.dead_letters import DeadLetterFile
 from weir.operators.sources.json.json_lines import JsonLinesReader
-from weir.rows.ahead import RowsAhead
+from weir.rows.block import Block
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN
 from weir.specs import JsonLinesSpec
 from weir.testing.manual_clock import ManualClock
@@ -213,11 +213,11 @@ def test_a_snapshot_after_a_block_was_prepared_goes_on_with_its_first_row(tmp_pa
     start_us = clock.now_us()
     for is_first in (True, False):
         reader = JsonLinesReader(spec)
-        reader.look_ahead(lambda block: RowsAhead(block, []))
+        reader.look_ahead(lambda block: Block(block))
         reader.open(OperatorContext("j", "s", 0, 0, 1, job_start_us=start_us, clock=clock, restored=restored))
         while not (poll := reader.poll(10_000)).finished:
-            if poll.ahead is not None:
-                ids += poll.ahead.rows.batch.column("id").to_pylist()[poll.ahead.start : poll.ahead.stop]
+            if poll.due is not None:
+                ids += poll.due.block.columns.column("id").to_pylist()[poll.due.start : poll.due.stop]
             if poll.next_poll_us > clock.now_us():
                 prepared += reader.prepare() is not None
                 if is_first and prepared == blocks:

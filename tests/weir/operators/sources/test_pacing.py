@@ -10,7 +10,7 @@ from weir.author.operator import OperatorContext
 from weir.errors import GraphError
 from weir.operators.sources.paced.pacing import BatchSource
 from weir.operators.sources.paced.schedule import COALESCE_US, CROWD_US_MAX, Schedule
-from weir.rows.ahead import RowsAhead
+from weir.rows.block import Block
 from weir.rows.records import EVENT_TIME_COLUMN, INGEST_TIME_COLUMN, int64_column
 from weir.specs import SourceSpec
 from weir.testing.manual_clock import ManualClock
@@ -54,7 +54,7 @@ class Behind(weir.WatermarkGenerator):
 
 def look_at(blocks, block):
     blocks.append(block)
-    return RowsAhead(block, [])
+    return Block(block)
 
 
 def opened(rate, rows=2000, subtask=0, parallelism=1, gather_ms=0, look=None, kind=CountingSource, **spec):
@@ -116,9 +116,9 @@ def test_rows_that_were_looked_at_come_at_the_same_time_and_once():
         start, polls[looks] = clock.now_us(), []
         while not (poll := source.poll(50)).finished:
             batch = poll.batch
-            if poll.ahead is not None:
+            if poll.due is not None:
                 assert batch is None
-                batch = poll.ahead.rows.batch.slice(poll.ahead.start, poll.ahead.stop - poll.ahead.start)
+                batch = poll.due.block.window(poll.due.start, poll.due.stop)
             polls[looks].append((clock.now_us() - start, poll.event_time_ms_max, poll.size_bytes, batch))
             advance_us(clock, max(poll.next_poll_us - clock.now_us(), 0))
         assert len(blocks) == (3 if looks else 0)
@@ -135,9 +135,9 @@ def test_blocks_end_with_a_poll_and_the_next_one_is_decoded_between_two(limits, 
     start_us, rows, decoding = clock.now_us(), [], 0
     while not (poll := source.poll(10_000)).finished:
         before = len(blocks)
-        if poll.ahead is not None:
-            due_us = int64_column(poll.ahead.rows.batch, INGEST_TIME_COLUMN)
-            rows += [int(t) - start_us for t in due_us[poll.ahead.start : poll.ahead.stop]]
+        if poll.due is not None:
+            due_us = int64_column(poll.due.block.columns, INGEST_TIME_COLUMN)
+            rows += [int(t) - start_us for t in due_us[poll.due.start : poll.due.stop]]
             assert start_us + rows[-1] <= clock.now_us()
         if poll.next_poll_us > clock.now_us():
             # All that was due when this poll was.
@@ -155,11 +155,11 @@ def test_a_source_that_looks_for_the_next_block_early_goes_on_from_the_same_plac
     drained = 0
     while drained < 700:
         poll = source.poll(1000)
-        drained += poll.ahead.stop - poll.ahead.start if poll.ahead is not None else 0
+        drained += poll.due.stop - poll.due.start if poll.due is not None else 0
         if poll.next_poll_us > clock.now_us() and drained < 700:
             assert source.prepare() is None
             advance_us(clock, poll.next_poll_us - clock.now_us())
-    assert source.prepare().batch.num_rows == 700
+    assert source.prepare().columns.num_rows == 700
     assert source.prepare() is None, "once for each block"
     assert source._progress.given == 700
 

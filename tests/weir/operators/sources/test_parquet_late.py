@@ -14,13 +14,14 @@ from tests.effort import cases
 from weir.author.operator import OperatorContext
 from weir.errors import InputError
 from weir.kernels.bytes import PADDING_BYTES
-from weir.keys.division import PartLimits, split_by_owner, with_key_hash
+from weir.keys.division import PartLimits, divided, split_by_owner
 from weir.operators.sources.parquet.parquet_groups import direct_batches
 from weir.operators.sources.parquet.parquet_headers import DamagedPageError, PageHeader
 from weir.operators.sources.parquet.parquet_late import LateRows, LateTexts
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page, PageReader, UnsupportedPageError
 from weir.operators.sources.parquet.parquet_rows import open_parquet
 from weir.operators.sources.parquet.parquet_source import ParquetReader
+from weir.rows.block import Block
 from weir.rows.records import system_schema, user_columns
 from weir.specs import ParquetSpec
 
@@ -54,9 +55,8 @@ def write(path: str, table: pa.Table, draw: random.Random) -> None:
 def parts_of(rows: pa.RecordBatch | LateRows) -> list[list[dict]]:
     """The rows of each of three consumers."""
     batch, late = (rows.batch, rows.late) if isinstance(rows, LateRows) else (rows, None)
-    hashed, hashes = with_key_hash(batch, ["name"])
     parts: list[list[dict]] = [[], [], []]
-    for index, part, _ in split_by_owner(hashed, hashes, GROUPS, range(3), late):
+    for index, part, *_ in divided(Block(batch, late=late), ["name"], GROUPS, range(3)):
         part.validate(full=True)
         parts[index] = part.select(NAMES).to_pylist()
     return parts
@@ -78,6 +78,31 @@ def test_each_consumer_has_the_rows_that_it_has_otherwise(tmp_path, seed):
                 part.extend(more)
         whole = file.read_row_group(index, columns=NAMES).slice(first_row).combine_chunks()
         assert parts == parts_of(whole.to_batches()[0])
+    assert late_rows > 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_consumer_has_the_rows_that_filters_keep(tmp_path, seed):
+    draw = random.Random(seed)
+    path = str(tmp_path / "a.parquet")
+    table = table_of(draw, 2000, draw.choice([0, 0, 0.1]))
+    write(path, table, draw)
+    file = open_parquet(path, NAMES)
+    ids, late_rows = [], 0
+    parts: list[list[dict]] = [[], [], []]
+    for index in range(file.num_row_groups):
+        for rows in direct_batches(path, file, index, NAMES, 0, 600, 1 << 20, ["name"]):
+            batch, late = (rows.batch, rows.late) if isinstance(rows, LateRows) else (rows, None)
+            late_rows += 0 if late is None else late.rows
+            # Of some nothing is left, and the texts are not read.
+            share = draw.choice([0, 0.1, 0.7, 0.9])
+            selection = np.flatnonzero([draw.random() < share for _ in range(batch.num_rows)])
+            ids += batch.column("id").take(pa.array(selection)).to_pylist()
+            for part in divided(Block(batch, selection, late), ["name"], GROUPS, range(3)):
+                part.rows.validate(full=True)
+                parts[part.consumer] += part.rows.select(NAMES).to_pylist()
+    whole = table.combine_chunks().to_batches()[0].take(pa.array(ids, pa.int64()))
+    assert parts == parts_of(whole)
     assert late_rows > 0
 
 
@@ -148,10 +173,10 @@ def test_parts_of_late_rows_are_within_their_limits(tmp_path, limits):
     batches = direct_batches(path, open_parquet(path, NAMES), 0, NAMES, 0, 900, 8 << 20, ["name"])
     rows = next(batches)
     assert isinstance(rows, LateRows)
-    hashed, hashes = with_key_hash(rows.batch, ["name"])
+    block = Block(rows.batch, late=rows.late)
     parts: list[list[dict]] = [[], [], []]
     counts = [0, 0, 0]
-    for index, part, size_bytes in split_by_owner(hashed, hashes, GROUPS, range(3), rows.late, limits=limits):
+    for index, part, size_bytes, _ in divided(block, ["name"], GROUPS, range(3), limits=limits):
         part.validate(full=True)
         assert size_bytes is not None
         # Not all texts have the same length.
@@ -228,12 +253,12 @@ def test_columns_with_one_value_are_not_put_in_order():
     )
     hashes = np.array([1 << 63, 0, 0], dtype=np.uint64)
     batch = pa.record_batch({"time": [7, 7, 7], "n": [0, 1, 2]})
-    parts = list(split_by_owner(batch, hashes, np.array([0, 1], dtype=np.int32), range(2), late))
-    assert [(index, part.to_pydict()) for index, part, _ in parts] == [
+    parts = split_by_owner(Block(batch, late=late), hashes, np.array([0, 1], dtype=np.int32), range(2))
+    assert [(index, part.to_pydict()) for index, part, *_ in parts] == [
         (0, {"time": [7, 7], "n": [1, 2], "t": ["b", "c"]}),
         (1, {"time": [7], "n": [0], "t": ["a"]}),
     ]
-    times = {part.column("time").buffers()[1].address for _, part, _ in parts}
+    times = {part.column("time").buffers()[1].address for _, part, *_ in parts}
     assert times == {batch.column("time").buffers()[1].address}
 
 
@@ -284,9 +309,9 @@ def polled(
     while polls > 0 and not (poll := reader.poll(rows_max)).finished:
         polls -= 1
         batch = poll.batch
-        if poll.late is not None:
-            late_rows += batch.num_rows
-            batch = poll.late.joined(batch)
+        if poll.due is not None:
+            late_rows += poll.due.stop
+            batch = poll.due.block.rows()
         assert batch.schema == system_schema(schema)
         rows += batch.select(user_columns(batch.schema)).to_pylist()
     return rows, late_rows

@@ -12,8 +12,9 @@ import pytest
 import weir
 from weir.author.operator import OperatorContext
 from weir.errors import InputError, UserFunctionError
-from weir.keys.division import split_by_owner, with_key_hash
+from weir.keys.division import divided
 from weir.operators.sources.parquet.parquet_source import ParquetReader
+from weir.rows.block import Block
 from weir.rows.utf8 import are_utf8, wrong_texts
 from weir.specs import ParquetSpec
 
@@ -144,13 +145,11 @@ def test_texts_that_come_late(tmp_path, rows_max):
     reader.open(OperatorContext("job", "source", 0, 0, 1, batch_size=600, dead_letters=letters))
     ids, late_batches = [], 0
     while not (poll := reader.poll(rows_max)).finished:
-        if poll.batch is None:
+        if poll.batch is None and poll.due is None:
             continue
-        late_batches += poll.late is not None
-        hashed, hashes = with_key_hash(poll.batch, ["name"])
-        for _, part, _ in split_by_owner(
-            hashed, hashes, np.arange(128, dtype=np.int32) % 3, range(3), poll.late
-        ):
+        late_batches += poll.due is not None
+        block = Block(poll.batch) if poll.due is None else poll.due.block
+        for _, part, *_ in divided(block, ["name"], np.arange(128, dtype=np.int32) % 3, range(3)):
             part.validate(full=True)
             assert part.schema.names[:3] == ["id", "name", "payload"]
             ids += part.column("id").to_pylist()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from weir.keys.division import LateColumn
 from weir.operators.event_times import TimesOfRows
-from weir.rows.ahead import RowsAhead
+from weir.rows.block import Block, LateColumn
 from weir.rows.records import BATCH_BYTES_MAX, batch_bytes
 
 #: Rows are looked at before they are due in blocks of up to this many bytes: parts of a block keep all of it.
@@ -25,7 +24,7 @@ class DecodedRows:
         late: a column that the rows lack.
     """
 
-    __slots__ = ("ahead", "batch", "due_us", "late", "latest_ms", "offset", "size_bytes", "times")
+    __slots__ = ("batch", "block", "due_us", "late", "latest_ms", "offset", "size_bytes", "times")
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class DecodedRows:
         #: Rows that were given out.
         self.offset = 0
         #: What was found when the rows were looked at before they are due.
-        self.ahead: RowsAhead | None = None
+        self.block: Block | None = None
 
     @property
     def has_bad_times(self) -> bool:

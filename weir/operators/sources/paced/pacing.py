@@ -12,7 +12,6 @@ import pyarrow as pa
 from weir.author.operator import Json, OperatorContext, Poll, RepeatableDeadLetters, SourceReader
 from weir.author.watermarks import DEFAULT_STRATEGY
 from weir.errors import GraphError, InputError
-from weir.keys.division import LateColumn
 from weir.operators.event_times import EventTimes, TimesOfRows
 from weir.operators.sources.files.positions import SourceCounts
 from weir.operators.sources.paced.decoded_rows import DecodedRows
@@ -20,7 +19,7 @@ from weir.operators.sources.paced.schedule import Schedule, is_trickle
 from weir.operators.sources.paced.source_progress import SourceProgress
 from weir.operators.sources.paced.source_times import SourceTimes
 from weir.rows import row_watermarks
-from weir.rows.ahead import PartAhead, RowsAhead
+from weir.rows.block import Block, Due, LateColumn
 from weir.rows.python_values import row_json
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
@@ -67,7 +66,7 @@ class BatchSource(SourceReader):
         self._rows_due = PACED_DECODE_ROWS
         #: A column that the rows lack that are decoded next; set by a subclass that returns such rows.
         self._late: LateColumn | None = None
-        self._looked_at_by: Callable[[pa.RecordBatch], RowsAhead | None] | None = None
+        self._looked_at_by: Callable[[pa.RecordBatch], Block | None] | None = None
         #: Records rejected so far.
         self.rejected = 0
         self._schema = system_schema(spec.schema_read)
@@ -77,7 +76,7 @@ class BatchSource(SourceReader):
         self._strategy = spec.watermark or DEFAULT_STRATEGY
         self._event_times: EventTimes | None = None
 
-    def look_ahead(self, look: Callable[[pa.RecordBatch], RowsAhead | None]) -> None:
+    def look_ahead(self, look: Callable[[pa.RecordBatch], Block | None]) -> None:
         """See the base class: rows that wait for their time are looked at."""
         self._looked_at_by = look
 
@@ -272,12 +271,12 @@ class BatchSource(SourceReader):
     def _no_rows(self) -> Poll:
         return Poll(finished=True) if self._progress.is_spent else self._nothing_now()
 
-    def prepare(self) -> RowsAhead | None:
+    def prepare(self) -> Block | None:
         """See the base class: the next block of a trickle is decoded between two polls, if it begins with one."""
         if not self._block_ended or not self.is_trickle or self._decoded_rows is not None:
             return None
         rows = self._ensure_rows()
-        return None if rows is None else rows.ahead
+        return None if rows is None else rows.block
 
     def _ensure_rows(self) -> DecodedRows | None:
         """Have decoded rows at hand; None: there are none now, or the limit is reached."""
@@ -321,7 +320,7 @@ class BatchSource(SourceReader):
         # Generators see rows one poll after the other.
         is_looked_at = self.is_trickle and self._strategy.generator is None and made.may_be_looked_at
         if self._looked_at_by is not None and is_looked_at:
-            made.ahead = self._looked_at_by(batch)
+            made.block = self._looked_at_by(batch)
         return made
 
     def _split_name(self) -> Hashable:
@@ -333,8 +332,7 @@ class BatchSource(SourceReader):
         batch: pa.RecordBatch | None,
         size_bytes: int,
         next_poll_us: int,
-        late: LateColumn | None = None,
-        ahead: PartAhead | None = None,
+        due: Due | None = None,
     ) -> Poll:
         """With how far the subtask has come: of its splits, that which is furthest behind counts."""
         event_time_ms, watermark_ms = self._source_times.of_poll
@@ -344,8 +342,7 @@ class BatchSource(SourceReader):
             event_time_ms_max=event_time_ms,
             watermark_ms=watermark_ms,
             next_poll_us=next_poll_us,
-            ahead=ahead,
-            late=late,
+            due=due,
         )
 
     def _at_hand(self, rows: DecodedRows, rows_max: int) -> int:
@@ -364,9 +361,9 @@ class BatchSource(SourceReader):
                 return self._poll_of(None, 0, next_poll_us)
         batch, start, stop = rows.batch, rows.offset, rows.offset + count
         latest_ms, size_bytes = int(rows.latest_ms[stop - 1]), rows.size_bytes * count // batch.num_rows
-        given, ahead = None, None
-        if rows.ahead is not None:
-            ahead = PartAhead(rows.ahead, start, stop)
+        given, due = None, None
+        if rows.block is not None:
+            due = Due(rows.block, start, stop)
             self._source_times.given_ahead(latest_ms)
         else:
             given = batch if count == batch.num_rows else batch.slice(start, count)
@@ -377,8 +374,10 @@ class BatchSource(SourceReader):
             self._decoded_rows, self._block_ended = None, True
         rows.offset = stop
         self._progress.given += count
+        if given is not None and rows.late is not None:
+            given, due = None, Due(Block(given, late=rows.late), 0, count)
         rows_given = given if given is not None and given.num_rows else None
-        return self._poll_of(rows_given, size_bytes, next_poll_us, rows.late, ahead)
+        return self._poll_of(rows_given, size_bytes, next_poll_us, due)
 
     @property
     def _first_left_row(self) -> int:

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 
 from weir.kernels.bytes import PADDING_BYTES
-from weir.keys.division import MakesRoom
 from weir.operators.sources.parquet.parquet_division import divide_found, divide_plain, name_owners
 from weir.operators.sources.parquet.parquet_headers import DamagedPageError
 from weir.operators.sources.parquet.parquet_kernels import append_found, append_plain
 from weir.operators.sources.parquet.parquet_packed import divide_packed
 from weir.operators.sources.parquet.parquet_pages import LaterPage, Page, UnsupportedPageError
+from weir.rows.block import MakesRoom
 from weir.rows.utf8 import are_utf8, wrong_texts
 
 #: Room for the texts of each consumer: so many times their share, and so much more. If they are longer, all are read
@@ -29,7 +29,7 @@ _NONE = np.empty(0, dtype=np.uint8)
 
 
 class _OwnRoom:
-    """Memory of its own for texts; see ``weir.keys.division.TextRoom``."""
+    """Memory of its own for texts; see ``weir.rows.block.TextRoom``."""
 
     def __init__(self, size_bytes: int) -> None:
         self._bytes = np.empty(size_bytes, dtype=np.uint8)
@@ -66,7 +66,7 @@ class LateTexts:
     put_aside: Callable[[int, str, pa.RecordBatch], None] | None = None
     #: Texts of the first page that belong to rows before these.
     passed: int = 0
-    #: See ``weir.keys.division.LateColumn``.
+    #: See ``weir.rows.block.LateColumn``.
     constants: Collection[str] = ()
     kept: np.ndarray | None = field(default=None, init=False)
     _whole: pa.Array | None = field(default=None, init=False)
@@ -117,13 +117,19 @@ class LateTexts:
         """The texts of each consumer, in order; None: :meth:`array` is to be ordered instead.
 
         Args:
-            order: row numbers by consumer; uint32, shape (rows,).
+            order: numbers of the rows that count, by consumer; uint32, shape (rows that count,).
             ends: where the rows of each consumer end in ``order``, after a 0.
             rooms: for each consumer what makes room for its texts; None, or none at all: they get memory of their own.
         """
         if self._whole is not None:
             return None
         stops_of_rows = np.asarray(ends, dtype=np.int64)
+        if len(order) < self.rows:
+            # The texts of the others are put together, too, for nobody.
+            is_other = np.ones(self.rows, dtype=np.bool_)
+            is_other[order] = False
+            order = np.concatenate([order, is_other.nonzero()[0].astype(np.uint32)])
+            stops_of_rows = np.append(stops_of_rows, self.rows)
         counts: np.ndarray = stops_of_rows[1:] - stops_of_rows[:-1]
         owners = np.empty(self.rows, dtype=np.int32)
         name_owners(order, stops_of_rows, owners)
@@ -151,7 +157,7 @@ class LateTexts:
         seen = (texts(f, c, pa.foreign_buffer(place.address, size, place)) for f, c, place, size in parts)
         if not all(map(are_utf8, seen)):
             return None
-        return [texts(first, count, place.taken(size_bytes)) for first, count, place, size_bytes in parts]
+        return [texts(f, count, place.taken(size)) for f, count, place, size in parts[: len(ends) - 1]]
 
     def _divide(self, owners: np.ndarray, targets: Sequence[np.ndarray]) -> bool:
         """Copy all texts, page by page; ``targets``: the last arguments of ``divide_plain``. False: it cannot be."""
