@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from math import ceil
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
