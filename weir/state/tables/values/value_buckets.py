@@ -167,7 +167,7 @@ class Buckets:
         return self._made(key[:2], self.owner_of(key) if self.owner_of else b"")
 
     def _made(self, prefix: bytes, owner: bytes) -> Bucket:
-        """As :meth:`make`, of a key group and an owner."""
+        """Return the bucket of an owner in a key group; a new one if need be. It is used."""
         group = self.groups.get(prefix) or self.group(prefix)
         bucket = group.buckets.get(owner)
         if bucket is None:
