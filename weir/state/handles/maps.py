@@ -93,8 +93,11 @@ class MapHandle(ElementHandle):
         return self._get(at, [key])[0] is not None
 
     def _kept_each(self, elements: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
-        """Items of several keys that are counted."""
-        return self._read_each(elements)
+        """Items of several keys that are counted; all of them are written next."""
+        if any(self._changes):
+            return self._read_each(elements)
+        # So it is not worth noting which are not there.
+        return self._table.get_stored([key for _, key in elements], will_write=True)
 
     def _all_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
         """All that is counted, by store key."""

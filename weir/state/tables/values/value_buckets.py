@@ -164,8 +164,11 @@ class Buckets:
 
     def make(self, key: bytes) -> Bucket:
         """The bucket that the key belongs to; a new one if need be. It is used."""
-        group = self.group(key[:2])
-        owner = self.owner_of(key) if self.owner_of else b""
+        return self._made(key[:2], self.owner_of(key) if self.owner_of else b"")
+
+    def _made(self, prefix: bytes, owner: bytes) -> Bucket:
+        """Return the bucket of an owner in a key group; a new one if need be. It is used."""
+        group = self.groups.get(prefix) or self.group(prefix)
         bucket = group.buckets.get(owner)
         if bucket is None:
             bucket = group.buckets[owner] = Bucket(group, self.time, is_ordered=self.owner_of is None)
@@ -229,12 +232,14 @@ class Buckets:
         self, puts: Sequence[tuple[bytes, bytes]], note_change: Callable[[Bucket, bytes], None]
     ) -> None:
         """Cache values that are to be written, in a table with owners; ``note_change`` is told of each before."""
-        assert self.owner_of is not None
+        owner_of = self.owner_of
+        assert owner_of is not None
         # Every item of a batch comes here: nothing is looked up twice for the items of one owner.
         owner, bucket, grown = b"", None, 0
         for key, value in puts:
             if bucket is None or not owner or not key.startswith(owner):
-                bucket, owner = self.make(key), self.owner_of(key)
+                owner = owner_of(key)
+                bucket = self._made(key[:2], owner)
             note_change(bucket, key)
             if bucket.known is not None or bucket.group.touched is not None or not owner:
                 self.store(bucket, key, value)
