@@ -37,6 +37,7 @@ class RescaleCalls:
         identities: Mapping[int, JobIdentity],
         handle: Callable[[RescaleMachine, model.RescaleEvent], None],
         fail: Callable[[RescaleMachine, str], None],
+        relinks_to: Callable[[], int] = int,
     ) -> None:
         """Say nothing yet.
 
@@ -48,6 +49,7 @@ class RescaleCalls:
             identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
             handle: takes an event of a rescale in.
             fail: ends the job because of a rescale, with the cause.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
         """
         self._job = job
         self._background = background
@@ -56,6 +58,7 @@ class RescaleCalls:
         self._identities = identities
         self._handle = handle
         self._fail = fail
+        self._relinks_to = relinks_to
 
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
@@ -64,6 +67,8 @@ class RescaleCalls:
             for subtask in action.to:
                 self._handle(rescale, model.PrepareRefused(subtask, NOT_ON_RECORD))
             return
+        # One for all owners: the old ones tell what has changed since.
+        relink_checkpoint_id = self._relinks_to() if self._job.strategy.relinks else 0
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
@@ -80,6 +85,7 @@ class RescaleCalls:
                 moves=moves,
                 retiring=[subtask.subtask_index for subtask in action.retiring],
                 locations=requests.subtask_locations(self._job.machine.placement),
+                relink_checkpoint_id=relink_checkpoint_id,
             )
             try:
                 reply = await self._task_managers.client(name).prepare_rescale(request)

@@ -58,6 +58,7 @@ class Rescaler:
         record: Record,
         hindrance: Callable[[], RescaleRefusal | None],
         avoided: Callable[[], Collection[str]],
+        relinks_to: Callable[[], int] = int,
     ) -> None:
         """A job without a rescale.
 
@@ -73,6 +74,7 @@ class Rescaler:
             record: of the job; it must tell of a rescale before task managers hear of it.
             hindrance: returns why no rescale can start now, apart from another rescale.
             avoided: returns the task managers that take no new subtask.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
         """
         #: By generation: the situation of the rescale that the job's failure ended.
         self._ended_by_failure: dict[int, str] = {}
@@ -89,7 +91,7 @@ class Rescaler:
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
         self._calls = RescaleCalls(
-            job, background, task_managers, record, self._identities, self._handle, self._fail_job
+            job, background, task_managers, record, self._identities, self._handle, self._fail_job, relinks_to
         )
         self._source_moves = SourceMoves(job, rescales, clock, background, record, request_checkpoint)
         self._owned: dict[SubtaskId, set[int]] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from task_manager.ownership.group_ownership import GivenGroups, RescaleReports
 from task_manager.ownership.group_state import SubtaskGroupState
@@ -15,10 +16,13 @@ from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Switches
+from task_manager.rescale.relink_sender import RelinkSender
+from task_manager.rescale.relinking import Relinking
 from task_manager.topology import Topology
 from weir import threads
 from weir.errors import ConnectionLostError, HandshakeError
 from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2
@@ -30,6 +34,8 @@ _PREPARE_WAIT_S = 0.25
 #: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
 _REROUTE_WAIT_S = 600.0
 _TAKE_COPY_WAIT_S = 20.0
+#: Images of a checkpoint are opened while caches are copied, and then for so long; the coordinator waits for 5 s in all.
+_OPENING_WAIT_S = 1.0
 
 
 class RescaleParticipant:
@@ -46,10 +52,12 @@ class RescaleParticipant:
         fetching: Fetching,
         reports: OwnershipReports,
         close: Callable[[], None],
+        relinks: tuple[RelinkSender, Relinking] | None = None,
     ) -> None:
         """``subtasks`` are the job's own and change; ``locations`` (of all subtasks) is kept up to date here.
 
-        ``close`` ends the threads behind the ports.
+        ``close`` ends the threads behind the ports. ``relinks``: the sides of old and new owners; None: state is never
+        relinked.
         """
         self._address = address
         self._subtasks = subtasks
@@ -60,6 +68,7 @@ class RescaleParticipant:
         self._fetching = fetching
         self._reports = reports
         self._close = close
+        self._relinks = relinks
 
     # --- commands of the coordinator -------------------------------------------------------------------------
 
@@ -70,10 +79,15 @@ class RescaleParticipant:
         moves: tuple[GroupMove, ...],
         retiring: Sequence[int],
         locations: Mapping[SubtaskId, str],
+        relink_checkpoint_id: int = 0,
     ) -> list[SubtaskId]:
-        """Tell owners here of a rescale; returns those that have ended already."""
+        """Tell owners here of a rescale; returns those that have ended already.
+
+        ``relink_checkpoint_id``: groups may be taken over from its images; 0: from none.
+        """
         # Known before any marker can come, which may be sooner than the command to switch.
         self._locations.update(locations)
+        opening = self._open_images(subtasks, version, relink_checkpoint_id, moves)
         self._copies.copy(subtasks, version, moves)
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._tell(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
@@ -81,6 +95,8 @@ class RescaleParticipant:
         }
         # Wait for the early flush, which makes the handover short, but not for long.
         threads.wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
+        if opening is not None:
+            threads.wait([opening], _OPENING_WAIT_S)
         return [subtask for subtask, future in known.items() if future is None]
 
     def reroute(
@@ -119,6 +135,8 @@ class RescaleParticipant:
         """Take a rescale back."""
         for owner in owners:
             self._tell(owner, Abort(version))
+            if self._relinks is not None:
+                self._relinks[1].abort(owner.stage_index, version)
 
     def pull(self, address: str) -> int:
         """Let owners here fetch what is in a store that is to go away; see ``Fetching.pull``."""
@@ -126,15 +144,28 @@ class RescaleParticipant:
 
     # --- calls of other task managers ------------------------------------------------------------------------
 
-    def receive(self, target: SubtaskId, handover: HandoverReceived, bytes_shipped: int) -> None:
+    def receive(
+        self,
+        target: SubtaskId,
+        handover: HandoverReceived,
+        bytes_shipped: int,
+        offer: RelinkOffer | None = None,
+    ) -> None:
         """Take a handover from an old owner elsewhere, which has sent this many bytes of state before.
+
+        ``offer``: the rest of the state is in images of a checkpoint, too.
 
         Raises:
             HandshakeError: the subtask has ended, or is not here.
         """
         self._reports.count_bytes(target, handover.version, bytes_shipped)
-        if self._tell(target, handover) is None:
+        self._relink(target, handover, offer)
+        told = self._tell(target, handover)
+        if told is None:
             raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
+        if self._relinks is not None:
+            came = partial(self._relinks[1].came, target, handover.version, tuple(handover.groups))
+            told.add_done_callback(lambda _: came())
 
     def take_copy(self, target: SubtaskId, arrived: CopyArrived, entries: CachedPart | None) -> None:
         """Take what an owner has cached of groups that it will hand over; returns when it is entered.
@@ -178,6 +209,32 @@ class RescaleParticipant:
         self._handovers.close()
         self._fetching.close()
         self._close()
+        if self._relinks is not None:
+            self._relinks[1].close()
+
+    def _open_images(
+        self, subtasks: Sequence[SubtaskId], version: int, checkpoint_id: int, moves: Sequence[GroupMove]
+    ) -> Future[None] | None:
+        """Note which checkpoint groups can be relinked to, and begin to open its images for those that come."""
+        if self._relinks is None or not subtasks:
+            return None
+        sender, relinking = self._relinks
+        sender.prepare(subtasks[0].stage_index, version, checkpoint_id)
+        if not checkpoint_id:
+            return None
+        return relinking.prepare(subtasks, version, checkpoint_id, moves, self._locations)
+
+    def _relink(self, target: SubtaskId, handover: HandoverReceived, offer: RelinkOffer | None) -> None:
+        """Tell the new owner of groups, before it gets them, which of them it finds in images."""
+        local = self._subtasks.get(target)
+        group_state = None if local is None else local.group_state
+        if self._relinks is None or local is None or group_state is None:
+            return
+        copy_at = str(handover.location)
+        relinked = self._relinks[1].accept(target, handover.version, handover.groups, offer, copy_at)
+        if relinked is not None:
+            local.post(partial(group_state.will_relink, relinked))
+
 
     def _tell(self, subtask: SubtaskId, event: OwnerEvent) -> Future[None] | None:
         local = self._subtasks.get(subtask)
