@@ -97,6 +97,7 @@ class Rescaler:
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
+        self._sent: dict[SubtaskId, tuple[int, int]] = {}
 
     # --- requests --------------------------------------------------------------------------------------------
 
@@ -128,7 +129,7 @@ class Rescaler:
         rescale, actions = started
         self._identities[rescale.rescale_id] = job.identity
         self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
-        self._owned, self._complete, self._bytes = {}, {}, {}
+        self._owned, self._complete, self._bytes, self._sent = {}, {}, {}, {}
         log.info(
             "rescale %d of stage %d: %s -> %s",
             rescale.rescale_id,
@@ -244,6 +245,7 @@ class Rescaler:
             return
         if subtask not in placement:
             return
+        self._note_sent(current, subtask, report)
         owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
         self._job.locations.note(subtask.stage_index, report.owned_groups, report.locations)
         self._job.locations.note(
@@ -260,6 +262,15 @@ class Rescaler:
             self._complete[subtask] |= complete
             self._bytes[subtask] = report.bytes_moved
             self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
+
+    def _note_sent(
+        self, current: RescaleMachine, subtask: SubtaskId, report: control_pb2.OwnershipReport
+    ) -> None:
+        before = self._sent.get(subtask, (0, 0))
+        now = report.bytes_sent, report.relinked_groups
+        if now > before:
+            self._sent[subtask] = now
+            self._handle(current, model.GroupsSent(now[0] - before[0], now[1] - before[1]))
 
     def situation(self) -> str:
         """Returns words to add to the cause of a failure while a rescale runs; empty if none does."""

@@ -6,6 +6,7 @@ that the data goes on meanwhile. The order of things is in docs/design/0001.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
@@ -28,6 +29,8 @@ from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2
 from weir.state.tables.cached_entries import CachedPart
 from weir.types import SubtaskId
+
+log = logging.getLogger(__name__)
 
 #: An owner that is busy with a batch for longer answers later than the command does; that is no failure.
 _PREPARE_WAIT_S = 0.25
@@ -159,7 +162,8 @@ class RescaleParticipant:
             HandshakeError: the subtask has ended, or is not here.
         """
         self._reports.count_bytes(target, handover.version, bytes_shipped)
-        self._relink(target, handover, offer)
+        relinked = self._relink(target, handover, offer)
+        self._reports.count_sent(target, handover.version, bytes_shipped, relinked)
         told = self._tell(target, handover)
         if told is None:
             raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
@@ -177,6 +181,8 @@ class RescaleParticipant:
         group_state = None if local is None else local.group_state
         if local is None or group_state is None:
             raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
+        if entries is not None:
+            self._reports.count_sent(target, arrived.version, entries.size_bytes)
         entered = local.post(lambda: group_state.take_copy(arrived, entries))
         if entered is None or not threads.wait([entered], _TAKE_COPY_WAIT_S) or entered.exception():
             raise HandshakeError(
@@ -224,16 +230,24 @@ class RescaleParticipant:
             return None
         return relinking.prepare(subtasks, version, checkpoint_id, moves, self._locations)
 
-    def _relink(self, target: SubtaskId, handover: HandoverReceived, offer: RelinkOffer | None) -> None:
-        """Tell the new owner of groups, before it gets them, which of them it finds in images."""
+    def _relink(self, target: SubtaskId, handover: HandoverReceived, offer: RelinkOffer | None) -> int:
+        """Tell the new owner of groups, before it gets them, that it finds them in images; returns of how many."""
         local = self._subtasks.get(target)
         group_state = None if local is None else local.group_state
         if self._relinks is None or local is None or group_state is None:
-            return
+            return 0
         copy_at = str(handover.location)
         relinked = self._relinks[1].accept(target, handover.version, handover.groups, offer, copy_at)
-        if relinked is not None:
-            local.post(partial(group_state.will_relink, relinked))
+        if relinked is None:
+            return 0
+        log.info(
+            "subtask %s: %d key groups are relinked to checkpoint %d",
+            target,
+            len(relinked),
+            0 if offer is None else offer.checkpoint_id,
+        )
+        local.post(partial(group_state.will_relink, relinked))
+        return len(relinked)
 
 
     def _tell(self, subtask: SubtaskId, event: OwnerEvent) -> Future[None] | None:

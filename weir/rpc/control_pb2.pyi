@@ -287,7 +287,7 @@ class ChannelQueue(_message.Message):
     def __init__(self, consumer: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., rows: _Optional[int] = ..., age_us: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
-    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")
+    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure", "bytes_sent", "relinked_groups")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     OWNED_GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +295,8 @@ class OwnershipReport(_message.Message):
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    RELINKED_GROUPS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     routing_version: int
     owned_groups: _containers.RepeatedScalarFieldContainer[int]
@@ -302,7 +304,9 @@ class OwnershipReport(_message.Message):
     bytes_moved: int
     locations: _containers.RepeatedScalarFieldContainer[str]
     failure: str
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
+    bytes_sent: int
+    relinked_groups: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., relinked_groups: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes", "processor_us", "processors", "memory_bytes")

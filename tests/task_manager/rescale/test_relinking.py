@@ -1,0 +1,335 @@
+"""Key groups that a new owner takes over from images of a checkpoint: real stores, files and state services.
+
+Whatever is missing, late or damaged, the new owner has what the old one had.
+"""
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from task_manager.job_stores import JobStores
+from task_manager.ownership.group_state import SubtaskGroupState
+from task_manager.rescale.relink_sender import RelinkSender
+from task_manager.rescale.relinking import Relinking
+from tests.effort import cases
+from tests.weir.state.conftest import SMALL_SETTINGS
+from tests.weir.state.state_peer import STAGE, serving
+from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
+from weir.protocol.checkpoints.restore_plan import RestorePlan
+from weir.protocol.routing import GroupMove
+from weir.state.images.image_client import is_image
+from weir.state.images.image_publisher import ImagePublisher
+from weir.state.images.image_stores import Images
+from weir.state.layout import encode_key
+from weir.state.placement.placed_store import PlacedStore
+from weir.types import SubtaskId
+
+STATE, GROUPS, NAMES = 2, 6, 80
+OLD, NEW = SubtaskId(STAGE, 0), SubtaskId(STAGE, 1)
+MOVES = [GroupMove(group, 0, 1) for group in range(GROUPS)]
+STEPS = {STAGE: ["count"]}
+#: The routing version of the rescale.
+VERSION = 2
+
+
+def key(name, group):
+    return encode_key(group, STATE, str(name).encode())
+
+
+class Subtask:
+    """As ``ports.LocalSubtask``: of a test, which runs commands itself."""
+
+    is_over = False
+
+    def __init__(self, group_state):
+        self.group_state = group_state
+
+
+class Side:
+    """A task manager with one subtask of the stage."""
+
+    def __init__(self, root: Path, name: str, files: CheckpointStore, subtask: SubtaskId, owned):
+        self.images = Images(files, root / name, SMALL_SETTINGS)
+        self.store = self.images.open_main(None)
+        self.publisher = ImagePublisher(files, self.store, root / name, name)
+        self.stores = JobStores(self.store, files, self.publisher, self.images, RestorePlan(), None, ())
+        self._serving = serving(self.store)
+        self.peer = self._serving.__enter__()
+        #: The other side's peer.
+        self.other = None
+        self.backend = PlacedStore(
+            self.store, self.peer.address, [STATE], self.connect, fetches=True, notes_changes=True
+        )
+        self.state = SubtaskGroupState(self.backend, [STATE], owned, lambda _: None)
+        self.subtasks = {subtask: Subtask(self.state)}
+        self.relinking = Relinking(self.peer.address, self.subtasks, self.stores, lambda: STEPS)
+
+    def connect(self, address, epochs):
+        return self.stores.image_client(address) or self.other.connect(address, epochs)
+
+    def close(self):
+        self.relinking.close()
+        self.backend.close()
+        self._serving.__exit__(None, None, None)
+        self.stores.close()
+
+
+class World:
+    """Two task managers, and what the state must be."""
+
+    def __init__(self, root, seed):
+        self.chance = random.Random(seed)
+        self.files = CheckpointStore.open(str(root / "checkpoints"), "job")
+        self.old = Side(root, "old", self.files, OLD, dict.fromkeys(range(GROUPS), 1))
+        self.new = Side(root, "new", self.files, NEW, {})
+        self.old.other, self.new.other = self.new.peer, self.old.peer
+        self.model: dict[bytes, bytes] = {}
+        self.locations = {OLD: self.old.peer.address, NEW: self.new.peer.address}
+        self.sender = RelinkSender(self.old.store, lambda stage, at, epochs: self.new.peer.connect(at, epochs))
+
+    def change(self, side=None, count=60):
+        state = (side or self.old).backend
+        puts = {
+            key(self.chance.randrange(NAMES), self.chance.randrange(GROUPS)): self.chance.randbytes(
+                self.chance.choice([3, 50])
+            )
+            for _ in range(count)
+        }
+        deletes = [key(self.chance.randrange(NAMES), self.chance.randrange(GROUPS)) for _ in range(count // 3)]
+        state.write(list(puts.items()), deletes)
+        self.model.update(puts)
+        for each in deletes:
+            self.model.pop(each, None)
+
+    def delete_range(self, group):
+        start, stop = key("1", group), key("5", group)
+        self.old.backend.delete_range(start, stop)
+        for each in [each for each in self.model if start <= each < stop]:
+            del self.model[each]
+
+    def take_image(self, checkpoint_id):
+        """As a checkpoint that may be given up."""
+        hold = self.old.backend.hold_writes()
+        image, _ = self.old.publisher.take(checkpoint_id).publish()
+        self.old.backend.image_taken(checkpoint_id)
+        hold.release()
+        return image
+
+    def checkpoint(self, checkpoint_id):
+        image = self.take_image(checkpoint_id)
+        groups = dict.fromkeys(range(GROUPS), GroupPlace(image.image_id))
+        part = SubtaskPart(OLD, groups, (image,))
+        self.files.write_manifest(
+            Manifest(
+                checkpoint_id, "job", "f00d", 1, 0, 1, GROUPS, {STAGE: (0,)}, {}, (part,), {STAGE: ("count",)},
+                {"count": STATE},
+            )
+        )  # fmt: skip
+        self.old.backend.committed(checkpoint_id)
+
+    def prepare(self, checkpoint_id, *, waits=True):
+        self.sender.prepare(STAGE, VERSION, checkpoint_id)
+        opening = self.new.relinking.prepare([NEW], VERSION, checkpoint_id, MOVES, self.locations)
+        if waits and opening is not None:
+            opening.result(20)
+
+    def hand_over(self):
+        """Returns the groups that were relinked."""
+        groups = dict.fromkeys(range(GROUPS), 2)
+        given = self.old.state.give_groups(VERSION, groups)
+        relinked = set()
+        parts = self.sender.send(OLD, VERSION, self.new.peer.address, groups, given.changed)
+        assert sorted(group for part in parts for group in part.groups) == list(groups)
+        for part in parts:
+            found = self.new.relinking.accept(NEW, VERSION, part.groups, part.offer, self.old.peer.address)
+            if found is not None:
+                self.new.state.will_relink(found)
+                relinked |= found.keys()
+            self.new.state.adopt_groups(part.groups, self.old.peer.address)
+            self.new.relinking.came(NEW, VERSION, part.groups)
+        places = {place.group: place.address for place in self.new.backend.pull.migrating()}
+        assert {group for group, at in places.items() if is_image(at)} == relinked
+        self.sent_bytes = sum(part.bytes_sent for part in parts)
+        return relinked
+
+    def check(self):
+        state = self.new.backend
+        names = [key(name, group) for group in range(GROUPS) for name in range(NAMES)]
+        assert list(state.scan()) == sorted(self.model.items())
+        assert list(state.scan(reverse=True)) == sorted(self.model.items(), reverse=True)
+        assert state.get_many(names) == [self.model.get(name) for name in names]
+
+    def complete(self):
+        """All state is brought to its new owner, and the old copies are deleted."""
+        state = self.new.backend
+        for group in state.pull.migrating():
+            position = b""
+            while position is not None:
+                position, _, _ = state.pull.fetch(group, position, 700)
+            state.pull.arrived([group])
+            state.pull.clean(group)
+        self.check()
+        assert dict(self.new.store.scan()) == self.model
+        assert list(self.old.store.scan()) == []
+        assert self.new.images.open_images() == []
+
+    def close(self):
+        self.new.close()
+        self.old.close()
+
+
+@pytest.fixture
+def make_world(tmp_path):
+    made = []
+
+    def make(seed=1):
+        made.append(World(tmp_path / str(len(made)), seed))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.mark.parametrize("seed", range(cases(4)))
+def test_the_new_owner_has_what_the_old_one_had(make_world, seed):
+    """Changes before and after the checkpoint, after one that was given up, and at the new owner."""
+    world = make_world(seed)
+    chance = random.Random(seed)
+    for _ in range(4):
+        world.change()
+    world.checkpoint(1)
+    for checkpoint_id in range(2, 2 + chance.randrange(3)):
+        world.change()
+        world.take_image(checkpoint_id)
+    world.change()
+    ranged = {0, 3} if seed % 2 else set()
+    for group in ranged:
+        world.delete_range(group)
+    world.change(count=10)
+    # Of no use: from an earlier time at the new owner.
+    world.new.store.write([(key(1, 2), b"leftover")])
+    world.prepare(1)
+    assert world.hand_over() == set(range(GROUPS)) - ranged
+    world.check()
+    for _ in range(3):
+        world.change(world.new)
+        world.check()
+    world.complete()
+
+
+def test_only_what_has_changed_is_sent(make_world):
+    world = make_world()
+    for _ in range(30):
+        world.change()
+    world.checkpoint(1)
+    world.change(count=6)
+    world.prepare(1)
+    assert len(world.hand_over()) == GROUPS
+    assert 0 < world.sent_bytes < 1_000 < sum(map(len, world.model.values()))
+    world.check()
+
+
+@pytest.mark.parametrize(
+    "case", ["no checkpoint", "another checkpoint", "an early one", "not open", "aborted", "too much"]
+)
+def test_what_cannot_be_relinked_is_fetched(make_world, case, monkeypatch):
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    world.change()
+    world.checkpoint(2)
+    world.change()
+    if case == "no checkpoint":
+        world.prepare(0)
+    elif case == "another checkpoint":
+        world.prepare(3)
+    elif case == "an early one":
+        # Complete, but nobody knows what has changed since.
+        world.prepare(1)
+    elif case == "not open":
+        going_on = threading.Event()
+        places_at = world.new.stores.places_at
+        monkeypatch.setattr(
+            world.new.stores, "places_at", lambda *args: going_on.wait(20) and places_at(*args)
+        )
+        world.prepare(2, waits=False)
+    elif case == "aborted":
+        world.prepare(2)
+        world.new.relinking.abort(STAGE, VERSION)
+    else:
+        world.sender._bytes_max = 10
+        world.prepare(2)
+    assert world.hand_over() == set()
+    if case == "not open":
+        going_on.set()
+    world.check()
+    world.change(world.new)
+    world.complete()
+
+
+def test_one_group_has_changed_too_much(make_world):
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    world.change()
+    large = (key("large", 3), bytes(50_000))
+    world.old.backend.write([large])
+    world.model.update([large])
+    world.sender._bytes_max = 40_000
+    world.prepare(1)
+    assert world.hand_over() == set(range(GROUPS)) - {3}
+    world.check()
+    world.complete()
+
+
+def test_a_table_with_other_content_under_its_name_and_size_is_not_used(make_world, tmp_path):
+    """The digest decides."""
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    world.change()
+    tables = sorted(tmp_path.glob("0/checkpoints/job/files/*/*/*.sst"))
+    assert tables
+    for table in tables:
+        content = bytearray(table.read_bytes())
+        content[10] ^= 1
+        # Another file: the old owner's store has the one that was there.
+        table.unlink()
+        table.write_bytes(content)
+    world.prepare(1)
+    assert world.hand_over() == set()
+    world.check()
+    world.complete()
+
+
+def test_images_stay_until_all_is_here_although_the_checkpoint_expires(make_world):
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    world.change()
+    world.prepare(1)
+    assert len(world.hand_over()) == GROUPS
+    world.files.remove()
+    world.check()
+    held = world.new.backend.ownership.held()
+    assert {place.kind for place in held.values()} == {"migrating"}
+    # What the next checkpoint names.
+    (image_id,) = {place.address.partition(":")[2] for place in held.values()}
+    assert image_id in world.new.stores.images_by_id
+    world.complete()
+
+
+def test_rescales_leave_no_images_behind(make_world):
+    world = make_world()
+    world.change()
+    for checkpoint_id in range(1, 6):
+        world.change()
+        world.checkpoint(checkpoint_id)
+        world.prepare(checkpoint_id)
+        world.new.relinking.abort(STAGE, VERSION)
+    assert world.new.images.open_images() == []
+    assert len(world.new.stores.images_by_id) <= 2
