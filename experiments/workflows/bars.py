@@ -19,6 +19,7 @@ from experiments.workflows.driver import Launch
 from experiments.workflows.grown import measure_grown
 from experiments.workflows.hot_keys import run_hot_keys
 from experiments.workflows.peer_run import run_peer
+from experiments.workflows.relink import measure_relink
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 
 #: Of the topic, subtasks of the engine, and threads of the peer.
@@ -33,8 +34,6 @@ _LINES, _LINES_PER_SECOND, _COMMANDS_PER_SECOND = 5_000_000, 6_000_000, 80_000
 #: Fields that this command cannot have.
 _ABSENT = {
     "ratio_bounded_memory": "no run with all memory bounded by a cgroup is built",
-    "relink_s": "state has no home in an object store yet",
-    "relink_shipped_bytes": "state has no home in an object store yet",
 }
 #: Delay of the timers of the sweep's trial: all are due when the sweep comes.
 _DUE_MS = 1
@@ -55,6 +54,7 @@ class BarOptions:
         timers: due at the sweep.
         sweep_after_ms: from the first timer to the sweep.
         grown_bytes: payloads in the store where its throughput is compared with that of an empty one; 0: not measured.
+        relink_bytes: payloads in the store when half of its key groups move to another task manager; 0: not measured.
         hot_rows: of each run with a hot key; 0: not measured.
         peer: also run Kafka Streams, in turn with the job over Kafka.
     """
@@ -69,6 +69,7 @@ class BarOptions:
     sweep_after_ms: int = 40_000
     grown_bytes: int = 256 << 20
     hot_rows: int = 6_000_000
+    relink_bytes: int = 256 << 20
     peer: bool = False
 
 
@@ -85,7 +86,9 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     against = _against_peer(options, tops, say) if options.peer else {}
     grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
     hot = run_hot_keys(options.hot_rows, options.repeat, "per_event", say) if options.hot_rows else {}
-    wrong = sum(part.get("wrong", 0) for part in [*tops, paced, sweep, grown]) + against.pop("wrong", 0)
+    relinked = measure_relink(options.relink_bytes, options.launch.payload, say) if options.relink_bytes else {}
+    parts = [*tops, paced, sweep, grown, relinked]
+    wrong = sum(part.get("wrong", 0) for part in parts) + against.pop("wrong", 0)
     fields = {
         "commands_per_second": round(rate),
         "ratio_to_kafka_streams": against.pop("ratio_to_kafka_streams", None),
@@ -96,8 +99,8 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "pause_ms_max": paced["pause_ms_max"],
         "sweep_row_wait_ms_max": sweep["sweep_row_wait_ms_max"],
         "restore_first_output_ms": grown.get("restore_first_output_ms"),
-        "relink_s": None,
-        "relink_shipped_bytes": None,
+        "relink_s": relinked.get("relink_s"),
+        "relink_shipped_bytes": relinked.get("relink_shipped_bytes"),
         "hot_key_ratio": hot.get("ratio"),
         "wrong": wrong,
     }
@@ -109,6 +112,7 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "paced": paced,
         "sweep": sweep,
         "grown": grown,
+        "relinked": relinked,
         "hot_keys": hot,
         **against,
         "store": options.store,
@@ -121,7 +125,12 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
 
 
 def _reason(name: str) -> str:
-    asked = {"ratio_to_kafka_streams": "--peer", "hot_key_ratio": "--hot-rows 6000000"}
+    asked = {
+        "ratio_to_kafka_streams": "--peer",
+        "hot_key_ratio": "--hot-rows 6000000",
+        "relink_s": "--relink 1G",
+        "relink_shipped_bytes": "--relink 1G",
+    }
     return _ABSENT.get(name) or f"not asked for: {asked.get(name, '--grown 1G')}"
 
 

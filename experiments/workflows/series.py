@@ -26,16 +26,19 @@ def run_bars_command(
     peer: bool,
     grown: str,
     hot_rows: int,
+    relink: str,
+    only: str,
     json_path: Path | None,
     say: Say,
 ) -> int:
-    """Measure the bars; returns the exit code, 1 if something is wrong in the end.
+    """Measure the bars, or with ``only`` those of one part; returns the exit code, 1 if something is wrong in the end.
 
     Raises:
         ConfigError: an option is wrong.
         WeirError: a process ended.
     """
     from experiments.workflows.bars import BarOptions, run_bars
+    from experiments.workflows.relink import measure_relink
 
     _check(store, log, payload)
     try:
@@ -51,9 +54,14 @@ def run_bars_command(
         timers=timers,
         grown_bytes=size_bytes(grown, "--grown"),
         hot_rows=hot_rows,
+        relink_bytes=size_bytes(relink, "--relink"),
         peer=peer,
     )
-    figures = run_bars(options, say)
+    if only not in ("", "relink"):
+        raise ConfigError(f"--only {only}: there is relink")
+    figures = (
+        measure_relink(options.relink_bytes, payload, say) if only == "relink" else run_bars(options, say)
+    )
     text = to_json(figures)
     print(text)
     if json_path is not None:

@@ -9,6 +9,7 @@ from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_stores import JobStores
 from task_manager.rescale.cache_copy import CacheCopier
+from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, RELINKED_BYTES_MAX
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
@@ -60,6 +61,7 @@ def open_rescaling(
         clock,
         copies=strategy.move is StateMove.FETCHED,
         hurries=not ships,
+        bytes_max=RELINKED_BYTES_MAX if strategy.relinks else COPIED_BYTES_MAX,
     )
     reports = OwnershipReports(address, on_change)
     relinks: tuple[RelinkSender, Relinking] | None = None
