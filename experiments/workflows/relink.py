@@ -13,6 +13,7 @@ from experiments.workflows.driver import Launch
 from experiments.workflows.growth import fill, launch_and_wait
 from experiments.workflows.job import ENGINE
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
+from weir.subtask_names import CHAINED
 
 #: Commands while groups move, and for how long.
 _RATE, _WORKFLOWS, _BESIDE_S = 2_000, 200, 20.0
@@ -86,7 +87,7 @@ def _engine_stage(trial: Trial) -> int:
     """Index of the stage with the engine."""
     status = trial.cluster.wait_for(lambda status: True, "a status")
     return next(
-        index for index, stage in enumerate(status["stages"]) if ENGINE in stage["name"].split(" ")[0].split("+")
+        index for index, stage in enumerate(status["stages"]) if ENGINE in stage["name"].split(CHAINED)
     )
 
 

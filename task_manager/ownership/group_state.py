@@ -238,4 +238,3 @@ class SubtaskGroupState:
                 keeps_own=True,
                 copy_at=copy_at,
             )
-            self._is_restoring = True

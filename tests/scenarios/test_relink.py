@@ -21,6 +21,10 @@ from tests.scenarios.test_rescale_losses import (
     wait_phase,
 )
 
+from tests.task_manager.rescale.test_relinking import GROUPS, World
+from tests.weir.checkpoints.s3_server import s3_server, uri_of
+from weir.state.stores.directory_lock import PUBLISHED_NAME
+
 pytestmark = pytest.mark.scenario
 
 #: What comes out of the images in the background takes many seconds.
@@ -65,3 +69,27 @@ def test_kill_of_an_owner_while_state_is_in_images(job, events, tmp_path, releas
     )
     release.touch()
     check_goes_on(cluster, events, tmp_path)
+
+
+def test_tables_in_an_object_store(tmp_path):
+    """They are fetched; one that is here already, of an abandoned attempt by name and size, is not used."""
+    with s3_server() as port:
+        for is_abandoned in (False, True):
+            world = World(tmp_path / str(is_abandoned), 1, uri_of(port, f"bucket{int(is_abandoned)}"))
+            try:
+                world.change()
+                world.checkpoint(1)
+                world.change()
+                if is_abandoned:
+                    folder = tmp_path / "True/new" / PUBLISHED_NAME
+                    folder.mkdir(exist_ok=True)
+                    for image in world.images:
+                        for file in image.files.values():
+                            (folder / file.path.replace("/", "+")).write_bytes(bytes(file.size_bytes))
+                world.prepare(1)
+                assert len(world.hand_over()) == (0 if is_abandoned else GROUPS)
+                world.check()
+                world.change(world.new)
+                world.complete()
+            finally:
+                world.close()

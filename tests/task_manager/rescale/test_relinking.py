@@ -80,13 +80,14 @@ class Side:
 class World:
     """Two task managers, and what the state must be."""
 
-    def __init__(self, root, seed):
+    def __init__(self, root, seed, uri=""):
         self.chance = random.Random(seed)
-        self.files = CheckpointStore.open(str(root / "checkpoints"), "job")
+        self.files = CheckpointStore.open(uri or str(root / "checkpoints"), "job")
         self.old = Side(root, "old", self.files, OLD, dict.fromkeys(range(GROUPS), 1))
         self.new = Side(root, "new", self.files, NEW, {})
         self.old.other, self.new.other = self.new.peer, self.old.peer
         self.model: dict[bytes, bytes] = {}
+        self.images = []
         self.locations = {OLD: self.old.peer.address, NEW: self.new.peer.address}
         self.sender = RelinkSender(self.old.store, lambda stage, at, epochs: self.new.peer.connect(at, epochs))
 
@@ -120,6 +121,7 @@ class World:
 
     def checkpoint(self, checkpoint_id):
         image = self.take_image(checkpoint_id)
+        self.images.append(image)
         groups = dict.fromkeys(range(GROUPS), GroupPlace(image.image_id))
         part = SubtaskPart(OLD, groups, (image,))
         self.files.write_manifest(
