@@ -224,17 +224,21 @@ class SubtaskGroupState:
         }
 
     def _adopt_relinked(self, groups: Mapping[int, RelinkedGroup]) -> None:
+        ownership = self.backend.ownership
         for location, copy_at in sorted({(each.location, each.copy_at) for each in groups.values()}):
             alike = {
                 group: each
                 for group, each in groups.items()
                 if (each.location, each.copy_at) == (location, copy_at)
             }
-            self.backend.ownership.adopt(
+            ownership.adopt(
                 {group: each.epoch for group, each in alike.items()},
                 location,
                 migrate=True,
-                tombstones={group: [*each.tombstones, *each.deleted] for group, each in alike.items()},
+                tombstones={
+                    group: ownership.absent({*each.tombstones, *each.deleted})
+                    for group, each in alike.items()
+                },
                 keeps_own=True,
                 copy_at=copy_at,
             )

@@ -64,6 +64,8 @@ class Relinking:
         self._stores = stores
         self._steps_of = steps_of
         self._pool = threads.pool(1, "relink")
+        #: Held while a rescale is prepared: they come one at a time.
+        self._preparing = threading.Lock()
         self._lock = threading.Lock()
         #: By stage: of its latest rescale, with the version.
         self._coming: dict[int, tuple[int, _Coming]] = {}
@@ -93,14 +95,18 @@ class Relinking:
             if move.target in here
             and locations.get(SubtaskId(here[move.target].stage_index, move.source)) != self._address
         }
-        if not groups or not self._is_cleared(groups):
+        if not groups:
             return None
-        coming = _Coming(checkpoint_id, groups)
-        with self._lock:
-            if self._closed:
+        stage_index, coming = subtasks[0].stage_index, _Coming(checkpoint_id, groups)
+        with self._preparing:
+            before = self._coming.get(stage_index)
+            # A call that comes late must delete nothing of a later rescale.
+            if (before is not None and before[0] >= version) or not self._is_cleared(groups):
                 return None
-            before = self._coming.pop(subtasks[0].stage_index, None)
-            self._coming[subtasks[0].stage_index] = version, coming
+            with self._lock:
+                if self._closed:
+                    return None
+                self._coming[stage_index] = version, coming
         if before is not None:
             self._end(before[1])
         try:

@@ -72,7 +72,7 @@ def open_rescaling(
             return {stage.index: [node.name for node in stage.nodes] for stage in stages}
 
         relinks = (
-            RelinkSender(store, network.state_client),
+            RelinkSender(store, network.state_client, clock),
             Relinking(address, running, stores, steps_of),
         )
     handovers = Handovers(

@@ -37,8 +37,10 @@ _PREPARE_WAIT_S = 0.25
 #: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
 _REROUTE_WAIT_S = 600.0
 _TAKE_COPY_WAIT_S = 20.0
-#: Images of a checkpoint are opened while caches are copied, and then for so long; the coordinator waits for 5 s in all.
-_OPENING_WAIT_S = 1.0
+#: Images of a checkpoint that are opened later may still be in time; the coordinator waits for 5 s.
+_OPENING_WAIT_S = 3.5
+#: Of sending what has changed since a checkpoint, after the caches.
+_SEND_AHEAD_S_MAX = 0.75
 
 
 class RescaleParticipant:
@@ -90,17 +92,36 @@ class RescaleParticipant:
         """
         # Known before any marker can come, which may be sooner than the command to switch.
         self._locations.update(locations)
-        opening = self._open_images(subtasks, version, relink_checkpoint_id, moves)
+        if self._relinks is not None and subtasks:
+            self._relinks[0].prepare(subtasks[0].stage_index, version, relink_checkpoint_id)
         self._copies.copy(subtasks, version, moves)
+        if self._relinks is not None and relink_checkpoint_id:
+            self._send_ahead(subtasks, version, moves, self._relinks[0])
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._tell(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
             for subtask in subtasks
         }
         # Wait for the early flush, which makes the handover short, but not for long.
         threads.wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
-        if opening is not None:
-            threads.wait([opening], _OPENING_WAIT_S)
         return [subtask for subtask, future in known.items() if future is None]
+
+    def open_images(
+        self,
+        subtasks: Sequence[SubtaskId],
+        version: int,
+        checkpoint_id: int,
+        moves: Sequence[GroupMove],
+        locations: Mapping[SubtaskId, str],
+    ) -> None:
+        """Open images of a checkpoint that have groups which come to owners here; returns soon, also if they are not open.
+
+        Called before any owner is prepared, because what is here of these groups is deleted, and old owners begin to
+        send when they are.
+        """
+        if self._relinks is not None and subtasks and checkpoint_id:
+            opening = self._relinks[1].prepare(subtasks, version, checkpoint_id, moves, locations)
+            if opening is not None:
+                threads.wait([opening], _OPENING_WAIT_S)
 
     def reroute(
         self,
@@ -218,17 +239,27 @@ class RescaleParticipant:
         if self._relinks is not None:
             self._relinks[1].close()
 
-    def _open_images(
-        self, subtasks: Sequence[SubtaskId], version: int, checkpoint_id: int, moves: Sequence[GroupMove]
-    ) -> Future[None] | None:
-        """Note which checkpoint groups can be relinked to, and begin to open its images for those that come."""
-        if self._relinks is None or not subtasks:
-            return None
-        sender, relinking = self._relinks
-        sender.prepare(subtasks[0].stage_index, version, checkpoint_id)
-        if not checkpoint_id:
-            return None
-        return relinking.prepare(subtasks, version, checkpoint_id, moves, self._locations)
+    def _send_ahead(
+        self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove], sender: RelinkSender
+    ) -> None:
+        """Send what has changed since a checkpoint in groups that will move, before rows wait for it."""
+        until_s = sender.clock.monotonic_s() + _SEND_AHEAD_S_MAX
+        for source in subtasks:
+            local = self._subtasks.get(source)
+            group_state = None if local is None else local.group_state
+            if group_state is None:
+                continue
+            ownership = group_state.backend.ownership
+            changed, epochs = ownership.changed(), ownership.epochs()
+            for target in sorted({move.target for move in moves if move.source == source.subtask_index}):
+                address = self._locations.get(SubtaskId(source.stage_index, target), self._address)
+                groups = {
+                    move.group: epochs[move.group] + 1
+                    for move in moves
+                    if (move.source, move.target) == (source.subtask_index, target) and move.group in epochs
+                }
+                if address != self._address and groups:
+                    sender.send_ahead(source, version, address, groups, changed, until_s)
 
     def _relink(self, target: SubtaskId, handover: HandoverReceived, offer: RelinkOffer | None) -> int:
         """Tell the new owner of groups, before it gets them, that it finds them in images; returns of how many."""

@@ -144,17 +144,20 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self, request: control_pb2.PrepareRescaleRequest, context: grpc.ServicerContext
     ) -> control_pb2.PrepareRescaleReply:
         """Tell owners here what will move."""
+        subtasks = [subtask_from_proto(subtask) for subtask in request.subtasks]
+        moves = tuple(
+            GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
+            for move in request.moves
+        )
+        locations = {subtask_from_proto(item.subtask): item.address for item in request.locations}
+        version, checkpoint_id = request.routing_version, request.relink_checkpoint_id
         with _errors_to(context):
-            ended = self._slot.current(handshake_from_proto(request.handshake)).rescaling.prepare(
-                [subtask_from_proto(subtask) for subtask in request.subtasks],
-                request.routing_version,
-                tuple(
-                    GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
-                    for move in request.moves
-                ),
-                list(request.retiring),
-                {subtask_from_proto(item.subtask): item.address for item in request.locations},
-                request.relink_checkpoint_id,
+            rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
+            if request.only_opens:
+                rescaling.open_images(subtasks, version, checkpoint_id, moves, locations)
+                return control_pb2.PrepareRescaleReply()
+            ended = rescaling.prepare(
+                subtasks, version, moves, list(request.retiring), locations, checkpoint_id
             )
         return control_pb2.PrepareRescaleReply(ended=[subtask_to_proto(subtask) for subtask in ended])
 

@@ -579,7 +579,7 @@ class GroupMove(_message.Message):
     def __init__(self, key_group: _Optional[int] = ..., source_subtask_index: _Optional[int] = ..., target_subtask_index: _Optional[int] = ...) -> None: ...
 
 class PrepareRescaleRequest(_message.Message):
-    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring", "locations", "relink_checkpoint_id")
+    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring", "locations", "relink_checkpoint_id", "only_opens")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -588,6 +588,7 @@ class PrepareRescaleRequest(_message.Message):
     RETIRING_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     RELINK_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    ONLY_OPENS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     stage_index: int
     routing_version: int
@@ -596,7 +597,8 @@ class PrepareRescaleRequest(_message.Message):
     retiring: _containers.RepeatedScalarFieldContainer[int]
     locations: _containers.RepeatedCompositeFieldContainer[SubtaskLocation]
     relink_checkpoint_id: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., relink_checkpoint_id: _Optional[int] = ...) -> None: ...
+    only_opens: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., relink_checkpoint_id: _Optional[int] = ..., only_opens: _Optional[bool] = ...) -> None: ...
 
 class PrepareRescaleReply(_message.Message):
     __slots__ = ("ended",)

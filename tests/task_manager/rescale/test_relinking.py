@@ -17,6 +17,7 @@ from tests.effort import cases
 from tests.weir.state.conftest import SMALL_SETTINGS
 from tests.weir.state.state_peer import STAGE, serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.clock import SystemClock
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.protocol.routing import GroupMove
@@ -89,7 +90,9 @@ class World:
         self.model: dict[bytes, bytes] = {}
         self.images = []
         self.locations = {OLD: self.old.peer.address, NEW: self.new.peer.address}
-        self.sender = RelinkSender(self.old.store, lambda stage, at, epochs: self.new.peer.connect(at, epochs))
+        self.sender = RelinkSender(
+            self.old.store, lambda stage, at, epochs: self.new.peer.connect(at, epochs), SystemClock()
+        )
 
     def change(self, side=None, count=60):
         state = (side or self.old).backend
@@ -137,6 +140,12 @@ class World:
         opening = self.new.relinking.prepare([NEW], VERSION, checkpoint_id, MOVES, self.locations)
         if waits and opening is not None:
             opening.result(20)
+
+    def send_ahead(self, until_s=float("inf")):
+        """Returns the bytes."""
+        changed = self.old.backend.ownership.changed()
+        groups = dict.fromkeys(range(GROUPS), 2)
+        return self.sender.send_ahead(OLD, VERSION, self.new.peer.address, groups, changed, until_s)
 
     def hand_over(self):
         """Returns the groups that were relinked."""
@@ -215,6 +224,10 @@ def test_the_new_owner_has_what_the_old_one_had(make_world, seed):
     # Of no use: from an earlier time at the new owner.
     world.new.store.write([(key(1, 2), b"leftover")])
     world.prepare(1)
+    if seed % 4 > 1:
+        world.sender._ahead_bytes_max = chance.choice([500, 1 << 20])
+        world.send_ahead()
+        world.change(count=20)
     assert world.hand_over() == set(range(GROUPS)) - ranged
     world.check()
     for _ in range(3):
@@ -331,7 +344,55 @@ def test_rescales_leave_no_images_behind(make_world):
     for checkpoint_id in range(1, 6):
         world.change()
         world.checkpoint(checkpoint_id)
-        world.prepare(checkpoint_id)
-        world.new.relinking.abort(STAGE, VERSION)
+        version = VERSION + checkpoint_id
+        opening = world.new.relinking.prepare([NEW], version, checkpoint_id, MOVES, world.locations)
+        opening.result(20)
+        assert world.new.images.open_images()
+        world.new.relinking.abort(STAGE, version)
     assert world.new.images.open_images() == []
     assert len(world.new.stores.images_by_id) <= 2
+
+
+def test_rows_wait_only_for_what_has_changed_since_it_was_sent_ahead(make_world):
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    for _ in range(10):
+        world.change()
+    world.prepare(1)
+    ahead_bytes = world.send_ahead()
+    world.change(count=6)
+    assert world.hand_over() == set(range(GROUPS))
+    assert 0 < world.sent_bytes < 1_000 < ahead_bytes
+    world.check()
+    world.complete()
+
+
+def test_a_key_that_is_sent_ahead_and_deleted_and_one_that_comes_back(make_world):
+    world = make_world()
+    gone, back, new = key("gone", 1), key("back", 1), key("new", 1)
+    world.old.backend.write([(gone, b"1"), (back, b"1")])
+    world.checkpoint(1)
+    world.old.backend.write([(gone, b"2"), (new, b"2")], [back])
+    world.prepare(1)
+    assert world.send_ahead() > 0
+    world.old.backend.write([(back, b"3")], [gone, new])
+    world.model = {back: b"3"}
+    assert world.hand_over() == set(range(GROUPS))
+    world.check()
+    # No tombstone hides what is here: a checkpoint would take it for deleted.
+    assert not any(back in place.tombstones for place in world.new.backend.pull.migrating())
+    world.complete()
+
+
+def test_a_call_that_comes_late_deletes_nothing(make_world):
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    world.change()
+    world.prepare(1)
+    world.send_ahead()
+    assert world.new.relinking.prepare([NEW], VERSION, 1, MOVES, world.locations) is None
+    assert world.new.relinking.prepare([NEW], VERSION - 1, 1, MOVES, world.locations) is None
+    assert world.hand_over() == set(range(GROUPS))
+    world.check()

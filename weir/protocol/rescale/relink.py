@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-#: Of entries that one old owner sends to one new one in a rescale: rows of the groups wait meanwhile.
-SENT_BYTES_MAX = 32 << 20
+#: Of entries that one old owner sends to one new one while it goes on, and at the handover: rows of the groups wait for
+#: these.
+AHEAD_BYTES_MAX = 32 << 20
+SENT_BYTES_MAX = 16 << 20
 #: Names of deleted keys in one handover, which is one message.
 DELETED_BYTES_MAX = 512 << 10
 

@@ -39,10 +39,13 @@ class ChangesSince:
 
     _segments: Sequence[_Segment] = ()
 
-    def of(self, checkpoint_id: int, groups: Collection[int]) -> dict[int, list[bytes]]:
+    def of(
+        self, checkpoint_id: int, groups: Collection[int], after: ChangesSince | None = None
+    ) -> dict[int, list[bytes]]:
         """The keys of each group that may have changed since the image of a checkpoint, in order.
 
-        Groups of which that is not known are left out. Any thread may call it.
+        Groups of which that is not known are left out. Any thread may call it. ``after``: without what is in these
+        earlier notes, unless it has changed again.
         """
         since = [each for each in self._segments if each.checkpoint_id >= checkpoint_id]
         is_known = bool(since) and since[0].checkpoint_id == checkpoint_id
@@ -53,7 +56,8 @@ class ChangesSince:
         found: dict[int, list[bytes]] = {
             group: [] for name, group in wanted.items() if name not in unknown
         }
-        for key in sorted(set().union(*(each.keys for each in since))):
+        seen = () if after is None else after._segments
+        for key in sorted(set().union(*(each.keys for each in since if each not in seen))):
             group = wanted.get(key[:2])
             if group in found:
                 found[group].append(key)

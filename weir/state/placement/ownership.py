@@ -102,6 +102,19 @@ class GroupOwnership:
         with self.lock:
             return ChangesSince() if self.changes is None else self.changes.sealed()
 
+    def absent(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Those of these keys, of groups that are about to be adopted, that are not in the local store.
+
+        Of a key that is here no tombstone may hide the older one elsewhere: a checkpoint would hide both.
+
+        Raises:
+            StateError: the local store failed.
+        """
+        listed = list(keys)
+        with self.lock:
+            values = self._local.get_many(listed)
+        return [key for key, value in zip(listed, values, strict=True) if value is None]
+
     def clear_leftovers(self, groups: Iterable[int]) -> None:
         """Delete what is here of groups that are not owned, before anything of them comes.
 
