@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weir.clock import Clock
 from weir.errors import WeirError
@@ -63,12 +63,16 @@ class RelinkSender:
         self._checkpoints: dict[int, tuple[int, int]] = {}
         #: By old owner and group: what was sent ahead in its latest rescale.
         self._ahead: dict[tuple[SubtaskId, int], _Ahead] = {}
+        #: By old owner and address of the new one: the bytes of that, until they are told.
+        self._ahead_bytes: dict[tuple[SubtaskId, str], int] = {}
 
     def prepare(self, stage_index: int, version: int, checkpoint_id: int) -> None:
         """A rescale begins; 0: nothing can be relinked."""
         self._checkpoints[stage_index] = version, checkpoint_id
         for subtask, group in [each for each in self._ahead if each[0].stage_index == stage_index]:
             del self._ahead[subtask, group]
+        for subtask, address in [each for each in self._ahead_bytes if each[0].stage_index == stage_index]:
+            del self._ahead_bytes[subtask, address]
 
     def send_ahead(
         self,
@@ -104,6 +108,7 @@ class RelinkSender:
         except WeirError as error:
             log.warning("nothing is sent ahead of key groups of subtask %s: %s", source, error)
             return 0
+        self._ahead_bytes[source, address] = self._ahead_bytes.get((source, address), 0) + sending.sent_bytes
         for group, gone in sending.deleted.items():
             self._ahead[source, group] = _Ahead(changed, gone)
         return sending.sent_bytes
@@ -143,7 +148,7 @@ class RelinkSender:
             changed: by the old owner.
 
         Returns:
-            Every group once, to be handed over in this order.
+            Every group once, to be handed over in this order. Bytes that were sent ahead count with the first part.
         """
         checkpoint_id = self._checkpoint_of(source, version)
         known = self._left(source, checkpoint_id, groups, changed) if checkpoint_id else {}
@@ -164,8 +169,10 @@ class RelinkSender:
                 log.warning("key groups of subtask %s are not relinked: %s", source, error)
                 parts = []
         named = {group for part in parts for group in part.groups}
-        rest = {group: epoch for group, epoch in groups.items() if group not in named}
-        return [*parts, *([RelinkedPart(rest, None)] if rest else [])]
+        if rest := {group: epoch for group, epoch in groups.items() if group not in named}:
+            parts.append(RelinkedPart(rest, None))
+        ahead_bytes = self._ahead_bytes.pop((source, address), 0)
+        return [replace(parts[0], bytes_sent=parts[0].bytes_sent + ahead_bytes), *parts[1:]]
 
 
 @dataclass(frozen=True)
