@@ -69,9 +69,9 @@ class RelinkSender:
     def prepare(self, stage_index: int, version: int, checkpoint_id: int) -> None:
         """A rescale begins; 0: nothing can be relinked."""
         self._checkpoints[stage_index] = version, checkpoint_id
-        for subtask, group in [each for each in self._ahead if each[0].stage_index == stage_index]:
+        for subtask, group in [each for each in list(self._ahead) if each[0].stage_index == stage_index]:
             del self._ahead[subtask, group]
-        for subtask, address in [each for each in self._ahead_bytes if each[0].stage_index == stage_index]:
+        for subtask, address in [each for each in list(self._ahead_bytes) if each[0].stage_index == stage_index]:
             del self._ahead_bytes[subtask, address]
 
     def send_ahead(

@@ -21,7 +21,7 @@ from weir.clock import SystemClock
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.protocol.routing import GroupMove
-from weir.state.images.image_client import is_image
+from weir.state.images.image_client import image_address, is_image, joined_ids
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
@@ -396,3 +396,83 @@ def test_a_call_that_comes_late_deletes_nothing(make_world):
     assert world.new.relinking.prepare([NEW], VERSION - 1, 1, MOVES, world.locations) is None
     assert world.hand_over() == set(range(GROUPS))
     world.check()
+
+
+def checkpoint_of(world, side, subtask, checkpoint_id):
+    """A complete checkpoint of the groups of one side, which may still be on their way; returns their places."""
+    hold = side.backend.hold_writes()
+    held = side.backend.ownership.held()
+    image, _ = side.publisher.take(checkpoint_id).publish()
+    side.backend.image_taken(checkpoint_id)
+    hold.release()
+    places = {
+        group: GroupPlace(
+            image.image_id,
+            joined_ids(place.address) if place.address else "",
+            tuple(each.hex() for each in place.tombstones),
+        )
+        for group, place in held.items()
+    }
+    images = (image, *side.stores.images_by_id.values())
+    world.files.write_manifest(
+        Manifest(
+            checkpoint_id, "job", "f00d", 1, 0, 1, GROUPS, {STAGE: (0,)}, {}, (SubtaskPart(subtask, places, images),),
+            {STAGE: ("count",)}, {"count": STATE},
+        )
+    )  # fmt: skip
+    side.backend.committed(checkpoint_id)
+    return places
+
+
+@pytest.mark.parametrize("seed", range(cases(3)))
+def test_groups_that_move_on_and_keys_that_come_back(make_world, seed, tmp_path):
+    """The checkpoint names an image below another one, with tombstones; keys of these are written again since."""
+    world = make_world(seed)
+    world.change(count=200)
+    world.checkpoint(1)
+    world.change()
+    world.prepare(1)
+    assert world.hand_over() == set(range(GROUPS))
+    world.change(world.new)
+    places = checkpoint_of(world, world.new, NEW, 2)
+    tombstones = [bytes.fromhex(each) for place in places.values() for each in place.tombstones]
+    assert tombstones
+    world.complete()
+    back = [(each, b"back") for each in tombstones[::2]]
+    world.new.backend.write(back)
+    world.model.update(back)
+    world.change(world.new, count=20)
+    # To where they came from.
+    sender = RelinkSender(
+        world.new.store, lambda stage, at, epochs: world.old.peer.connect(at, epochs), SystemClock()
+    )
+    sender.prepare(STAGE, 3, 2)
+    moves = [GroupMove(group, 1, 0) for group in range(GROUPS)]
+    world.old.relinking.prepare([OLD], 3, 2, moves, world.locations).result(20)
+    groups = dict.fromkeys(range(GROUPS), 3)
+    given = world.new.state.give_groups(3, groups)
+    for part in sender.send(NEW, 3, world.old.peer.address, groups, given.changed):
+        found = world.old.relinking.accept(OLD, 3, part.groups, part.offer, world.new.peer.address)
+        assert found is not None
+        world.old.state.will_relink(found)
+        world.old.state.adopt_groups(part.groups, world.new.peer.address)
+    state = world.old.backend
+    assert list(state.scan()) == sorted(world.model.items())
+    world.change(world.old, count=30)
+    assert list(state.scan()) == sorted(world.model.items())
+    # A restart from what the next checkpoint says of them.
+    places = checkpoint_of(world, world.old, OLD, 3)
+    third = Side(tmp_path / "0", "third", world.files, OLD, {})
+    try:
+        third.stores.places_at(3, STEPS)
+        for group, place in places.items():
+            third.backend.ownership.adopt(
+                {group: 4},
+                image_address(place.image_id, place.base_image_id),
+                tombstones={group: [bytes.fromhex(each) for each in place.tombstones]},
+            )
+        assert list(third.backend.scan()) == sorted(world.model.items())
+        names = [key(name, group) for group in range(GROUPS) for name in range(NAMES)]
+        assert third.backend.get_many(names) == [world.model.get(name) for name in names]
+    finally:
+        third.close()
