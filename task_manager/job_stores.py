@@ -199,6 +199,10 @@ class JobStores:
         self._relinked = [*self._relinked[-1:], frozenset(found)]
         return places_now(manifest, stages)
 
+    def missing_bytes(self, address: str) -> int:
+        """What :meth:`image_client` would fetch from another machine for an address, or another file system."""
+        return self._images.missing_bytes(address) if isinstance(self._images, Images) else 0
+
     def images_beside(self) -> Images | None:
         """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""
         if self.checkpoint_store is None or not isinstance(self._images, Images):

@@ -192,6 +192,18 @@ class Images:
             raise
         return client
 
+    def missing_bytes(self, address: str) -> int:
+        """What opening images would fetch from another file system.
+
+        Raises:
+            StateError: an image was not registered.
+        """
+        copies = self._copies
+        if copies is None:
+            return 0
+        files = {file for image_id in image_ids_of(address) for file in self.image(image_id).files.values()}
+        return sum(file.size_bytes for file in files if not copies.has(file))
+
     def open_images(self) -> list[str]:
         """Ids of the images that clients have open: those from which groups are still being fetched."""
         with self._lock:
