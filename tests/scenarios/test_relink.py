@@ -74,20 +74,22 @@ def test_kill_of_an_owner_while_state_is_in_images(job, events, tmp_path, releas
 def test_tables_in_an_object_store(tmp_path):
     """They are fetched; one that is here already, of an abandoned attempt by name and size, is not used."""
     with s3_server() as port:
-        for is_abandoned in (False, True):
-            world = World(tmp_path / str(is_abandoned), 1, uri_of(port, f"bucket{int(is_abandoned)}"))
+        for number, case in enumerate(("fetched", "abandoned", "too large")):
+            world = World(tmp_path / case, 1, uri_of(port, f"bucket{number}"))
             try:
                 world.change()
                 world.checkpoint(1)
                 world.change()
-                if is_abandoned:
-                    folder = tmp_path / "True/new" / PUBLISHED_NAME
+                if case == "too large":
+                    world.new.relinking._fetched_bytes_max = 100
+                elif case == "abandoned":
+                    folder = tmp_path / case / "new" / PUBLISHED_NAME
                     folder.mkdir(exist_ok=True)
                     for image in world.images:
                         for file in image.files.values():
                             (folder / file.path.replace("/", "+")).write_bytes(bytes(file.size_bytes))
                 world.prepare(1)
-                assert len(world.hand_over()) == (0 if is_abandoned else GROUPS)
+                assert len(world.hand_over()) == (GROUPS if case == "fetched" else 0)
                 world.check()
                 world.change(world.new)
                 world.complete()
