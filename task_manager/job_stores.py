@@ -111,7 +111,7 @@ class JobStores:
 
     @property
     def images_by_id(self) -> Mapping[str, StoreImage]:
-        """The images that groups may still be fetched from: of the manifest that the job was restored from, and later ones."""
+        """The images that groups may still be fetched from: of the manifest that the job began with, and later ones."""
         return self._images_by_id
 
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:

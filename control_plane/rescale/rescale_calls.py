@@ -94,9 +94,7 @@ class RescaleCalls:
         async def open_images(name: str, subtasks: list[SubtaskId]) -> None:
             nonlocal relink_checkpoint_id
             try:
-                await self._task_managers.client(name).prepare_rescale(
-                    request_of(subtasks, only_opens=True)
-                )
+                await self._task_managers.client(name).prepare_rescale(request_of(subtasks, only_opens=True))
             except Exception as error:
                 # If it still comes to it, it deletes what old owners would have sent by then. So nobody relinks; a task
                 # manager that is lost is noticed otherwise.

@@ -86,7 +86,9 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     against = _against_peer(options, tops, say) if options.peer else {}
     grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
     hot = run_hot_keys(options.hot_rows, options.repeat, "per_event", say) if options.hot_rows else {}
-    relinked = measure_relink(options.relink_bytes, options.launch.payload, say) if options.relink_bytes else {}
+    relinked = (
+        measure_relink(options.relink_bytes, options.launch.payload, say) if options.relink_bytes else {}
+    )
     parts = [*tops, paced, sweep, grown, relinked]
     wrong = sum(part.get("wrong", 0) for part in parts) + against.pop("wrong", 0)
     fields = {

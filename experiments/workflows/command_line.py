@@ -195,7 +195,8 @@ def run_set(
         int, typer.Option(min=0, help="bars: rows of each run with a hot key; 0: no such runs.")
     ] = 6_000_000,
     relink: Annotated[
-        str, typer.Option(help="bars: payloads in the store when half of it moves to another process; 0: none.")
+        str,
+        typer.Option(help="bars: payloads in the store when half of it moves to another process; 0: none."),
     ] = "256M",
     only: Annotated[str, typer.Option(help="bars: relink, and nothing else.")] = "",
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
@@ -209,7 +210,19 @@ def run_set(
 
         if series == "bars":
             return run_bars_command(
-                store, log, shape, payload, repeat, timers, peer, grown, hot_rows, relink, only, json_path, _say
+                store,
+                log,
+                shape,
+                payload,
+                repeat,
+                timers,
+                peer,
+                grown,
+                hot_rows,
+                relink,
+                only,
+                json_path,
+                _say,
             )
         return run_growth_command(series, store, log, sizes, payload, out, _say)
 

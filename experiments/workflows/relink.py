@@ -47,7 +47,12 @@ def measure_relink(size: int, payload: str, say: Say) -> dict[str, Any]:
 def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, Any]:
     done: list[Launch] = []
     beside = Launch(
-        _WORKFLOWS, 2_000, round(_RATE * _BESIDE_S / (2 * _WORKFLOWS)), rate=_RATE, payload=payload, prefix="beside"
+        _WORKFLOWS,
+        2_000,
+        round(_RATE * _BESIDE_S / (2 * _WORKFLOWS)),
+        rate=_RATE,
+        payload=payload,
+        prefix="beside",
     )
     with tempfile.TemporaryDirectory() as place, _trial(Path(place), say, relinks=relinks) as trial:
         launch_and_wait(trial, done, Launch(_WORKFLOWS, 2_000, 5, payload=payload, prefix="warm"))

@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from task_manager.rescale.copy_pace import (
-    COPIED_BYTES_MAX,
     COPIED_AT_FIRST,
+    COPIED_BYTES_MAX,
     WRITTEN_AT_FIRST,
     needs_round,
     next_part,

@@ -13,8 +13,8 @@ from typing import Protocol
 from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.topology import Topology
 from weir.errors import WeirError
-from weir.protocol.rescale.rescale_owner import HandoverReceived, OwnerEvent
 from weir.protocol.rescale.relink import RelinkOffer
+from weir.protocol.rescale.rescale_owner import HandoverReceived, OwnerEvent
 from weir.protocol.routing import GroupMove
 from weir.state.tables.cached_entries import CachedChanges
 from weir.types import SubtaskId

@@ -71,7 +71,9 @@ class RelinkSender:
         self._checkpoints[stage_index] = version, checkpoint_id
         for subtask, group in [each for each in list(self._ahead) if each[0].stage_index == stage_index]:
             del self._ahead[subtask, group]
-        for subtask, address in [each for each in list(self._ahead_bytes) if each[0].stage_index == stage_index]:
+        for subtask, address in [
+            each for each in list(self._ahead_bytes) if each[0].stage_index == stage_index
+        ]:
             del self._ahead_bytes[subtask, address]
 
     def send_ahead(
@@ -85,9 +87,14 @@ class RelinkSender:
     ) -> int:
         """Send what has changed so far, while the old owner goes on: rows wait for the rest only.
 
-        Called when new owners have deleted what they had, before any group is released. Arguments as of :meth:`send`.
+        Called when new owners have deleted what they had, before any group is released.
 
         Args:
+            source: the old owner.
+            version: of the routing table.
+            address: of the new owner's task manager.
+            groups: with their new owner epochs.
+            changed: by the old owner so far.
             until_s: by the clock; groups that are left then are sent with the handover.
 
         Returns:
@@ -154,7 +161,9 @@ class RelinkSender:
         known = self._left(source, checkpoint_id, groups, changed) if checkpoint_id else {}
         parts: list[RelinkedPart] = []
         if known:
-            sending = _Sending(self._store, self._state_at(source.stage_index, address, groups), self._bytes_max)
+            sending = _Sending(
+                self._store, self._state_at(source.stage_index, address, groups), self._bytes_max
+            )
             try:
                 for group, keys in known.items():
                     sending.add(group, keys, self._ahead.get((source, group)))

@@ -125,7 +125,12 @@ class Relinking:
             return None
 
     def accept(
-        self, target: SubtaskId, version: int, groups: Mapping[int, int], offer: RelinkOffer | None, copy_at: str
+        self,
+        target: SubtaskId,
+        version: int,
+        groups: Mapping[int, int],
+        offer: RelinkOffer | None,
+        copy_at: str,
     ) -> dict[int, RelinkedGroup] | None:
         """Groups (with their epochs) come; returns what to adopt them with, or None: as without relinking.
 
@@ -140,7 +145,9 @@ class Relinking:
             found_version, coming = self._coming.get(target.stage_index, (0, None))
             if coming is None or found_version != version:
                 return None
-            places = {group: coming.places.get(group) for group in groups if coming.groups.get(group) == target}
+            places = {
+                group: coming.places.get(group) for group in groups if coming.groups.get(group) == target
+            }
             if offer is None or coming.checkpoint_id != offer.checkpoint_id or places.keys() != groups.keys():
                 places = {}
             relinked = {
@@ -196,7 +203,7 @@ class Relinking:
             missing_bytes = sum(map(self._stores.missing_bytes, locations))
             if missing_bytes > self._fetched_bytes_max:
                 log.info(
-                    "key groups are not relinked to checkpoint %d: %d bytes of its tables would have to be fetched first",
+                    "key groups are not relinked to checkpoint %d: %d bytes of its tables would be fetched first",
                     coming.checkpoint_id,
                     missing_bytes,
                 )

@@ -113,7 +113,7 @@ class RescaleParticipant:
         moves: Sequence[GroupMove],
         locations: Mapping[SubtaskId, str],
     ) -> None:
-        """Open images of a checkpoint that have groups which come to owners here; returns soon, also if they are not open.
+        """Open images of a checkpoint that have groups which come to owners here; returns soon, open or not.
 
         Called before any owner is prepared, because what is here of these groups is deleted, and old owners begin to
         send when they are.
@@ -279,7 +279,6 @@ class RescaleParticipant:
         )
         local.post(partial(group_state.will_relink, relinked))
         return len(relinked)
-
 
     def _tell(self, subtask: SubtaskId, event: OwnerEvent) -> Future[None] | None:
         local = self._subtasks.get(subtask)

@@ -13,6 +13,7 @@ from task_manager.rescale.cached_wire import entries_of
 from task_manager.topology import topology_from_proto
 from weir.errors import (
     FailureKind,
+    HandshakeError,
     StateError,
     WeirError,
     kind_of,

@@ -181,7 +181,7 @@ class TaskManagerConfig(Section):
 
     @property
     def state_strategy(self) -> StateStrategy:
-        """What ``useHybrid``, ``useMigrate``, ``useRelink`` and ``useCache`` describe; that of the control plane counts."""
+        """What ``useHybrid``, ``useMigrate``, ``useRelink`` and ``useCache`` describe; the control plane's counts."""
         return StateStrategy.from_settings(
             use_hybrid=self.use_hybrid,
             use_migrate=self.use_migrate,

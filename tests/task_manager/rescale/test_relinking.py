@@ -102,7 +102,9 @@ class World:
             )
             for _ in range(count)
         }
-        deletes = [key(self.chance.randrange(NAMES), self.chance.randrange(GROUPS)) for _ in range(count // 3)]
+        deletes = [
+            key(self.chance.randrange(NAMES), self.chance.randrange(GROUPS)) for _ in range(count // 3)
+        ]
         state.write(list(puts.items()), deletes)
         self.model.update(puts)
         for each in deletes:

@@ -1,7 +1,7 @@
 """Which keys of a subtask's state have changed since an image of its store: what a relinked key group lacks.
 
-Pure bookkeeping, no I/O. ``PlacedStore`` notes each write; see docs/design/0019. The images are those of checkpoints, of
-which only some come to be complete.
+Pure bookkeeping, no I/O. ``PlacedStore`` notes each write; see docs/design/0019. The images are those of checkpoints,
+of which only some come to be complete.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Segment:
 class ChangesSince:
     """The notes as they were when groups left; nothing in them changes any more."""
 
-    _segments: Sequence[_Segment] = ()
+    segments: Sequence[_Segment] = ()
 
     def of(
         self, checkpoint_id: int, groups: Collection[int], after: ChangesSince | None = None
@@ -47,21 +47,23 @@ class ChangesSince:
         Groups of which that is not known are left out. Any thread may call it. ``after``: without what is in these
         earlier notes, unless it has changed again.
         """
-        since = [each for each in self._segments if each.checkpoint_id >= checkpoint_id]
+        since = [each for each in self.segments if each.checkpoint_id >= checkpoint_id]
         is_known = bool(since) and since[0].checkpoint_id == checkpoint_id
         if not is_known or any(each.is_lost for each in since):
             return {}
         unknown = set().union(*(each.unknown for each in since))
         wanted = {group.to_bytes(2, "big"): group for group in groups}
-        found: dict[int, list[bytes]] = {
-            group: [] for name, group in wanted.items() if name not in unknown
-        }
-        seen = () if after is None else after._segments
+        found: dict[int, list[bytes]] = {group: [] for name, group in wanted.items() if name not in unknown}
+        seen = () if after is None else after.segments
         for key in sorted(set().union(*(each.keys for each in since if each not in seen))):
             group = wanted.get(key[:2])
             if group in found:
                 found[group].append(key)
         return found
+
+
+#: Of groups whose changes nobody has noted.
+NO_CHANGES_KNOWN = ChangesSince()
 
 
 class ChangedKeys:
@@ -106,7 +108,7 @@ class ChangedKeys:
     def sealed(self) -> ChangesSince:
         """The notes until now, for groups that leave; later ones do not show in them."""
         if not self._segments:
-            return ChangesSince()
+            return NO_CHANGES_KNOWN
         last = self._segments[-1]
         segments = tuple(self._segments)
         self._segments.append(_Segment(last.checkpoint_id, is_lost=last.is_lost))

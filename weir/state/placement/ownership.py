@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from weir.errors import StateError
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
-from weir.state.placement.changed_keys import ChangedKeys, ChangesSince
+from weir.state.placement.changed_keys import NO_CHANGES_KNOWN, ChangedKeys, ChangesSince
 from weir.state.placement.group_places import GroupPlaces, HeldGroup, MigratingGroup, Place, state_bounds
 from weir.state.placement.peers import Peers
 from weir.state.placement.remote import Connect, RemoteStateClient
@@ -100,7 +100,7 @@ class GroupOwnership:
     def changed(self) -> ChangesSince:
         """What has changed since images of checkpoints, for groups that are about to be released."""
         with self.lock:
-            return ChangesSince() if self.changes is None else self.changes.sealed()
+            return NO_CHANGES_KNOWN if self.changes is None else self.changes.sealed()
 
     def absent(self, keys: Iterable[bytes]) -> list[bytes]:
         """Those of these keys, of groups that are about to be adopted, that are not in the local store.
