@@ -73,13 +73,13 @@ def test_kill_of_an_owner_while_state_is_in_images(job, events, tmp_path, releas
 def test_tables_in_an_object_store(tmp_path):
     """They are fetched; one that is here already, of an abandoned attempt by name and size, is not used."""
     with s3_server() as port:
-        for number, case in enumerate(("fetched", "abandoned", "too large")):
-            world = World(tmp_path / case, 1, uri_of(port, f"bucket{number}"))
+        for case in ("fetched", "abandoned", "too-large"):
+            world = World(tmp_path / case, 1, uri_of(port), case)
             try:
                 world.change()
                 world.checkpoint(1)
                 world.change()
-                if case == "too large":
+                if case == "too-large":
                     world.new.relinking._fetched_bytes_max = 100
                 elif case == "abandoned":
                     folder = tmp_path / case / "new" / PUBLISHED_NAME

@@ -81,9 +81,9 @@ class Side:
 class World:
     """Two task managers, and what the state must be."""
 
-    def __init__(self, root, seed, uri=""):
+    def __init__(self, root, seed, uri="", job="job"):
         self.chance = random.Random(seed)
-        self.files = CheckpointStore.open(uri or str(root / "checkpoints"), "job")
+        self.files = CheckpointStore.open(uri or str(root / "checkpoints"), job)
         self.old = Side(root, "old", self.files, OLD, dict.fromkeys(range(GROUPS), 1))
         self.new = Side(root, "new", self.files, NEW, {})
         self.old.other, self.new.other = self.new.peer, self.old.peer
