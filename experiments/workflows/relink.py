@@ -16,9 +16,9 @@ from experiments.workflows.trial import WINDOW_MS, Say, Trial
 from weir.subtask_names import CHAINED
 
 #: Commands while groups move, and for how long.
-_RATE, _WORKFLOWS, _BESIDE_S = 2_000, 200, 20.0
+_RATE, _WORKFLOWS, _BESIDE_S = 1_000, 200, 12.0
 #: Of these the first ones come before the request.
-_AHEAD_S = 5.0
+_AHEAD_S = 3.0
 _MIGRATION_S_MAX = 1_800.0
 
 

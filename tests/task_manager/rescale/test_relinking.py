@@ -478,3 +478,26 @@ def test_groups_that_move_on_and_keys_that_come_back(make_world, seed, tmp_path)
         assert third.backend.get_many(names) == [world.model.get(name) for name in names]
     finally:
         third.close()
+
+
+def test_groups_that_have_moved_since_the_checkpoint_are_not_relinked_to_it(make_world):
+    """Their owner does not know what the one before it has changed."""
+    world = make_world()
+    world.change()
+    world.checkpoint(1)
+    # The new owner takes part in the same checkpoint, with other groups.
+    world.new.backend.image_taken(1)
+    world.new.backend.committed(1)
+    world.change()
+    world.prepare(1)
+    assert world.hand_over() == set(range(GROUPS))
+    world.complete()
+    world.change(world.new)
+    sender = RelinkSender(
+        world.new.store, lambda stage, at, epochs: world.old.peer.connect(at, epochs), SystemClock()
+    )
+    sender.prepare(STAGE, 3, 1)
+    groups = dict.fromkeys(range(GROUPS), 3)
+    given = world.new.state.give_groups(3, groups)
+    (part,) = sender.send(NEW, 3, world.old.peer.address, groups, given.changed)
+    assert (part.groups, part.offer) == (groups, None)
