@@ -98,4 +98,4 @@ def _engine_stage(trial: Trial) -> int:
 
 def _trial(place: Path, say: Say, *, relinks: bool) -> Trial:
     settings = {"taskManager.useRelink": str(relinks).lower()}
-    return Trial(place, store="rocksdb", log="weir", say=say, parallelism=1, settings=settings)
+    return Trial(place, store="hybrid", log="weir", say=say, parallelism=1, settings=settings)

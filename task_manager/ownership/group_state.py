@@ -213,7 +213,7 @@ class SubtaskGroupState:
         return place
 
     def _take_relinked(self, groups: Mapping[int, int]) -> dict[int, RelinkedGroup]:
-        """Those of these groups that are relinked; what was meant for another epoch of a group is forgotten."""
+        """Return those of the groups that are relinked; what was meant for another epoch of a group is forgotten."""
         found = {group: self._relinked.pop(group, None) for group in groups}
         if not self.state_ids:
             return {}

@@ -43,7 +43,7 @@ class RelinkedPart:
 
 
 class RelinkSender:
-    """One for each deployed job that relinks; any thread may call it."""
+    """Sends for one deployed job; any thread may call it."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class RelinkSender:
     def _left(
         self, source: SubtaskId, checkpoint_id: int, groups: Mapping[int, int], changed: ChangesSince
     ) -> dict[int, list[bytes]]:
-        """By group of which all changes are known: the keys that have changed since what was sent ahead."""
+        """Return, by group of which all changes are known, the keys that have changed since what was sent ahead."""
         alike: dict[ChangesSince | None, list[int]] = {}
         for group in groups:
             ahead = self._ahead.get((source, group))

@@ -53,7 +53,7 @@ class _Coming:
 
 
 class Relinking:
-    """One for each deployed job; any thread may call it."""
+    """Opens images for one deployed job; any thread may call it."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ class Images:
 
     @property
     def location(self) -> str:
-        """Of the checkpoint store."""
+        """Location of the checkpoint store."""
         return self._store.location
 
     def register(self, images: Iterable[StoreImage]) -> None:

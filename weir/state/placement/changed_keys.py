@@ -76,7 +76,7 @@ class ChangedKeys:
         self._segments: list[_Segment] = []
 
     def note(self, keys: Iterable[bytes]) -> None:
-        """These keys were written or deleted."""
+        """Note that keys were written or deleted."""
         if not self._segments or self._segments[-1].is_lost:
             return
         last, listed = self._segments[-1], list(keys)

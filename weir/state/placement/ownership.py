@@ -103,7 +103,7 @@ class GroupOwnership:
             return NO_CHANGES_KNOWN if self.changes is None else self.changes.sealed()
 
     def absent(self, keys: Iterable[bytes]) -> list[bytes]:
-        """Those of these keys, of groups that are about to be adopted, that are not in the local store.
+        """Return those of the keys, of groups that are about to be adopted, that are not in the local store.
 
         Of a key that is here no tombstone may hide the older one elsewhere: a checkpoint would hide both.
 
