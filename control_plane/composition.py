@@ -201,6 +201,7 @@ class ControlPlane:
             record=self.record,
             hindrance=lambda: self.drainer.busy(),
             avoided=lambda: self.drainer.avoided,
+            relinks_to=lambda: self.checkpointer.relinkable_id,
         )
 
     def _autoscaling(self, config: AutoscalerConfig, channel_batches: int) -> Autoscaling:

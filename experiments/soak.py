@@ -24,6 +24,7 @@ STRATEGIES: Mapping[str, Mapping[str, object]] = {
     "hybrid-no-cache": {"taskManager.useMigrate": "false", "taskManager.useCache": "false"},
     "hybrid": {"taskManager.useMigrate": "false"},
     "migrate": {},
+    "relink": {"taskManager.useRelink": "true", "controlPlane.checkpoint_interval_ms": 300},
 }
 _PARALLELISM_MAX = 4
 _SERVERS = 300
@@ -68,6 +69,8 @@ class SoakResult:
     slowest_s: float
     groups_moved: int
     bytes_moved: int
+    #: Of the groups, those that were taken over from tables of a checkpoint.
+    groups_relinked: int
     #: Unread at the last rescale; 0: the last ones had no load.
     events_left: int
     #: Resident memory by process after a fifth of the rescales, and after the last one.
@@ -146,6 +149,7 @@ def run_soak(
         max((max(item["phases"].values()) - item["started_ms"]) / 1e3 for item in rescales),
         sum(item["groups_total"] for item in rescales),
         sum(item["bytes_moved"] for item in rescales),
+        sum(item["groups_relinked"] for item in rescales),
         events_left,
         early,
         late,

@@ -221,6 +221,7 @@ def _connect(
         settings.strategy,
         on_change,
         clock,
+        state if database is None and state.publisher is not None else None,
     )
     return JobRuntime(
         identity,

@@ -210,6 +210,8 @@ class JobRuntime:
         self.answers.tidy()
         here = list(self._running.items())
         for subtask, running in here:
+            if committed and running.group_state is not None:
+                running.group_state.backend.committed(checkpoint_id)
             if committed and subtask not in ended:
                 posted = running.subtask.commit(checkpoint_id, is_last=False, waits=waits)
                 delivering += [posted] if posted is not None else []

@@ -16,13 +16,13 @@ from task_manager.topology import Topology
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.files import uri_below
-from weir.checkpoints.layout import SINKS
+from weir.checkpoints.layout import SINKS, manifest_path
 from weir.checkpoints.rows import load_rows
 from weir.config import TaskManagerConfig
 from weir.errors import CheckpointError, StateError, StateMismatchError
 from weir.plan.restored_rows import rows_of_subtask
-from weir.protocol.checkpoints.manifest import Json, Manifest, StoreImage
-from weir.protocol.checkpoints.restore_plan import RestorePlan, restore_plan
+from weir.protocol.checkpoints.manifest import GroupPlace, Json, Manifest, StoreImage
+from weir.protocol.checkpoints.restore_plan import RestorePlan, places_now, restore_plan
 from weir.rows.records import InputRows
 from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
@@ -100,6 +100,9 @@ class JobStores:
         self._plan = plan
         self._restored_store = restored_store
         self._restored = set(restored)
+        self._images_by_id = dict(plan.images)
+        #: Images of the two latest checkpoints of which groups were relinked.
+        self._relinked: list[frozenset[str]] = []
 
     @property
     def checks(self) -> FileChecks | None:
@@ -108,8 +111,8 @@ class JobStores:
 
     @property
     def images_by_id(self) -> Mapping[str, StoreImage]:
-        """The images of the manifest that the job was restored from."""
-        return self._plan.images
+        """The images that groups may still be fetched from: of the manifest that the job began with, and later ones."""
+        return self._images_by_id
 
     def restored(self, subtask: SubtaskId, step: str) -> Mapping[int, Json]:
         """Returns the snapshots of a step's subtasks, by their index, for a subtask that was restored.
@@ -165,6 +168,40 @@ class JobStores:
         if self.checkpoint_store is None:
             raise CheckpointError("the job makes no checkpoints")
         return self.checkpoint_store.look_at_manifest(path)
+
+    def places_at(
+        self, checkpoint_id: int, stages: Mapping[int, Sequence[str]]
+    ) -> Mapping[tuple[int, int], GroupPlace]:
+        """Where key groups of all stages were at a checkpoint that this job has made; :meth:`image_client` opens it.
+
+        Called by one thread at a time.
+
+        Args:
+            checkpoint_id: of the checkpoint.
+            stages: names of the steps of each stage.
+
+        Raises:
+            CheckpointError: it is absent or damaged, or there is nothing to open its images with.
+        """
+        images, store = self._images, self.checkpoint_store
+        if store is None or not isinstance(images, Images) or images.location != store.location:
+            raise CheckpointError("the job makes no checkpoints that can be opened here")
+        manifest = store.look_at_manifest(manifest_path(checkpoint_id))
+        found = {image.image_id: image for part in manifest.parts for image in part.images}
+        images.register(found.values())
+        self._images_by_id.update(found)
+        # A checkpoint that is being made may still name those of the latest two.
+        kept = {*found, *self._plan.images, *images.open_images()}.union(*self._relinked[-1:])
+        gone = self._images_by_id.keys() - kept
+        for image_id in gone:
+            del self._images_by_id[image_id]
+        images.unregister(gone)
+        self._relinked = [*self._relinked[-1:], frozenset(found)]
+        return places_now(manifest, stages)
+
+    def missing_bytes(self, address: str) -> int:
+        """What :meth:`image_client` would fetch from another machine for an address, or another file system."""
+        return self._images.missing_bytes(address) if isinstance(self._images, Images) else 0
 
     def images_beside(self) -> Images | None:
         """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""

@@ -128,6 +128,14 @@ class Checkpointer:
         return None if self.latest is None else self.latest.manifest.checkpoint_id
 
     @property
+    def relinkable_id(self) -> int:
+        """The checkpoint whose files stay until another one is complete, or 0: there is none.
+
+        Not while a manifest is being written, with which files may expire.
+        """
+        return (self.latest_id or 0) if self.is_settled else 0
+
+    @property
     def last_id(self) -> int:
         """The highest number that a checkpoint has had."""
         return self.machine.next_id - 1

@@ -82,7 +82,11 @@ class JobRecord:
                 "rescales": self.rescales,
                 "strategy": None
                 if self.strategy is None
-                else {"move": self.strategy.move.value, "asks_for_places": self.strategy.asks_for_places},
+                else {
+                    "move": self.strategy.move.value,
+                    "asks_for_places": self.strategy.asks_for_places,
+                    "relinks": self.strategy.relinks,
+                },
                 "first_checkpoint_id": self.first_checkpoint_id,
                 "checkpoint_id": self.checkpoint_id,
                 "incarnations": dict(self.incarnations),
@@ -130,7 +134,11 @@ class JobRecord:
                 tuple(value.get("rescales", ())),
                 None
                 if strategy is None
-                else StateStrategy(StateMove(strategy["move"]), strategy["asks_for_places"]),
+                else StateStrategy(
+                    StateMove(strategy["move"]),
+                    strategy["asks_for_places"],
+                    strategy.get("relinks", False),
+                ),
                 value.get("first_checkpoint_id", 0),
                 value.get("checkpoint_id"),
                 value.get("incarnations", {}),

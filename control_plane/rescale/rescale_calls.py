@@ -37,6 +37,7 @@ class RescaleCalls:
         identities: Mapping[int, JobIdentity],
         handle: Callable[[RescaleMachine, model.RescaleEvent], None],
         fail: Callable[[RescaleMachine, str], None],
+        relinks_to: Callable[[], int] = int,
     ) -> None:
         """Say nothing yet.
 
@@ -48,6 +49,7 @@ class RescaleCalls:
             identities: the deployment that each rescale, by id, belongs to; grows meanwhile.
             handle: takes an event of a rescale in.
             fail: ends the job because of a rescale, with the cause.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
         """
         self._job = job
         self._background = background
@@ -56,6 +58,7 @@ class RescaleCalls:
         self._identities = identities
         self._handle = handle
         self._fail = fail
+        self._relinks_to = relinks_to
 
     async def prepare(self, rescale: RescaleMachine, action: model.SendPrepare) -> None:
         """Tell the owners of a stage which groups move; what they answer are events."""
@@ -64,6 +67,8 @@ class RescaleCalls:
             for subtask in action.to:
                 self._handle(rescale, model.PrepareRefused(subtask, NOT_ON_RECORD))
             return
+        # One for all owners: the old ones tell what has changed since.
+        relink_checkpoint_id = self._relinks_to() if self._job.strategy.relinks else 0
         moves = [
             control_pb2.GroupMove(
                 key_group=move.group, source_subtask_index=move.source, target_subtask_index=move.target
@@ -71,8 +76,10 @@ class RescaleCalls:
             for move in action.moves
         ]
 
-        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
-            request = control_pb2.PrepareRescaleRequest(
+        def request_of(
+            subtasks: list[SubtaskId], *, only_opens: bool = False
+        ) -> control_pb2.PrepareRescaleRequest:
+            return control_pb2.PrepareRescaleRequest(
                 handshake=handshake_to_proto(self._identities[rescale.rescale_id]),
                 stage_index=rescale.plan.stage_index,
                 routing_version=action.version,
@@ -80,9 +87,23 @@ class RescaleCalls:
                 moves=moves,
                 retiring=[subtask.subtask_index for subtask in action.retiring],
                 locations=requests.subtask_locations(self._job.machine.placement),
+                relink_checkpoint_id=relink_checkpoint_id,
+                only_opens=only_opens,
             )
+
+        async def open_images(name: str, subtasks: list[SubtaskId]) -> None:
+            nonlocal relink_checkpoint_id
             try:
-                reply = await self._task_managers.client(name).prepare_rescale(request)
+                await self._task_managers.client(name).prepare_rescale(request_of(subtasks, only_opens=True))
+            except Exception as error:
+                # If it still comes to it, it deletes what old owners would have sent by then. So nobody relinks; a task
+                # manager that is lost is noticed otherwise.
+                log.info("task manager %s cannot open images of a checkpoint: %s", name, error)
+                relink_checkpoint_id = 0
+
+        async def tell(name: str, subtasks: list[SubtaskId]) -> None:
+            try:
+                reply = await self._task_managers.client(name).prepare_rescale(request_of(subtasks))
             except Exception as error:
                 for subtask in subtasks:
                     self._handle(rescale, model.PrepareRefused(subtask, str(error)))
@@ -96,6 +117,13 @@ class RescaleCalls:
                 else:
                     self._handle(rescale, model.Prepared(subtask))
 
+        if relink_checkpoint_id:
+            targets = {move.target for move in action.moves}
+            comes = [subtask for subtask in action.to if subtask.subtask_index in targets]
+            await self._for_each_task_manager(comes, open_images)
+            if rescale.phase is not model.RescalePhase.PREPARING:
+                # It was taken back meanwhile, and owners have been told, or will be.
+                return
         await self._for_each_task_manager(action.to, tell)
 
     async def reroute(

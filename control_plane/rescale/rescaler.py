@@ -58,6 +58,7 @@ class Rescaler:
         record: Record,
         hindrance: Callable[[], RescaleRefusal | None],
         avoided: Callable[[], Collection[str]],
+        relinks_to: Callable[[], int] = int,
     ) -> None:
         """A job without a rescale.
 
@@ -73,6 +74,7 @@ class Rescaler:
             record: of the job; it must tell of a rescale before task managers hear of it.
             hindrance: returns why no rescale can start now, apart from another rescale.
             avoided: returns the task managers that take no new subtask.
+            relinks_to: returns the checkpoint whose images new owners may open; 0: none.
         """
         #: By generation: the situation of the rescale that the job's failure ended.
         self._ended_by_failure: dict[int, str] = {}
@@ -89,12 +91,13 @@ class Rescaler:
         #: Deployments that rescales, by id, belong to: what is told late must not reach the next one.
         self._identities: dict[int, JobIdentity] = {}
         self._calls = RescaleCalls(
-            job, background, task_managers, record, self._identities, self._handle, self._fail_job
+            job, background, task_managers, record, self._identities, self._handle, self._fail_job, relinks_to
         )
         self._source_moves = SourceMoves(job, rescales, clock, background, record, request_checkpoint)
         self._owned: dict[SubtaskId, set[int]] = {}
         self._complete: dict[SubtaskId, set[int]] = {}
         self._bytes: dict[SubtaskId, int] = {}
+        self._sent: dict[SubtaskId, tuple[int, int]] = {}
 
     # --- requests --------------------------------------------------------------------------------------------
 
@@ -126,7 +129,7 @@ class Rescaler:
         rescale, actions = started
         self._identities[rescale.rescale_id] = job.identity
         self._identities.pop(rescale.rescale_id - _IDENTITIES_MAX, None)
-        self._owned, self._complete, self._bytes = {}, {}, {}
+        self._owned, self._complete, self._bytes, self._sent = {}, {}, {}, {}
         log.info(
             "rescale %d of stage %d: %s -> %s",
             rescale.rescale_id,
@@ -242,6 +245,7 @@ class Rescaler:
             return
         if subtask not in placement:
             return
+        self._note_sent(current, subtask, report)
         owned = set(report.owned_groups) - self._owned.setdefault(subtask, set())
         self._job.locations.note(subtask.stage_index, report.owned_groups, report.locations)
         self._job.locations.note(
@@ -258,6 +262,15 @@ class Rescaler:
             self._complete[subtask] |= complete
             self._bytes[subtask] = report.bytes_moved
             self._handle(current, model.GroupsMigrated(tuple(sorted(complete)), max(new_bytes, 0)))
+
+    def _note_sent(
+        self, current: RescaleMachine, subtask: SubtaskId, report: control_pb2.OwnershipReport
+    ) -> None:
+        before = self._sent.get(subtask, (0, 0))
+        now = report.bytes_sent, report.relinked_groups
+        if now > before:
+            self._sent[subtask] = now
+            self._handle(current, model.GroupsSent(now[0] - before[0], now[1] - before[1]))
 
     def situation(self) -> str:
         """Returns words to add to the cause of a failure while a rescale runs; empty if none does."""

@@ -351,6 +351,12 @@ class RescaleView(BaseModel):
     groups_owned: int
     groups_migrated: int
     bytes_moved: int
+    groups_relinked: int = Field(
+        0, description="key groups that were taken over from the tables of a checkpoint"
+    )
+    bytes_sent: int = Field(
+        0, description="by the old owners: of their caches, and what has changed since that checkpoint"
+    )
     started_ms: int
     phases: dict[str, int] = Field(description="wall clock, ms since the epoch, at which each phase began")
 

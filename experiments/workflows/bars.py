@@ -19,6 +19,7 @@ from experiments.workflows.driver import Launch
 from experiments.workflows.grown import bounded_settings, measure_grown
 from experiments.workflows.hot_keys import run_hot_keys
 from experiments.workflows.peer_run import run_peer
+from experiments.workflows.relink import measure_relink
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 
 #: Of the topic, subtasks of the engine, and threads of the peer; and processes of the job.
@@ -30,11 +31,6 @@ _QUARTER = 4
 _BESIDE_RATE, _BESIDE_WORKFLOWS, _SWEEP_S = 2_000, 100, 5.0
 #: Lines that Polars counts, to tell how quick the machine is, with which bar; issue 30: so many commands for so many.
 _LINES, _LINES_PER_SECOND, _COMMANDS_PER_SECOND = 5_000_000, 6_000_000, 80_000
-#: Fields that this command cannot have.
-_ABSENT = {
-    "relink_s": "state has no home in an object store yet",
-    "relink_shipped_bytes": "state has no home in an object store yet",
-}
 #: Delay of the timers of the sweep's trial: all are due when the sweep comes.
 _DUE_MS = 1
 
@@ -57,6 +53,7 @@ class BarOptions:
         bounded_bytes: as ``grown_bytes``, where the task managers together have ``memory_bytes`` of memory, and state
             has no page cache; 0: not measured.
         memory_bytes: see ``bounded_bytes``.
+        relink_bytes: payloads in the store when half of its key groups move to another task manager; 0: not measured.
         hot_rows: of each run with a hot key; 0: not measured.
         peer: also run Kafka Streams, in turn with the job over Kafka.
     """
@@ -73,6 +70,7 @@ class BarOptions:
     bounded_bytes: int = 0
     memory_bytes: int = 2 << 30
     hot_rows: int = 6_000_000
+    relink_bytes: int = 256 << 20
     peer: bool = False
 
 
@@ -90,7 +88,10 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
     grown = measure_grown(options, _trial, say) if options.grown_bytes else {}
     bounded = _bounded(options, say) if options.bounded_bytes else {}
     hot = run_hot_keys(options.hot_rows, options.repeat, say) if options.hot_rows else {}
-    parts = [*tops, paced, sweep, grown, bounded]
+    relinked = (
+        measure_relink(options.relink_bytes, options.launch.payload, say) if options.relink_bytes else {}
+    )
+    parts = [*tops, paced, sweep, grown, bounded, relinked]
     wrong = sum(part.get("wrong", 0) for part in parts) + against.pop("wrong", 0)
     fields = {
         "commands_per_second": round(rate),
@@ -102,8 +103,8 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "pause_ms_max": paced["pause_ms_max"],
         "sweep_row_wait_ms_max": sweep["sweep_row_wait_ms_max"],
         "restore_first_output_ms": grown.get("restore_first_output_ms"),
-        "relink_s": None,
-        "relink_shipped_bytes": None,
+        "relink_s": relinked.get("relink_s"),
+        "relink_shipped_bytes": relinked.get("relink_shipped_bytes"),
         "hot_key_ratio": hot.get("ratio"),
         "wrong": wrong,
     }
@@ -116,6 +117,7 @@ def run_bars(options: BarOptions, say: Say) -> dict[str, Any]:
         "sweep": sweep,
         "grown": grown,
         "bounded": bounded,
+        "relinked": relinked,
         "hot_keys": hot,
         **against,
         "store": options.store,
@@ -132,8 +134,10 @@ def _reason(name: str) -> str:
         "ratio_to_kafka_streams": "--peer",
         "hot_key_ratio": "--hot-rows 6000000",
         "ratio_bounded_memory": "--bounded-state 20G --bounded-memory 2G",
+        "relink_s": "--relink 1G",
+        "relink_shipped_bytes": "--relink 1G",
     }
-    return _ABSENT.get(name) or f"not asked for: {asked.get(name, '--grown 1G')}"
+    return f"not asked for: {asked.get(name, '--grown 1G')}"
 
 
 def _machine() -> dict[str, Any]:

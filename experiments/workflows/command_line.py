@@ -200,6 +200,11 @@ def run_set(
     hot_rows: Annotated[
         int, typer.Option(min=0, help="bars: rows of each run with a hot key; 0: no such runs.")
     ] = 6_000_000,
+    relink: Annotated[
+        str,
+        typer.Option(help="bars: payloads in the store when half of it moves to another process; 0: none."),
+    ] = "256M",
+    only: Annotated[str, typer.Option(help="bars: relink, and nothing else.")] = "",
     sizes: Annotated[str, typer.Option(help="growth: bytes of payloads, e.g. 0,256M,1G.")] = "0,256M,1G",
     out: Annotated[Path, typer.Option(help="growth: directory of figures and pictures.")] = Path("out"),
     payload: Annotated[str, typer.Option(help="compressible or random.")] = "compressible",
@@ -212,7 +217,7 @@ def run_set(
         if series == "bars":
             return run_bars_command(
                 *(store, log, shape, payload, repeat, timers, peer, grown),
-                *((bounded_state, bounded_memory), hot_rows, json_path, _say),
+                *((bounded_state, bounded_memory), hot_rows, relink, only, json_path, _say),
             )
         return run_growth_command(series, store, log, sizes, payload, out, _say)
 

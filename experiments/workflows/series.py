@@ -27,10 +27,12 @@ def run_bars_command(
     grown: str,
     bounded: tuple[str, str],
     hot_rows: int,
+    relink: str,
+    only: str,
     json_path: Path | None,
     say: Say,
 ) -> int:
-    """Measure the bars; returns the exit code, 1 if something is wrong in the end.
+    """Measure the bars, or with ``only`` those of one part; returns the exit code, 1 if something is wrong in the end.
 
     ``bounded``: sizes of the state and of the memory of the figure with bounded memory.
 
@@ -39,6 +41,7 @@ def run_bars_command(
         WeirError: a process ended.
     """
     from experiments.workflows.bars import BarOptions, run_bars
+    from experiments.workflows.relink import measure_relink
 
     _check(store, log, payload)
     try:
@@ -56,9 +59,14 @@ def run_bars_command(
         bounded_bytes=size_bytes(bounded[0], "--bounded-state"),
         memory_bytes=size_bytes(bounded[1], "--bounded-memory"),
         hot_rows=hot_rows,
+        relink_bytes=size_bytes(relink, "--relink"),
         peer=peer,
     )
-    figures = run_bars(options, say)
+    if only not in ("", "relink"):
+        raise ConfigError(f"--only {only}: there is relink")
+    figures = (
+        measure_relink(options.relink_bytes, payload, say) if only == "relink" else run_bars(options, say)
+    )
     text = to_json(figures)
     print(text)
     if json_path is not None:

@@ -211,6 +211,7 @@ class CheckpointParticipant:
 
             def taken(image: HeldImage, counts: bool) -> None:
                 part.own, part.counts_own = image, counts
+                backend.image_taken(checkpoint_id)
                 self._place_groups(part, places)
 
             self._shared.join(checkpoint_id, Joining(hold, taken, part.taking.set_exception))

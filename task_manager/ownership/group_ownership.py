@@ -27,6 +27,7 @@ from weir.protocol.rescale.rescale_owner import (
 )
 from weir.rows import row_watermarks
 from weir.rows.records import KEY_HASH_COLUMN, InputRows
+from weir.state.placement.changed_keys import NO_CHANGES_KNOWN, ChangesSince
 from weir.state.tables.cached_entries import CachedChanges
 
 #: Rows that come out of the park at a time, so that credit and commands are looked at in between.
@@ -41,6 +42,8 @@ class GivenGroups:
     locations: Mapping[int, str]
     #: What the new owner is to have of the cache and has not.
     cached: CachedChanges
+    #: Which keys have changed since images of checkpoints.
+    changed: ChangesSince = NO_CHANGES_KNOWN
 
 
 class GroupState(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from task_manager.job_stores import Adoption
 from task_manager.ownership.group_ownership import GivenGroups
@@ -35,6 +36,22 @@ CACHED_KEYS_LATE_MAX = 300_000
 CACHED_BYTES_LATE_MAX = 2 << 20
 
 
+@dataclass(frozen=True)
+class RelinkedGroup:
+    """A key group whose state is in images of a checkpoint, with newer entries in the own store."""
+
+    #: Owner epoch with which it comes.
+    epoch: int
+    #: As ``PlacedStore`` names the images.
+    location: str
+    #: Keys that are in the images although they were deleted before the checkpoint.
+    tombstones: Sequence[bytes]
+    #: The store that has all of the group, too, until it is deleted there.
+    copy_at: str
+    #: Keys that were deleted since.
+    deleted: list[bytes] = field(default_factory=list)
+
+
 class SubtaskGroupState:
     """Implements ``group_ownership.GroupState``; called by the subtask's thread."""
 
@@ -58,6 +75,8 @@ class SubtaskGroupState:
         self._on_adopt = on_adopt
         self._copies = CacheCopyMachine(owned)
         self._is_restoring = bool(adoptions)
+        #: Groups that are on their way here, to be relinked.
+        self._relinked: dict[int, RelinkedGroup] = {}
         elsewhere = {group for adoption in adoptions for group in adoption.groups}
         backend.ownership.adopt({group: epoch for group, epoch in owned.items() if group not in elsewhere})
         for adoption in adoptions:
@@ -89,7 +108,12 @@ class SubtaskGroupState:
         cached = self._changes_since_copy(version, listed)
         for table in self._tables:
             table.release_groups(listed)
-        return GivenGroups(self.backend.ownership.release(listed), cached)
+        changed = self.backend.ownership.changed()
+        return GivenGroups(self.backend.ownership.release(listed), cached, changed)
+
+    def will_relink(self, groups: Mapping[int, RelinkedGroup]) -> None:
+        """The next :meth:`adopt_groups` of these groups takes their state from images; called right before it."""
+        self._relinked.update(groups)
 
     # --- the cache goes ahead of its groups: what may be used of it is ``weir.protocol.rescale.cache_copy``'s to say
     # ---
@@ -177,9 +201,44 @@ class SubtaskGroupState:
         Gives where it is in truth: here, if the stage keeps no state.
         """
         place = location if self.state_ids else self.backend.ownership.address
-        self.backend.ownership.adopt(groups, place)
+        relinked = self._take_relinked(groups)
+        rest = {group: epoch for group, epoch in groups.items() if group not in relinked}
+        if rest:
+            self.backend.ownership.adopt(rest, place)
+        self._adopt_relinked(relinked)
         self._handle(GroupsCome(groups))
         for table in self._tables:
             table.adopt_groups(groups)
         self._on_adopt(self)
         return place
+
+    def _take_relinked(self, groups: Mapping[int, int]) -> dict[int, RelinkedGroup]:
+        """Return those of the groups that are relinked; what was meant for another epoch of a group is forgotten."""
+        found = {group: self._relinked.pop(group, None) for group in groups}
+        if not self.state_ids:
+            return {}
+        return {
+            group: relinked
+            for group, relinked in found.items()
+            if relinked is not None and relinked.epoch == groups[group]
+        }
+
+    def _adopt_relinked(self, groups: Mapping[int, RelinkedGroup]) -> None:
+        ownership = self.backend.ownership
+        for location, copy_at in sorted({(each.location, each.copy_at) for each in groups.values()}):
+            alike = {
+                group: each
+                for group, each in groups.items()
+                if (each.location, each.copy_at) == (location, copy_at)
+            }
+            ownership.adopt(
+                {group: each.epoch for group, each in alike.items()},
+                location,
+                migrate=True,
+                tombstones={
+                    group: ownership.absent({*each.tombstones, *each.deleted})
+                    for group, each in alike.items()
+                },
+                keeps_own=True,
+                copy_at=copy_at,
+            )

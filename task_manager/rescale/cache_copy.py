@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from task_manager.rescale.copy_pace import COPIED_BYTES_MAX
 from task_manager.rescale.copy_rounds import GroupsCopy
 from task_manager.rescale.copy_sender import CopySender
 from weir import threads
@@ -53,12 +54,14 @@ class CacheCopier:
         *,
         copies: bool,
         hurries: bool,
+        bytes_max: int = COPIED_BYTES_MAX,
         sleep: Callable[[float], None] = threads.sleep,
     ) -> None:
         """``running`` and ``locations`` are the job's own and change; ``address`` is this task manager's.
 
         ``copies``: whether what is cached is copied; else dirty entries are only written. ``hurries``: then without
-        pauses, because the new owner can begin as soon as they are. ``sleep`` passes this many seconds of the clock.
+        pauses, because the new owner can begin as soon as they are. ``bytes_max``: of what is copied at first to
+        one new owner. ``sleep`` passes this many seconds of the clock.
         """
         self._identity = identity
         self._address = address
@@ -68,6 +71,7 @@ class CacheCopier:
         self._clock = clock
         self._copies = copies
         self._hurries = hurries
+        self._bytes_max = bytes_max
         self._sleep = sleep
 
     def copy(self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove]) -> None:
@@ -113,6 +117,7 @@ class CacheCopier:
                 self._clock,
                 self._sleep,
                 hurries=self._hurries,
+                bytes_max=self._bytes_max,
             )
 
     def _copy_all(self, copies: Sequence[GroupsCopy]) -> None:

@@ -10,6 +10,8 @@ WRITTEN_AT_FIRST = 16
 _PART_S_WANTED = 0.002
 #: Cached state that goes ahead of the groups of one new owner, at most; mostly there is no time for as much.
 COPIED_BYTES_MAX = 128 << 20
+#: The same where the new owner reads everything else from tables of a checkpoint.
+RELINKED_BYTES_MAX = 16 << 20
 #: Of each group at least so much is copied, whatever the time.
 _GROUP_BYTES_MIN = 4 << 10
 #: Of the time that is left, what is counted on: the rest is for parts that take longer than others did.
@@ -29,7 +31,14 @@ def next_part(groups: int, duration_s: float) -> int:
     return max(1, round(min(max(wanted, groups / 2), groups * 2)))
 
 
-def part_bytes_max(groups: int, groups_left: int, sent_bytes: int, took_s: float, left_s: float) -> int:
+def part_bytes_max(
+    groups: int,
+    groups_left: int,
+    sent_bytes: int,
+    took_s: float,
+    left_s: float,
+    bytes_max: int = COPIED_BYTES_MAX,
+) -> int:
     """How many bytes to copy of a part, so that each group that is left gets its share of the time; those used last.
 
     Args:
@@ -38,8 +47,9 @@ def part_bytes_max(groups: int, groups_left: int, sent_bytes: int, took_s: float
         sent_bytes: of the parts before, which
         took_s: have taken so long.
         left_s: until copying must end.
+        bytes_max: of all of them.
     """
-    budget = float(COPIED_BYTES_MAX - sent_bytes)
+    budget = float(bytes_max - sent_bytes)
     if sent_bytes and took_s > 0:
         budget = min(budget, _SHARE_COUNTED_ON * left_s * sent_bytes / took_s)
     return max(int(budget * groups / groups_left), _GROUP_BYTES_MIN * groups)

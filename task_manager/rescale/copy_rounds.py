@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from task_manager.rescale.copy_pace import (
     COPIED_AT_FIRST,
+    COPIED_BYTES_MAX,
     WRITTEN_AT_FIRST,
     needs_round,
     next_part,
@@ -48,10 +49,11 @@ class GroupsCopy:
         sleep: Callable[[float], None],
         *,
         hurries: bool,
+        bytes_max: int = COPIED_BYTES_MAX,
     ) -> None:
         """``sender`` to the new owner; None: what is cached is not copied.
 
-        ``hurries``: dirty entries are written without pauses.
+        ``hurries``: dirty entries are written without pauses. ``bytes_max``: of what is copied at first.
         """
         self.groups = groups
         #: Whether what is cached is copied, to another task manager.
@@ -62,6 +64,7 @@ class GroupsCopy:
         self._version = version
         self._clock = clock
         self._sleep = sleep
+        self._bytes_max = bytes_max
         self._write_pause_factor = 0.0 if hurries else _PAUSE_FACTOR
         #: Groups of which the new owner has entered a copy.
         self._taken: list[int] = []
@@ -75,7 +78,9 @@ class GroupsCopy:
         while left and self._sender is not None:
             part, rest = left[:at_once], left[at_once:]
             now_s = self._clock.monotonic_s()
-            bytes_max = part_bytes_max(len(part), len(left), sent_bytes, now_s - began_s, deadline_s - now_s)
+            bytes_max = part_bytes_max(
+                len(part), len(left), sent_bytes, now_s - began_s, deadline_s - now_s, self._bytes_max
+            )
             copied: list[CachedPart] = []
             copying = _Timed(partial(self._copy, part, bytes_max, copied), self._clock)
             if not self._is_done(copying, deadline_s) or not self._send(part, copied, deadline_s):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from task_manager.ownership.group_ownership import GivenGroups
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Peers, Shipping, Spawn
+from task_manager.rescale.relink_sender import RelinkSender
 from weir.errors import HandshakeError, WeirError
 from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.types import SubtaskId
@@ -49,10 +50,12 @@ class Handovers:
         shipping: Shipping | None,
         reports: OwnershipReports,
         spawn: Spawn,
+        relinks: RelinkSender | None = None,
     ) -> None:
         """``subtasks`` (those here) and ``locations`` (of all) are the job's own and change; see ``ports``.
 
-        ``shipping``: state goes with its groups; None: it stays where it is.
+        ``shipping``: state goes with its groups; None: it stays where it is. ``relinks``: new owners open images of
+        checkpoints; None: they do not.
         """
         self._address = address
         self._subtasks = subtasks
@@ -62,6 +65,7 @@ class Handovers:
         self._shipping = shipping
         self._reports = reports
         self._spawn = spawn
+        self._relinks = relinks
         self._closed = False
 
     def begin(
@@ -127,11 +131,30 @@ class Handovers:
 
     def _send(self, handover: _Handover, address: str) -> None:
         """The state stays where it is."""
+
+        def failed(error: WeirError) -> None:
+            self._failed(handover, error)
+
         for location, groups in handover.by_location().items():
-            event = HandoverReceived(handover.version, groups, location)
-            self._peers.hand_over(
-                address, handover.target, event, 0, lambda error: self._failed(handover, error)
-            )
+            if location == self._address and self._relinks is not None:
+                self._relink(handover, address, groups, self._relinks, failed)
+            else:
+                event = HandoverReceived(handover.version, groups, location)
+                self._peers.hand_over(address, handover.target, event, 0, failed)
+
+    def _relink(
+        self,
+        handover: _Handover,
+        address: str,
+        groups: Mapping[int, int],
+        relinks: RelinkSender,
+        failed: Callable[[WeirError], None],
+    ) -> None:
+        """The state stays here, too; what the new owner needs of it beside images of a checkpoint goes first."""
+        changed = handover.given.changed
+        for part in relinks.send(handover.source, handover.version, address, groups, changed):
+            event = HandoverReceived(handover.version, part.groups, self._address)
+            self._peers.hand_over(address, handover.target, event, part.bytes_sent, failed, part.offer)
 
     def _failed(self, handover: _Handover, error: WeirError) -> None:
         if not self._closed and not self.fail(handover.source, error):

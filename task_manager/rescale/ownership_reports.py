@@ -50,6 +50,13 @@ class OwnershipReports:
         with self._lock:
             self._report(subtask, version).bytes_moved += size_bytes
 
+    def count_sent(self, subtask: SubtaskId, version: int, size_bytes: int, relinked: int = 0) -> None:
+        """Note what old owners sent ahead of groups or with them, and groups that are relinked."""
+        with self._lock:
+            report = self._report(subtask, version)
+            report.bytes_sent += size_bytes
+            report.relinked_groups += relinked
+
     def current(self, bytes_pulled: Callable[[SubtaskId], int]) -> list[control_pb2.OwnershipReport]:
         """Returns a copy of all reports; ``bytes_pulled``: state that a subtask has fetched in the background."""
         copies = []

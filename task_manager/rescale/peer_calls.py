@@ -9,6 +9,7 @@ import grpc
 from task_manager.exchange.peer_network import PeerNetwork
 from weir.clock import Clock
 from weir.errors import ConnectionLostError, WeirError
+from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.rpc import control_pb2, control_pb2_grpc
 from weir.rpc.wire import JobIdentity, handshake_to_proto, subtask_to_proto
@@ -33,6 +34,7 @@ class PeerCalls:
         handover: HandoverReceived,
         bytes_shipped: int,
         on_failure: Callable[[WeirError], None],
+        offer: RelinkOffer | None = None,
     ) -> None:
         """See ``ports.Peers``."""
         request = control_pb2.HandOverRequest(
@@ -45,6 +47,8 @@ class PeerCalls:
             ],
             state_location=str(handover.location),
             bytes_shipped=bytes_shipped,
+            relink_checkpoint_id=0 if offer is None else offer.checkpoint_id,
+            deleted_keys=() if offer is None else offer.deleted_keys,
         )
         try:
             stub = self._network.stub(address, control_pb2_grpc.TaskManagerStub)

@@ -13,6 +13,7 @@ from typing import Protocol
 from task_manager.ownership.group_state import SubtaskGroupState
 from task_manager.topology import Topology
 from weir.errors import WeirError
+from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import HandoverReceived, OwnerEvent
 from weir.protocol.routing import GroupMove
 from weir.state.tables.cached_entries import CachedChanges
@@ -58,6 +59,7 @@ class Peers(Protocol):
         handover: HandoverReceived,
         bytes_shipped: int,
         on_failure: Callable[[WeirError], None],
+        offer: RelinkOffer | None = None,
     ) -> None:
         """Give groups to a subtask there, whose state is at ``handover.location``; may wait for the answer.
 
@@ -67,6 +69,7 @@ class Peers(Protocol):
             handover: groups with their new owner epochs.
             bytes_shipped: state that was sent to its store before.
             on_failure: called, before or after this returns, if it does not take them.
+            offer: how their state is to be had without ``handover.location``; None: it is not.
         """
         ...
 

@@ -7,11 +7,15 @@ from concurrent.futures import Executor
 
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
+from task_manager.job_stores import JobStores
 from task_manager.rescale.cache_copy import CacheCopier
+from task_manager.rescale.copy_pace import COPIED_BYTES_MAX, RELINKED_BYTES_MAX
 from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.peer_calls import PeerCalls, Shipper
+from task_manager.rescale.relink_sender import RelinkSender
+from task_manager.rescale.relinking import Relinking
 from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.rescale.switching import Switching
 from task_manager.subtasks.running import RunningSubtask
@@ -37,8 +41,12 @@ def open_rescaling(
     strategy: StateStrategy,
     on_change: Callable[[], None],
     clock: Clock,
+    stores: JobStores | None = None,
 ) -> RescaleParticipant:
-    """Returns a job's part in rescales; ``running`` and ``inboxes`` are the job's own and change."""
+    """Returns a job's part in rescales; ``running`` and ``inboxes`` are the job's own and change.
+
+    ``stores``: of the images that groups are relinked to; None: they are not.
+    """
     workers = threads.pool(_THREADS, "rescale")
     locations: dict[SubtaskId, str] = {}
     ships = strategy.move is StateMove.SHIPPED
@@ -53,8 +61,20 @@ def open_rescaling(
         clock,
         copies=strategy.move is StateMove.FETCHED,
         hurries=not ships,
+        bytes_max=RELINKED_BYTES_MAX if strategy.relinks else COPIED_BYTES_MAX,
     )
     reports = OwnershipReports(address, on_change)
+    relinks: tuple[RelinkSender, Relinking] | None = None
+    if strategy.relinks and stores is not None:
+
+        def steps_of() -> dict[int, list[str]]:
+            stages = inboxes.topology.graph.stages
+            return {stage.index: [node.name for node in stage.nodes] for stage in stages}
+
+        relinks = (
+            RelinkSender(store, network.state_client, clock),
+            Relinking(address, running, stores, steps_of),
+        )
     handovers = Handovers(
         address,
         running,
@@ -64,6 +84,7 @@ def open_rescaling(
         shipper if ships else None,
         reports,
         lambda work: _submit(workers, work),
+        None if relinks is None else relinks[0],
     )
     migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes, clock)
 
@@ -81,6 +102,7 @@ def open_rescaling(
         Fetching(running, migrator, reports, handovers.fail),
         reports,
         close,
+        relinks,
     )
 
 

@@ -6,8 +6,10 @@ that the data goes on meanwhile. The order of things is in docs/design/0001.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from task_manager.ownership.group_ownership import GivenGroups, RescaleReports
 from task_manager.ownership.group_state import SubtaskGroupState
@@ -15,21 +17,30 @@ from task_manager.rescale.fetching import Fetching
 from task_manager.rescale.handovers import Handovers
 from task_manager.rescale.ownership_reports import OwnershipReports
 from task_manager.rescale.ports import Copies, LocalSubtask, Switches
+from task_manager.rescale.relink_sender import RelinkSender
+from task_manager.rescale.relinking import Relinking
 from task_manager.topology import Topology
 from weir import threads
 from weir.errors import ConnectionLostError, HandshakeError
 from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import Abort, HandoverReceived, OwnerEvent, Prepare, Proceed
 from weir.protocol.routing import GroupMove
 from weir.rpc import control_pb2
 from weir.state.tables.cached_entries import CachedPart
 from weir.types import SubtaskId
 
+log = logging.getLogger(__name__)
+
 #: An owner that is busy with a batch for longer answers later than the command does; that is no failure.
 _PREPARE_WAIT_S = 0.25
 #: A switch comes between two batches; a subtask that failed or was stopped meanwhile ends the wait.
 _REROUTE_WAIT_S = 600.0
 _TAKE_COPY_WAIT_S = 20.0
+#: Images of a checkpoint that are opened later may still be in time; the coordinator waits for 5 s.
+_OPENING_WAIT_S = 3.5
+#: Of sending what has changed since a checkpoint, after the caches.
+_SEND_AHEAD_S_MAX = 0.75
 
 
 class RescaleParticipant:
@@ -46,10 +57,12 @@ class RescaleParticipant:
         fetching: Fetching,
         reports: OwnershipReports,
         close: Callable[[], None],
+        relinks: tuple[RelinkSender, Relinking] | None = None,
     ) -> None:
         """``subtasks`` are the job's own and change; ``locations`` (of all subtasks) is kept up to date here.
 
-        ``close`` ends the threads behind the ports.
+        ``close`` ends the threads behind the ports. ``relinks``: the sides of old and new owners; None: state is never
+        relinked.
         """
         self._address = address
         self._subtasks = subtasks
@@ -60,6 +73,7 @@ class RescaleParticipant:
         self._fetching = fetching
         self._reports = reports
         self._close = close
+        self._relinks = relinks
 
     # --- commands of the coordinator -------------------------------------------------------------------------
 
@@ -70,11 +84,19 @@ class RescaleParticipant:
         moves: tuple[GroupMove, ...],
         retiring: Sequence[int],
         locations: Mapping[SubtaskId, str],
+        relink_checkpoint_id: int = 0,
     ) -> list[SubtaskId]:
-        """Tell owners here of a rescale; returns those that have ended already."""
+        """Tell owners here of a rescale; returns those that have ended already.
+
+        ``relink_checkpoint_id``: groups may be taken over from its images; 0: from none.
+        """
         # Known before any marker can come, which may be sooner than the command to switch.
         self._locations.update(locations)
+        if self._relinks is not None and subtasks:
+            self._relinks[0].prepare(subtasks[0].stage_index, version, relink_checkpoint_id)
         self._copies.copy(subtasks, version, moves)
+        if self._relinks is not None and relink_checkpoint_id:
+            self._send_ahead(subtasks, version, moves, self._relinks[0])
         known: dict[SubtaskId, Future[None] | None] = {
             subtask: self._tell(subtask, Prepare(version, moves, retiring=subtask.subtask_index in retiring))
             for subtask in subtasks
@@ -82,6 +104,24 @@ class RescaleParticipant:
         # Wait for the early flush, which makes the handover short, but not for long.
         threads.wait([future for future in known.values() if future is not None], _PREPARE_WAIT_S)
         return [subtask for subtask, future in known.items() if future is None]
+
+    def open_images(
+        self,
+        subtasks: Sequence[SubtaskId],
+        version: int,
+        checkpoint_id: int,
+        moves: Sequence[GroupMove],
+        locations: Mapping[SubtaskId, str],
+    ) -> None:
+        """Open images of a checkpoint that have groups which come to owners here; returns soon, open or not.
+
+        Called before any owner is prepared, because what is here of these groups is deleted, and old owners begin to
+        send when they are.
+        """
+        if self._relinks is not None and subtasks and checkpoint_id:
+            opening = self._relinks[1].prepare(subtasks, version, checkpoint_id, moves, locations)
+            if opening is not None:
+                threads.wait([opening], _OPENING_WAIT_S)
 
     def reroute(
         self,
@@ -119,6 +159,8 @@ class RescaleParticipant:
         """Take a rescale back."""
         for owner in owners:
             self._tell(owner, Abort(version))
+            if self._relinks is not None:
+                self._relinks[1].abort(owner.stage_index, version)
 
     def pull(self, address: str) -> int:
         """Let owners here fetch what is in a store that is to go away; see ``Fetching.pull``."""
@@ -126,15 +168,29 @@ class RescaleParticipant:
 
     # --- calls of other task managers ------------------------------------------------------------------------
 
-    def receive(self, target: SubtaskId, handover: HandoverReceived, bytes_shipped: int) -> None:
+    def receive(
+        self,
+        target: SubtaskId,
+        handover: HandoverReceived,
+        bytes_shipped: int,
+        offer: RelinkOffer | None = None,
+    ) -> None:
         """Take a handover from an old owner elsewhere, which has sent this many bytes of state before.
+
+        ``offer``: the rest of the state is in images of a checkpoint, too.
 
         Raises:
             HandshakeError: the subtask has ended, or is not here.
         """
         self._reports.count_bytes(target, handover.version, bytes_shipped)
-        if self._tell(target, handover) is None:
+        relinked = self._relink(target, handover, offer)
+        self._reports.count_sent(target, handover.version, bytes_shipped, relinked)
+        told = self._tell(target, handover)
+        if told is None:
             raise HandshakeError(f"subtask {target} has ended on task manager {self._address}")
+        if self._relinks is not None:
+            came = partial(self._relinks[1].came, target, handover.version, tuple(handover.groups))
+            told.add_done_callback(lambda _: came())
 
     def take_copy(self, target: SubtaskId, arrived: CopyArrived, entries: CachedPart | None) -> None:
         """Take what an owner has cached of groups that it will hand over; returns when it is entered.
@@ -146,6 +202,8 @@ class RescaleParticipant:
         group_state = None if local is None else local.group_state
         if local is None or group_state is None:
             raise HandshakeError(f"subtask {target} with keyed state is not on task manager {self._address}")
+        if entries is not None:
+            self._reports.count_sent(target, arrived.version, entries.size_bytes)
         entered = local.post(lambda: group_state.take_copy(arrived, entries))
         if entered is None or not threads.wait([entered], _TAKE_COPY_WAIT_S) or entered.exception():
             raise HandshakeError(
@@ -178,6 +236,49 @@ class RescaleParticipant:
         self._handovers.close()
         self._fetching.close()
         self._close()
+        if self._relinks is not None:
+            self._relinks[1].close()
+
+    def _send_ahead(
+        self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove], sender: RelinkSender
+    ) -> None:
+        """Send what has changed since a checkpoint in groups that will move, before rows wait for it."""
+        until_s = sender.clock.monotonic_s() + _SEND_AHEAD_S_MAX
+        for source in subtasks:
+            local = self._subtasks.get(source)
+            group_state = None if local is None else local.group_state
+            if group_state is None:
+                continue
+            ownership = group_state.backend.ownership
+            changed, epochs = ownership.changed(), ownership.epochs()
+            for target in sorted({move.target for move in moves if move.source == source.subtask_index}):
+                address = self._locations.get(SubtaskId(source.stage_index, target), self._address)
+                groups = {
+                    move.group: epochs[move.group] + 1
+                    for move in moves
+                    if (move.source, move.target) == (source.subtask_index, target) and move.group in epochs
+                }
+                if address != self._address and groups:
+                    sender.send_ahead(source, version, address, groups, changed, until_s)
+
+    def _relink(self, target: SubtaskId, handover: HandoverReceived, offer: RelinkOffer | None) -> int:
+        """Tell the new owner of groups, before it gets them, that it finds them in images; returns of how many."""
+        local = self._subtasks.get(target)
+        group_state = None if local is None else local.group_state
+        if self._relinks is None or local is None or group_state is None:
+            return 0
+        copy_at = str(handover.location)
+        relinked = self._relinks[1].accept(target, handover.version, handover.groups, offer, copy_at)
+        if relinked is None:
+            return 0
+        log.info(
+            "subtask %s: %d key groups are relinked to checkpoint %d",
+            target,
+            len(relinked),
+            0 if offer is None else offer.checkpoint_id,
+        )
+        local.post(partial(group_state.will_relink, relinked))
+        return len(relinked)
 
     def _tell(self, subtask: SubtaskId, event: OwnerEvent) -> Future[None] | None:
         local = self._subtasks.get(subtask)

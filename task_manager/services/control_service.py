@@ -13,12 +13,14 @@ from task_manager.rescale.cached_wire import entries_of
 from task_manager.topology import topology_from_proto
 from weir.errors import (
     FailureKind,
+    HandshakeError,
     StateError,
     WeirError,
     kind_of,
 )
 from weir.operators.step_errors import StepError
 from weir.protocol.rescale.cache_copy import CopyArrived
+from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import HandoverReceived
 from weir.protocol.routing import GroupMove
 from weir.questions.link import QuestionPlace
@@ -143,16 +145,20 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self, request: control_pb2.PrepareRescaleRequest, context: grpc.ServicerContext
     ) -> control_pb2.PrepareRescaleReply:
         """Tell owners here what will move."""
+        subtasks = [subtask_from_proto(subtask) for subtask in request.subtasks]
+        moves = tuple(
+            GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
+            for move in request.moves
+        )
+        locations = {subtask_from_proto(item.subtask): item.address for item in request.locations}
+        version, checkpoint_id = request.routing_version, request.relink_checkpoint_id
         with _errors_to(context):
-            ended = self._slot.current(handshake_from_proto(request.handshake)).rescaling.prepare(
-                [subtask_from_proto(subtask) for subtask in request.subtasks],
-                request.routing_version,
-                tuple(
-                    GroupMove(move.key_group, move.source_subtask_index, move.target_subtask_index)
-                    for move in request.moves
-                ),
-                list(request.retiring),
-                {subtask_from_proto(item.subtask): item.address for item in request.locations},
+            rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
+            if request.only_opens:
+                rescaling.open_images(subtasks, version, checkpoint_id, moves, locations)
+                return control_pb2.PrepareRescaleReply()
+            ended = rescaling.prepare(
+                subtasks, version, moves, list(request.retiring), locations, checkpoint_id
             )
         return control_pb2.PrepareRescaleReply(ended=[subtask_to_proto(subtask) for subtask in ended])
 
@@ -181,6 +187,7 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
                 subtask_from_proto(request.target),
                 HandoverReceived(request.routing_version, _groups_of(request.groups), request.state_location),
                 request.bytes_shipped,
+                _offer_of(request),
             )
         return control_pb2.HandOverReply()
 
@@ -310,3 +317,17 @@ def _errors_to(context: grpc.ServicerContext) -> Iterator[None]:
 def _refuse(context: grpc.ServicerContext, kind: FailureKind, cause: str) -> None:
     context.set_trailing_metadata(refusal_metadata(kind))
     context.abort(grpc.StatusCode.FAILED_PRECONDITION, cause)
+
+
+def _offer_of(request: control_pb2.HandOverRequest) -> RelinkOffer | None:
+    """What an old owner says of groups that can be relinked; None: nothing.
+
+    Raises:
+        HandshakeError: it names a key of another group.
+    """
+    if not request.relink_checkpoint_id:
+        return None
+    groups = {item.key_group.to_bytes(2, "big") for item in request.groups}
+    if any(key[:2] not in groups for key in request.deleted_keys):
+        raise HandshakeError("a deleted key of a handover is in none of its key groups")
+    return RelinkOffer(request.relink_checkpoint_id, tuple(request.deleted_keys))

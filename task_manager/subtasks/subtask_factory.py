@@ -204,6 +204,7 @@ class SubtaskFactory:
             # Of state in a database only what is not applied is here: it goes along.
             fetches=strategy.move is StateMove.FETCHED or self._database is not None,
             locate=(lambda groups: self._locate(stage.index, groups)) if asks else None,
+            notes_changes=strategy.relinks and self._database is None and self._state.publisher is not None,
         )
         owned = {group: table.owner_epochs[group] for group in table.groups_of(subtask.subtask_index)}
         return SubtaskGroupState(

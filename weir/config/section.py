@@ -24,6 +24,7 @@ JSON_NAMES = {
     "use_hybrid": "useHybrid",
     "use_migrate": "useMigrate",
     "use_cache": "useCache",
+    "use_relink": "useRelink",
     "rocksdb_path": "rocksDBPath",
 }
 

@@ -24,17 +24,25 @@ class StateStrategy:
     move: StateMove = StateMove.FETCHED
     #: The control plane is asked before every batch where state is, instead of remembering it; for comparison only.
     asks_for_places: bool = False
+    #: With FETCHED: a new owner opens the images of the latest checkpoint instead, where that is possible
+    #: (docs/design/0019).
+    relinks: bool = False
 
     @classmethod
-    def from_settings(cls, *, use_hybrid: bool, use_migrate: bool, use_cache: bool) -> StateStrategy:
-        """The strategy that three keys of section ``taskManager`` describe; without hybrid the others say nothing."""
+    def from_settings(
+        cls, *, use_hybrid: bool, use_migrate: bool, use_cache: bool, use_relink: bool = False
+    ) -> StateStrategy:
+        """The strategy that four keys of section ``taskManager`` describe; without hybrid the others say nothing."""
         if not use_hybrid:
             return cls(StateMove.SHIPPED)
-        return cls(StateMove.FETCHED if use_migrate else StateMove.LEFT, asks_for_places=not use_cache)
+        if not use_migrate:
+            return cls(StateMove.LEFT, asks_for_places=not use_cache)
+        return cls(StateMove.FETCHED, asks_for_places=not use_cache, relinks=use_relink)
 
     def __str__(self) -> str:
         """As the keys of config.json that stand for it."""
         if self.move is StateMove.SHIPPED:
             return "useHybrid false"
         migrates = str(self.move is StateMove.FETCHED).lower()
-        return f"useHybrid true, useMigrate {migrates}, useCache {str(not self.asks_for_places).lower()}"
+        relinks = ", useRelink true" if self.relinks else ""
+        return f"useHybrid true, useMigrate {migrates}, useCache {str(not self.asks_for_places).lower()}{relinks}"

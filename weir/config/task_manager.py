@@ -129,6 +129,12 @@ class TaskManagerConfig(Section):
         "Hybrid: keys are fetched on first use and the rest follows in the background. No effect without "
         "`useHybrid`.",
     )
+    use_relink: bool = setting(
+        False,
+        "With `useMigrate`: a new owner opens the tables of the latest checkpoint where they lie, and the old owner "
+        "sends only what has changed since; where that is not possible, keys are fetched as ever. It takes a "
+        "`checkpoint_uri` that all task managers reach.",
+    )
     use_cache: bool = setting(
         True,
         "Hybrid: remember where state is until the routing changes; false: ask the control plane for every "
@@ -175,7 +181,10 @@ class TaskManagerConfig(Section):
 
     @property
     def state_strategy(self) -> StateStrategy:
-        """What ``useHybrid``, ``useMigrate`` and ``useCache`` describe; that of the control plane counts."""
+        """What ``useHybrid``, ``useMigrate``, ``useRelink`` and ``useCache`` describe; the control plane's counts."""
         return StateStrategy.from_settings(
-            use_hybrid=self.use_hybrid, use_migrate=self.use_migrate, use_cache=self.use_cache
+            use_hybrid=self.use_hybrid,
+            use_migrate=self.use_migrate,
+            use_cache=self.use_cache,
+            use_relink=self.use_relink,
         )

@@ -287,7 +287,7 @@ class ChannelQueue(_message.Message):
     def __init__(self, consumer: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., rows: _Optional[int] = ..., age_us: _Optional[int] = ...) -> None: ...
 
 class OwnershipReport(_message.Message):
-    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure")
+    __slots__ = ("subtask", "routing_version", "owned_groups", "complete_groups", "bytes_moved", "locations", "failure", "bytes_sent", "relinked_groups")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     OWNED_GROUPS_FIELD_NUMBER: _ClassVar[int]
@@ -295,6 +295,8 @@ class OwnershipReport(_message.Message):
     BYTES_MOVED_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
+    BYTES_SENT_FIELD_NUMBER: _ClassVar[int]
+    RELINKED_GROUPS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
     routing_version: int
     owned_groups: _containers.RepeatedScalarFieldContainer[int]
@@ -302,7 +304,9 @@ class OwnershipReport(_message.Message):
     bytes_moved: int
     locations: _containers.RepeatedScalarFieldContainer[str]
     failure: str
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ...) -> None: ...
+    bytes_sent: int
+    relinked_groups: int
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., relinked_groups: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
     __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes", "processor_us", "processors", "memory_bytes")
@@ -513,12 +517,14 @@ class DeployRequest(_message.Message):
     def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., job_module: _Optional[str] = ..., parameters_json: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., routing_tables: _Optional[_Iterable[_Union[RoutingTable, _Mapping]]] = ..., watermark_interval_ms: _Optional[int] = ..., out_of_order_grace_period_ms: _Optional[int] = ..., idle_timeout_ms: _Optional[int] = ..., deployed_us: _Optional[int] = ..., stages: _Optional[_Iterable[_Union[StageSubtasks, _Mapping]]] = ..., checkpoint_uri: _Optional[str] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., alignment_timeout_ms: _Optional[int] = ..., ended_checkpoint_id: _Optional[int] = ..., state_ids: _Optional[_Mapping[str, int]] = ..., isolated_steps: _Optional[_Iterable[str]] = ..., state_strategy: _Optional[_Union[StateStrategy, _Mapping]] = ..., database_run: _Optional[str] = ..., layouts_json: _Optional[str] = ..., horizons_json: _Optional[str] = ...) -> None: ...
 
 class StateStrategy(_message.Message):
-    __slots__ = ("move", "asks_for_places")
+    __slots__ = ("move", "asks_for_places", "relinks")
     MOVE_FIELD_NUMBER: _ClassVar[int]
     ASKS_FOR_PLACES_FIELD_NUMBER: _ClassVar[int]
+    RELINKS_FIELD_NUMBER: _ClassVar[int]
     move: StateMove
     asks_for_places: bool
-    def __init__(self, move: _Optional[_Union[StateMove, str]] = ..., asks_for_places: _Optional[bool] = ...) -> None: ...
+    relinks: bool
+    def __init__(self, move: _Optional[_Union[StateMove, str]] = ..., asks_for_places: _Optional[bool] = ..., relinks: _Optional[bool] = ...) -> None: ...
 
 class Restore(_message.Message):
     __slots__ = ("checkpoint_uri", "manifest_path", "job_id")
@@ -573,7 +579,7 @@ class GroupMove(_message.Message):
     def __init__(self, key_group: _Optional[int] = ..., source_subtask_index: _Optional[int] = ..., target_subtask_index: _Optional[int] = ...) -> None: ...
 
 class PrepareRescaleRequest(_message.Message):
-    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring", "locations")
+    __slots__ = ("handshake", "stage_index", "routing_version", "subtasks", "moves", "retiring", "locations", "relink_checkpoint_id", "only_opens")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -581,6 +587,8 @@ class PrepareRescaleRequest(_message.Message):
     MOVES_FIELD_NUMBER: _ClassVar[int]
     RETIRING_FIELD_NUMBER: _ClassVar[int]
     LOCATIONS_FIELD_NUMBER: _ClassVar[int]
+    RELINK_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    ONLY_OPENS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     stage_index: int
     routing_version: int
@@ -588,7 +596,9 @@ class PrepareRescaleRequest(_message.Message):
     moves: _containers.RepeatedCompositeFieldContainer[GroupMove]
     retiring: _containers.RepeatedScalarFieldContainer[int]
     locations: _containers.RepeatedCompositeFieldContainer[SubtaskLocation]
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ...) -> None: ...
+    relink_checkpoint_id: int
+    only_opens: bool
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., routing_version: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., moves: _Optional[_Iterable[_Union[GroupMove, _Mapping]]] = ..., retiring: _Optional[_Iterable[int]] = ..., locations: _Optional[_Iterable[_Union[SubtaskLocation, _Mapping]]] = ..., relink_checkpoint_id: _Optional[int] = ..., only_opens: _Optional[bool] = ...) -> None: ...
 
 class PrepareRescaleReply(_message.Message):
     __slots__ = ("ended",)
@@ -631,20 +641,24 @@ class OwnedGroup(_message.Message):
     def __init__(self, key_group: _Optional[int] = ..., owner_epoch: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
-    __slots__ = ("handshake", "target", "routing_version", "groups", "state_location", "bytes_shipped")
+    __slots__ = ("handshake", "target", "routing_version", "groups", "state_location", "bytes_shipped", "relink_checkpoint_id", "deleted_keys")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     ROUTING_VERSION_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     STATE_LOCATION_FIELD_NUMBER: _ClassVar[int]
     BYTES_SHIPPED_FIELD_NUMBER: _ClassVar[int]
+    RELINK_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    DELETED_KEYS_FIELD_NUMBER: _ClassVar[int]
     handshake: _common_pb2.Handshake
     target: _common_pb2.SubtaskId
     routing_version: int
     groups: _containers.RepeatedCompositeFieldContainer[OwnedGroup]
     state_location: str
     bytes_shipped: int
-    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_location: _Optional[str] = ..., bytes_shipped: _Optional[int] = ...) -> None: ...
+    relink_checkpoint_id: int
+    deleted_keys: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., target: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., groups: _Optional[_Iterable[_Union[OwnedGroup, _Mapping]]] = ..., state_location: _Optional[str] = ..., bytes_shipped: _Optional[int] = ..., relink_checkpoint_id: _Optional[int] = ..., deleted_keys: _Optional[_Iterable[bytes]] = ...) -> None: ...
 
 class HandOverReply(_message.Message):
     __slots__ = ()

@@ -169,7 +169,9 @@ _STATE_MOVES_BACK: dict[int, StateMove] = {number: move for move, number in _STA
 def strategy_to_proto(strategy: StateStrategy) -> control_pb2.StateStrategy:
     """As a field of a Deploy."""
     return control_pb2.StateStrategy(
-        move=_STATE_MOVES[strategy.move], asks_for_places=strategy.asks_for_places
+        move=_STATE_MOVES[strategy.move],
+        asks_for_places=strategy.asks_for_places,
+        relinks=strategy.relinks,
     )
 
 
@@ -185,7 +187,7 @@ def strategy_from_proto(message: control_pb2.StateStrategy) -> StateStrategy:
             f"the control plane moves state in a way that is not known here ({message.move}): "
             "run the same Weir version everywhere"
         )
-    return StateStrategy(move, message.asks_for_places)
+    return StateStrategy(move, message.asks_for_places, message.relinks)
 
 
 #: Key of the trailing metadata in which a call that is refused says what its failure means for the next attempt.

@@ -114,6 +114,8 @@ def test_scaling_out_step_by_step():
         "groups_owned": 2,
         "groups_migrated": 0,
         "bytes_moved": 0,
+        "groups_relinked": 0,
+        "bytes_sent": 0,
         "started_ms": 100,
         "phases": {
             "PLANNING": 100,

@@ -19,6 +19,7 @@ from weir.protocol.rescale.rescale_model import (
     FailJob,
     GroupsMigrated,
     GroupsOwned,
+    GroupsSent,
     InstallTable,
     JobStopped,
     NewSubtaskDeployed,
@@ -79,6 +80,7 @@ class RescaleMachine(RescalePhases):
         self._not_owned = set(self._targets)
         self._not_migrated = set(self._targets)
         self._bytes_moved = 0
+        self._bytes_sent = self._groups_relinked = 0
         self._history: deque[str] = deque(maxlen=_HISTORY_ENTRIES_MAX)
 
     def start(self) -> list[RescaleAction]:
@@ -113,6 +115,8 @@ class RescaleMachine(RescalePhases):
             owned=total - len(self._not_owned),
             migrated=total - len(self._not_migrated),
             bytes_moved=self._bytes_moved,
+            groups_relinked=self._groups_relinked,
+            bytes_sent=self._bytes_sent,
         )
 
     def check_invariants(self) -> None:
@@ -178,6 +182,11 @@ class RescaleMachine(RescalePhases):
             raise self._invalid(f"groups {wrong} were migrated, which do not move")
         self._not_migrated.difference_update(event.groups)
         self._bytes_moved += event.bytes
+        return []
+
+    def _sent(self, event: GroupsSent) -> list[RescaleAction]:
+        self._bytes_sent += event.bytes
+        self._groups_relinked += event.relinked
         return []
 
     def _retired(self, event: RetiredFinished) -> list[RescaleAction]:
@@ -313,6 +322,7 @@ class RescaleMachine(RescalePhases):
         Rerouted: _rerouted,
         GroupsOwned: _owned,
         GroupsMigrated: _migrated,
+        GroupsSent: _sent,
         RetiredFinished: _retired,
         NewSubtaskDeployed: _deployed,
         Prepared: _prepared,
@@ -335,6 +345,7 @@ class RescaleMachine(RescalePhases):
             NewSubtaskDeployed: _deployed,
             Prepared: _prepared,
             PrepareRefused: _prepare_refused,
+            GroupsSent: _sent,
             RetiredFinished: _ignore,
             PartyLost: _lost_while_reversible,
             JobStopped: _job_stopped,
@@ -348,6 +359,7 @@ class RescaleMachine(RescalePhases):
             NewSubtaskEnded: _new_ended,
             Prepared: _ignore,
             PrepareRefused: _ignore,
+            GroupsSent: _ignore,
             RetiredFinished: _ignore,
             PartyLost: _lost_while_aborting,
             JobStopped: _job_stopped,

@@ -132,6 +132,14 @@ class GroupsMigrated:
 
 
 @dataclass(frozen=True)
+class GroupsSent:
+    """Old owners have sent so many more bytes than reported before; so many more groups were relinked."""
+
+    bytes: int
+    relinked: int
+
+
+@dataclass(frozen=True)
 class RetiredFinished:
     """A retiring subtask has ended."""
 
@@ -166,6 +174,7 @@ RescaleEvent = (
     | Rerouted
     | GroupsOwned
     | GroupsMigrated
+    | GroupsSent
     | RetiredFinished
     | PartyLost
     | JobStopped

@@ -48,7 +48,14 @@ class RescalePhases:
         return InvalidTransitionError(what)
 
     def _facts(
-        self, *, groups: int = 0, owned: int = 0, migrated: int = 0, bytes_moved: int = 0
+        self,
+        *,
+        groups: int = 0,
+        owned: int = 0,
+        migrated: int = 0,
+        bytes_moved: int = 0,
+        groups_relinked: int = 0,
+        bytes_sent: int = 0,
     ) -> dict[str, object]:
         """JSON-able: what ``GET /rescales/ID`` shows."""
         return {
@@ -64,6 +71,8 @@ class RescalePhases:
             "groups_owned": owned,
             "groups_migrated": migrated,
             "bytes_moved": bytes_moved,
+            "groups_relinked": groups_relinked,
+            "bytes_sent": bytes_sent,
             "started_ms": self._phase_times_ms[RescalePhase.PLANNING],
             "phases": {phase.value: time_ms for phase, time_ms in self._phase_times_ms.items()},
         }

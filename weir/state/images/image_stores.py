@@ -91,10 +91,21 @@ class Images:
         other._stores, other._is_claimed = self._stores, True
         return other
 
+    @property
+    def location(self) -> str:
+        """Location of the checkpoint store."""
+        return self._store.location
+
     def register(self, images: Iterable[StoreImage]) -> None:
         """Tell which images there are; called before :meth:`connect` with those of the manifest."""
         with self._lock:
             self._known.update((image.image_id, image) for image in images)
+
+    def unregister(self, image_ids: Iterable[str]) -> None:
+        """No group is fetched from these any more, and none will be."""
+        with self._lock:
+            for image_id in image_ids:
+                self._known.pop(image_id, None)
 
     def image(self, image_id: str) -> StoreImage:
         """An image that was registered: what a checkpoint names while groups are still fetched from it.
@@ -180,6 +191,18 @@ class Images:
             client.close()
             raise
         return client
+
+    def missing_bytes(self, address: str) -> int:
+        """What opening images would fetch from another file system.
+
+        Raises:
+            StateError: an image was not registered.
+        """
+        copies = self._copies
+        if copies is None:
+            return 0
+        files = {file for image_id in image_ids_of(address) for file in self.image(image_id).files.values()}
+        return sum(file.size_bytes for file in files if not copies.has(file))
 
     def open_images(self) -> list[str]:
         """Ids of the images that clients have open: those from which groups are still being fetched."""

@@ -40,6 +40,13 @@ class LocalCopies:
             return False
         return True
 
+    def has(self, file: FileRef) -> bool:
+        """Whether a file is here, by name and size."""
+        try:
+            return self._at(file.path).stat().st_size == file.size_bytes
+        except OSError:
+            return False
+
     def keep_only(self, paths: Collection[str]) -> None:
         """Forget all files but these."""
         names = {self._at(path).name for path in paths}

@@ -23,6 +23,8 @@ class MigratingGroup:
     version: int = 0
     #: Keys that had to be fetched: the group that is wanted most is pulled first.
     wanted: int = 0
+    #: A peer with a copy that is to be deleted when all is here, where ``address`` is that of images; "": none has.
+    copy_at: str = ""
 
 
 #: None: in the local store; an address: in that peer's store.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from weir.errors import StateError
 from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
+from weir.state.placement.changed_keys import NO_CHANGES_KNOWN, ChangedKeys, ChangesSince
 from weir.state.placement.group_places import GroupPlaces, HeldGroup, MigratingGroup, Place, state_bounds
 from weir.state.placement.peers import Peers
 from weir.state.placement.remote import Connect, RemoteStateClient
@@ -38,6 +39,8 @@ class GroupOwnership:
         self.cleaning: set[int] = set()
         #: Called before a group changes its place: peers must have what was written with the epochs until then.
         self.settle: Callable[[], None] = lambda: None
+        #: What has changed since images of the local store; None: nobody asks.
+        self.changes: ChangedKeys | None = None
         self._local = local
         self._fetches = fetches
         #: Live: the clients read it at every call.
@@ -53,6 +56,7 @@ class GroupOwnership:
         migrate: bool | None = None,
         tombstones: Mapping[int, Iterable[bytes]] | None = None,
         keeps_own: bool = False,
+        copy_at: str = "",
     ) -> None:
         """Own these groups from now on; called by the subtask when it deploys and at a handover.
 
@@ -65,6 +69,7 @@ class GroupOwnership:
             migrate: fetch them from there; None: as the strategy says.
             tombstones: by key group, keys that are there but were deleted since.
             keeps_own: what is here of these groups is newer than what is there; else it is of no use, and deleted.
+            copy_at: address of a peer that has a copy, to be deleted when all is here; "": the one at ``location``.
 
         Raises:
             StateError: one of them is still being fetched from an earlier owner, or an image cannot be opened.
@@ -78,16 +83,49 @@ class GroupOwnership:
         with self.lock:
             self.check_open()
             self._check_settled(groups)
+            if self.changes is not None:
+                self.changes.forget(groups)
             for group, epoch in groups.items():
                 place: Place = None
                 if location is not None and location != self.address:
                     place = MigratingGroup(group, location) if fetch else location
                 if isinstance(place, MigratingGroup):
                     place.tombstones.update((tombstones or {}).get(group, ()))
+                    place.copy_at = copy_at
                     if not keeps_own:
                         self._clear_leftovers(group)
                 self._epochs[group] = epoch
                 self.places.put(group, place)
+
+    def changed(self) -> ChangesSince:
+        """What has changed since images of checkpoints, for groups that are about to be released."""
+        with self.lock:
+            return NO_CHANGES_KNOWN if self.changes is None else self.changes.sealed()
+
+    def absent(self, keys: Iterable[bytes]) -> list[bytes]:
+        """Return those of the keys, of groups that are about to be adopted, that are not in the local store.
+
+        Of a key that is here no tombstone may hide the older one elsewhere: a checkpoint would hide both.
+
+        Raises:
+            StateError: the local store failed.
+        """
+        listed = list(keys)
+        with self.lock:
+            values = self._local.get_many(listed)
+        return [key for key, value in zip(listed, values, strict=True) if value is None]
+
+    def clear_leftovers(self, groups: Iterable[int]) -> None:
+        """Delete what is here of groups that are not owned, before anything of them comes.
+
+        Raises:
+            StateError: the local store failed.
+        """
+        with self.lock:
+            self.check_open()
+            for group in groups:
+                if not self.owns(group):
+                    self._clear_leftovers(group)
 
     def release(self, groups: Iterable[int]) -> dict[int, str]:
         """Own these groups no longer; returns the address where the state of each is, for the handover.

@@ -26,6 +26,7 @@ from weir.state.api import StateBackend, StoreStats
 from weir.state.images.image_client import is_image
 from weir.state.layout import GROUP_OF
 from weir.state.packed import PackedKeys
+from weir.state.placement.changed_keys import ChangedKeys
 from weir.state.placement.group_places import MigratingGroup, Piece, Place, pieces_span
 from weir.state.placement.listed_peers import ListedPeers
 from weir.state.placement.merged_scan import open_scan
@@ -49,6 +50,7 @@ class PlacedStore(StateBackend):
         connect: makes the client of a peer, or of images (``weir.state.images.image_client``).
         fetches: whether groups that are adopted from a peer are fetched (else they stay there).
         locate: asked before every batch of keys if given; None: what ``adopt`` said counts.
+        notes_changes: whether it is noted which keys have changed since images of checkpoints, to relink groups.
     """
 
     def __init__(
@@ -60,13 +62,17 @@ class PlacedStore(StateBackend):
         *,
         fetches: bool = False,
         locate: Locate | None = None,
+        notes_changes: bool = False,
     ) -> None:
+        #: What has changed since images of the local store; None: nobody asks.
+        self.changes = ChangedKeys() if notes_changes else None
         #: Which groups are owned and where they are.
         self.ownership = GroupOwnership(local, address, state_ids, connect, fetches=fetches)
         self._client = self.ownership.client
         self._listed = ListedPeers(local, self._client)
         self._packed = PackedPeers(local, self._client)
         self.ownership.settle = self._packed.settle
+        self.ownership.changes = self.changes
         #: Brings groups here that are on their way.
         self.pull = Pull(local, self.ownership, self._listed)
         self._local = local
@@ -103,6 +109,18 @@ class PlacedStore(StateBackend):
     def is_stalled(self) -> bool:
         """See ``StateBackend``; of the local store."""
         return self._local.is_stalled()
+
+    def image_taken(self, checkpoint_id: int) -> None:
+        """The image of the local store for a checkpoint is taken, and what :meth:`hold_writes` began still lasts."""
+        if self.changes is not None:
+            with self._lock:
+                self.changes.image_taken(checkpoint_id)
+
+    def committed(self, checkpoint_id: int) -> None:
+        """A checkpoint is complete."""
+        if self.changes is not None:
+            with self._lock:
+                self.changes.committed(checkpoint_id)
 
     def writes_captured(self) -> bool:
         """Whether the calling thread writes what was captured at a barrier, before images of the stores are taken."""
@@ -149,6 +167,8 @@ class PlacedStore(StateBackend):
         with self._lock:
             self._check_open()
             places = self._touched({key[:2] for key, _ in puts} | set(map(GROUP_OF, deletes)))
+            if self.changes is not None:
+                self.changes.note([*(key for key, _ in puts), *deletes])
             if places is None:
                 self._local.write(puts, deletes)
             else:
@@ -177,6 +197,8 @@ class PlacedStore(StateBackend):
                 super().put_packed(keys, rows)
             else:
                 self._puts += len(keys)
+                if self.changes is not None:
+                    self.changes.note(keys.to_list())
                 self._packed.put(keys, rows, spans)
 
     def check_owned(self, groups: set[bytes]) -> None:
@@ -229,6 +251,8 @@ class PlacedStore(StateBackend):
             self._check_open()
             self._packed.settle()
             for piece in self._places.pieces(start, stop):
+                if self.changes is not None:
+                    self.changes.forget([int.from_bytes(piece.prefix[:2], "big")])
                 self._delete_piece(piece)
 
     def _delete_piece(self, piece: Piece) -> None:

@@ -155,7 +155,7 @@ class Pull:
                 migrating.tombstones.clear()
                 if is_image(migrating.address):
                     ownership.peers.close_images({group.address for group in self._places.migrating()})
-                else:
+                if _copy_at(migrating):
                     ownership.cleaning.add(migrating.group)
 
     def clean(self, migrating: MigratingGroup) -> None:
@@ -164,10 +164,16 @@ class Pull:
         Raises:
             FencedError, ConnectionLostError, StateError: it could not be deleted.
         """
-        if is_image(migrating.address):
+        address = _copy_at(migrating)
+        if not address:
             return
-        peer = self._ownership.client(migrating.address)
+        peer = self._ownership.client(address)
         for start, stop in group_bounds(migrating.group, self._places.state_ids):
             peer.delete_range(start, stop)
         with self._lock:
             self._ownership.cleaning.discard(migrating.group)
+
+
+def _copy_at(migrating: MigratingGroup) -> str:
+    """Address of the peer whose copy is to be deleted; "": there is none."""
+    return migrating.copy_at if is_image(migrating.address) else migrating.address

@@ -1,0 +1,101 @@
+"""Half of the engine's key groups move to another task manager, with relinking and without, while commands come."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.scaling import rescale
+from experiments.workflows.driver import Launch
+from experiments.workflows.growth import fill, launch_and_wait
+from experiments.workflows.job import ENGINE
+from experiments.workflows.trial import WINDOW_MS, Say, Trial
+from weir.subtask_names import CHAINED
+
+#: Commands while groups move, and for how long.
+_RATE, _WORKFLOWS, _BESIDE_S = 1_000, 200, 12.0
+#: Of these the first ones come before the request.
+_AHEAD_S = 3.0
+_MIGRATION_S_MAX = 1_800.0
+
+
+def measure_relink(size: int, payload: str, say: Say) -> dict[str, Any]:
+    """Measure both ways in turn; returns the fields of issue 30 for relinking, and all figures of each way.
+
+    Args:
+        size: bytes of payloads in the store.
+        payload: "compressible" or "random".
+        say: told of progress.
+
+    Raises:
+        ClusterError: a process ended, or the rescale did not come to its end.
+    """
+    relinked, copied = (_measure(size, payload, say, relinks=relinks) for relinks in (True, False))
+    return {
+        "relink_s": relinked["owned_s"],
+        "relink_shipped_bytes": relinked["sent_bytes"],
+        "relink": relinked,
+        "copy": copied,
+        "payload_bytes": size,
+        "wrong": relinked["wrong"] + copied["wrong"],
+    }
+
+
+def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, Any]:
+    done: list[Launch] = []
+    beside = Launch(
+        _WORKFLOWS,
+        2_000,
+        round(_RATE * _BESIDE_S / (2 * _WORKFLOWS)),
+        rate=_RATE,
+        payload=payload,
+        prefix="beside",
+    )
+    with tempfile.TemporaryDirectory() as place, _trial(Path(place), say, relinks=relinks) as trial:
+        launch_and_wait(trial, done, Launch(_WORKFLOWS, 2_000, 5, payload=payload, prefix="warm"))
+        fill(trial, done, size, payload, say)
+        sending = threading.Thread(target=trial.launch, args=(beside,), name="beside", daemon=True)
+        sending.start()
+        time.sleep(_AHEAD_S)
+        say(f"{'relinking' if relinks else 'copying'} half of {size:,} bytes")
+        before = trial.sums(_this_window_ms() - 3 * WINDOW_MS)
+        since_ms = _this_window_ms()
+        moved = rescale(trial.cluster, _engine_stage(trial), 2, timeout_s=_MIGRATION_S_MAX, poll_s=0.02)
+        sending.join()
+        done.append(beside)
+        wanted = sum(each.commands for each in done)
+        trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
+        during = trial.sums(since_ms)
+        return {
+            "owned_s": round((moved.owned_ms - moved.requested_ms) / 1e3, 3),
+            "complete_s": round((moved.completed_ms - moved.requested_ms) / 1e3, 1),
+            "phases_ms": moved.phases_ms(),
+            "groups": moved.report["groups_total"],
+            "groups_relinked": moved.report["groups_relinked"],
+            "sent_bytes": moved.report["bytes_sent"],
+            "followed_bytes": moved.report["bytes_moved"],
+            "pause_ms_max_before": before["pause_ms_max"],
+            "pause_ms_max": during["pause_ms_max"],
+            "message_latency_ms_max": during["message_latency_ms_max"],
+            "wrong": trial.wrong(done, trial.sums()),
+        }
+
+
+def _this_window_ms() -> int:
+    return int(time.time() * 1000) // WINDOW_MS * WINDOW_MS
+
+
+def _engine_stage(trial: Trial) -> int:
+    """Index of the stage with the engine."""
+    status = trial.cluster.wait_for(lambda status: True, "a status")
+    return next(
+        index for index, stage in enumerate(status["stages"]) if ENGINE in stage["name"].split(CHAINED)
+    )
+
+
+def _trial(place: Path, say: Say, *, relinks: bool) -> Trial:
+    settings = {"taskManager.useRelink": str(relinks).lower()}
+    return Trial(place, store="hybrid", log="weir", say=say, parallelism=1, settings=settings)

@@ -1,0 +1,96 @@
+"""Key groups move to new owners that open the tables of a checkpoint, while a job runs: results stay right.
+
+The job checks at each event that the state is what the event before it left.
+"""
+
+import signal
+
+import pytest
+
+from experiments.soak import SoakSettings, run_soak
+from tests.scenarios.test_rescale_losses import (
+    BALLAST_BYTES,
+    KEYED_STAGE,
+    SETTINGS,
+    Parties,
+    check_goes_on,
+    events,  # noqa: F401
+    job,  # noqa: F401
+    request,
+    send,
+    wait_phase,
+)
+from tests.task_manager.rescale.test_relinking import GROUPS, World
+from tests.weir.checkpoints.s3_server import s3_server, uri_of
+from weir.state.stores.directory_lock import PUBLISHED_NAME
+
+pytestmark = pytest.mark.scenario
+
+#: What comes out of the images in the background takes many seconds.
+SLOW = {
+    **SETTINGS,
+    "taskManager.useRelink": "true",
+    "taskManager.migration_bytes_per_second": 65_536,
+    "controlPlane.checkpoint_interval_ms": 300,
+    "controlPlane.restart_attempts": 20,
+    "controlPlane.lease_timeout_ms": 2_000,
+}
+
+
+def test_random_rescales(tmp_path, environment, forks):
+    settings = SoakSettings(rescales=6, rate=500, interval_s=0.4, task_managers=2, seed=3)
+    lines = []
+    result = run_soak(tmp_path, "relink", settings, lines.append, environment, forks.popen)
+    assert result.rescales == settings.rescales, lines
+    assert 0 < result.groups_relinked <= result.groups_moved
+
+
+@pytest.mark.parametrize("party", ["old", "new"])
+def test_kill_of_an_owner_while_state_is_in_images(job, events, tmp_path, release, party):  # noqa: F811
+    """The job goes on from a checkpoint that names the images of the one before it."""
+    cluster = job(SLOW, BALLAST_BYTES)
+    cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 3, "checkpoints")
+    parties = Parties(cluster)
+    assert parties.stage == KEYED_STAGE
+    url = request(cluster, parties.stage)
+    report = wait_phase(cluster, url, "MIGRATING")
+    assert report["groups_owned"] == report["groups_total"]
+    cluster.wait_for(
+        lambda status: cluster.http("GET", url)[1]["groups_relinked"] > 0, "the news of relinked groups"
+    )
+    latest = cluster.status()["latest_checkpoint"]
+    cluster.wait_for(lambda status: status["latest_checkpoint"] > latest + 1, "checkpoints after the switch")
+    assert cluster.http("GET", url)[1]["phase"] == "MIGRATING", "too quick: the images are needed no more"
+    before = cluster.status()["generation"]
+    send(cluster, parties.names[party], signal.SIGKILL)
+    cluster.wait_for(
+        lambda status: status["generation"] > before and status["state"] == "RUNNING", "the restart"
+    )
+    release.touch()
+    check_goes_on(cluster, events, tmp_path)
+
+
+def test_tables_in_an_object_store(tmp_path):
+    """They are fetched; one that is here already, of an abandoned attempt by name and size, is not used."""
+    with s3_server() as port:
+        for case in ("fetched", "abandoned", "too-large"):
+            world = World(tmp_path / case, 1, uri_of(port), case)
+            try:
+                world.change()
+                world.checkpoint(1)
+                world.change()
+                if case == "too-large":
+                    world.new.relinking._fetched_bytes_max = 100
+                elif case == "abandoned":
+                    folder = tmp_path / case / "new" / PUBLISHED_NAME
+                    folder.mkdir(exist_ok=True)
+                    for image in world.images:
+                        for file in image.files.values():
+                            (folder / file.path.replace("/", "+")).write_bytes(bytes(file.size_bytes))
+                world.prepare(1)
+                assert len(world.hand_over()) == (GROUPS if case == "fetched" else 0)
+                world.check()
+                world.change(world.new)
+                world.complete()
+            finally:
+                world.close()
