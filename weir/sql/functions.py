@@ -23,8 +23,8 @@ _ABSENT = {
     "CURRENT_DATE": "which differs with every run; use the event time of the rows",
     "RAND": "which differs with every run; use a hash of a column",
     "RANDOM": "which differs with every run; use a hash of a column",
-    "LAG": "use a weir.KeyedProcess in Python",
-    "LEAD": "use a weir.KeyedProcess in Python",
+    "LAG": "without OVER; write LAG(x) OVER (PARTITION BY k ORDER BY at)",
+    "LEAD": "since rows that follow are not known; tell a row with LAG when the next one has come",
     "UNNEST": "use stream.explode in Python",
     "EXPLODE": "use stream.explode in Python",
 }

@@ -118,7 +118,8 @@ class _Aggregation:
         assert windowed is not None
         extra: list[tuple[str, Typed]] = []
         window = windowed.window
-        if windowed.is_result:
+        has_one_time = windowed.is_result or bool(windowed.calendar)
+        if has_one_time:
             # Results of a window have one time, so a window of a millisecond has those of one window alone.
             assert windowed.bounds is not None
             extra, window = list(zip(_KEY_BOUNDS, windowed.bounds, strict=True)), tumbling(1)
@@ -131,12 +132,12 @@ class _Aggregation:
                 made: Stream = stream.key_by(*keys).window(window).aggregate(name, **calls)
             else:
                 made = stream.window_all(window).aggregate(name, **calls)
-            if windowed.is_result:
+            if has_one_time:
                 names = [each for each in made.schema.names if each not in (*WINDOW_BOUNDS, *_KEY_BOUNDS)]
                 bounds = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
                 made = made.select(f"{name}.bounds", *names, *bounds)
         bounds_now = (column("window_start", pl.Int64()), column("window_end", pl.Int64()))
-        told = Windowed(windowed.window, True, bounds_now, windowed.time, windowed.node)
+        told = replace(windowed, is_result=True, bounds=bounds_now)
         added = [Column(each, bound_value(each, windowed.time)) for each in WINDOW_BOUNDS]
         last = bound_value("window_end", windowed.time)
         if windowed.window.kind != "session":

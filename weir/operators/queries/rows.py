@@ -87,8 +87,18 @@ def top_format(asked: AskedStep[TopSpec]) -> tuple[str, RankedFormat]:
 
 
 def window_top_format(asked: AskedStep[WindowTopSpec]) -> tuple[str, RankedFormat]:
-    """Rows with the largest values of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
-    decode = WindowTop.rows.type.decode
+    """The first rows of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
+    decode, schema = WindowTop.rows.type.decode, asked.spec.schema
+
+    def ordered_rows_of(values: Sequence[bytes]) -> list[_Rows]:
+        stored = read_rows([decode(data) for data in values])
+        columns = stored.decoded(np.arange(len(stored.orders)), schema.types)
+        listed = row_dicts(pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema))
+        starts = [0, *np.cumsum(stored.counts).tolist()]
+        return [listed[start:stop] for start, stop in pairwise(starts)]
+
+    if asked.spec.order:
+        return asked.node.states[asked.state], RankedFormat(ordered_rows_of)
 
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
         found = []
