@@ -370,19 +370,25 @@ def plan_command(
 @app.command("sql", epilog=SQL_EPILOG)
 def sql_command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Statements that are run first (CREATE SOURCE ...).")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Statements that are run first (CREATE SOURCE ...)."),
     ] = None,
     command: Annotated[
-        str | None, typer.Option("--command", "-c", metavar="TEXT", help="Run these statements, without a prompt.")
+        str | None,
+        typer.Option("--command", "-c", metavar="TEXT", help="Run these statements, without a prompt."),
     ] = None,
     job: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="HTTP address of a running job whose states are tables.")
     ] = "localhost:9008",
     for_s: Annotated[
         float | None,
-        typer.Option("--for", metavar="SECONDS", min=0.1, help="Read sources for so long (default: to their end; 5 s)."),
+        typer.Option(
+            "--for", metavar="SECONDS", min=0.1, help="Read sources for so long (default: to their end; 5 s)."
+        ),
     ] = None,
-    form: Annotated[TableForm, typer.Option("--format", help="How rows are written.", show_choices=True)] = TableForm.TABLE,
+    form: Annotated[
+        TableForm, typer.Option("--format", help="How rows are written.", show_choices=True)
+    ] = TableForm.TABLE,
     rows: Annotated[int, typer.Option(min=1, help="Show so many rows of a table.")] = 200,
 ) -> None:
     """Answer SQL queries over files, topics and the states of a running job: at a prompt, or once with -c.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -111,7 +112,11 @@ def _show(answer: Answer, form: str, rows: int) -> None:
         ):
             print(frame.head(rows))
         shown = min(rows, frame.height)
-        print(f"{shown:,} of {frame.height:,} rows; --rows shows more" if shown < frame.height else _count(shown))
+        print(
+            f"{shown:,} of {frame.height:,} rows; --rows shows more"
+            if shown < frame.height
+            else _count(shown)
+        )
 
 
 def _count(rows: int) -> str:
@@ -125,10 +130,8 @@ def _history() -> Callable[[], None]:
     except ImportError:
         return lambda: None
     path = Path.home() / ".weir_sql_history"
-    try:
+    with contextlib.suppress(OSError):
         readline.read_history_file(path)
-    except OSError:
-        pass
     readline.set_history_length(_HISTORY_LINES)
 
     def keep() -> None:

@@ -19,6 +19,7 @@ from weir.specs.row_order import OrderColumn, check_row_order
 from weir.spelling import did_you_mean
 
 OverFunction = Literal["lag", "count", "sum", "mean", "min", "max"]
+OverFrame = Literal["rows", "range"]
 #: Rows that frames and LAG may reach back: a key's rows are one value in the store.
 PRECEDING_ROWS_MAX = 10_000
 #: Of rows that wait for their time.
@@ -44,7 +45,7 @@ class OverColumn:
     output: str
     function: OverFunction
     column: str | None
-    frame: Literal["rows", "range"] = "rows"
+    frame: OverFrame = "rows"
     preceding: int | None = None
 
     @property
@@ -91,6 +92,7 @@ class OverSpec(KeyedSpec):
     keeps_columns: ClassVar[bool] = True
     is_by_key: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.keyed.over_rows:OverOperator"
+    asked_by: ClassVar[str] = "weir.operators.queries.rows:over_format"
     columns: tuple[OverColumn, ...]
     #: Rows of one event time go by these; of equal ones the one that came first goes first.
     order: tuple[OrderColumn, ...] = ()
@@ -103,11 +105,6 @@ class OverSpec(KeyedSpec):
         return (BEFORE_STATE, WAITING_STATE)
 
     @property
-    def asked_names(self) -> tuple[str, ...]:
-        """None: the rows have a form of their own; see :class:`OperatorSpec`."""
-        return ()
-
-    @property
     def goes_by_event_time(self) -> bool:
         """Rows leave in its order; see :class:`OperatorSpec`."""
         return True
@@ -117,6 +114,29 @@ class OverSpec(KeyedSpec):
     def time_words(self) -> str | None:
         return "rows before"
 
+    @property
+    def looked_at(self) -> tuple[str, ...]:
+        """Columns that later rows look back at: of rows that the state keeps, they come first."""
+        names = (each.column for each in self.columns if not each.is_unbounded)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def running(self) -> tuple[OverColumn, ...]:
+        """Those of all rows before: of rows that the state keeps, each has its number and how many values it is of."""
+        return tuple(each for each in self.columns if each.is_unbounded)
+
+    def kept_types(self, schema: pa.Schema) -> list[pa.DataType]:
+        """Types of the columns of rows that the state keeps, the last of which is their time.
+
+        Args:
+            schema: user columns of the output.
+        """
+        types = [schema.field(name).type for name in self.looked_at]
+        for each in self.running:
+            is_float = each.column is not None and pa.types.is_floating(schema.field(each.column).type)
+            types += [pa.float64() if is_float and each.function != "count" else pa.int64(), pa.int64()]
+        return [*types, pa.int64()]
+
     def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
         """The input's columns, and those that are added; see :class:`OperatorSpec`."""
         schema = inputs[0]
@@ -125,7 +145,9 @@ class OverSpec(KeyedSpec):
         if not self.columns:
             raise GraphError(f"step {step!r}: give at least one column")
         if self.time is not None and self.time not in schema.names:
-            raise GraphError(f"step {step!r}: there is no column {self.time!r}{did_you_mean(self.time, schema.names)}")
+            raise GraphError(
+                f"step {step!r}: there is no column {self.time!r}{did_you_mean(self.time, schema.names)}"
+            )
         fields, taken = list(schema), {*schema.names, *SYSTEM_COLUMNS}
         for each in self.columns:
             if each.output in taken:
@@ -146,4 +168,8 @@ class OverSpec(KeyedSpec):
         """Keys, the order, what is computed over, and what is wanted; see :class:`OperatorSpec`."""
         read = {each.column for each in self.columns if each.column is not None}
         read |= set() if self.time is None else {self.time}
-        return wanted.intersection(schema.names) | {*self.key_columns, *(each.name for each in self.order)} | read
+        return (
+            wanted.intersection(schema.names)
+            | {*self.key_columns, *(each.name for each in self.order)}
+            | read
+        )

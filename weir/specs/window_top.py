@@ -11,8 +11,8 @@ from typing_extensions import override
 from weir.author.states import DeclaredState
 from weir.author.timer_hooks import EVENT_TIMERS, PROCESSING_TIMERS
 from weir.errors import GraphError
-from weir.specs.base import OperatorSpec
 from weir.rows.records import SYSTEM_COLUMNS
+from weir.specs.base import OperatorSpec
 from weir.specs.keyed import KeyedSpec
 from weir.specs.row_order import OrderColumn, check_row_order
 from weir.specs.windows import WINDOW_BOUNDS

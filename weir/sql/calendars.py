@@ -52,7 +52,8 @@ def in_calendar(
     count, unit = interval_parts(length) if isinstance(length, exp.Interval) else (0, "")
     if count != 1 or unit not in _UNITS:
         raise Unplaced(
-            f"windows in a time zone are INTERVAL '1' of {', '.join(_UNITS)}; for others leave the zone out", length
+            f"windows in a time zone are INTERVAL '1' of {', '.join(_UNITS)}; for others leave the zone out",
+            length,
         )
     stream = relation.stream
     fields = [pa.field(each, pa.int64(), nullable=False) for each in CALENDAR_BOUNDS]
@@ -92,7 +93,9 @@ def calendar_bounds(times_ms: pl.Series, unit: str, zone: str) -> tuple[pl.Serie
     # Few different dates: bounds are computed once for each.
     dates = pl.DataFrame({"t": times_ms}).select(date.alias("date"))
     first = pl.col("date").dt.truncate(unit)
-    bounds = dates.unique().with_columns(start=_moment(first, zone), end=_moment(first.dt.offset_by(unit), zone))
+    bounds = dates.unique().with_columns(
+        start=_moment(first, zone), end=_moment(first.dt.offset_by(unit), zone)
+    )
     found = dates.join(bounds, on="date", how="left", maintain_order="left")
     return found["start"], found["end"]
 

@@ -42,7 +42,7 @@ class _Frame:
 
 
 def overs_in(roots: Sequence[exp.Expr]) -> list[exp.Window]:
-    """The different window functions of some expressions, but for places (ROW_NUMBER, RANK), and those of queries in them."""
+    """The different window functions of some expressions, without places and those of queries within them."""
     found: dict[str, exp.Window] = {}
     for root in roots:
         for node in root.walk(prune=lambda each: isinstance(each, (exp.Query, exp.Window))):
@@ -229,7 +229,9 @@ def _argument(node: exp.Window, inner: exp.Expr, scope: Scope) -> Typed | None:
         raise Unplaced(f"{_name(node)}() IGNORE NULLS is not there; leave the rows out in a view", node)
     argument = inner.this
     if isinstance(argument, exp.Distinct):
-        raise Unplaced(f"{_name(node)}(DISTINCT ...) OVER is not there; use COUNT(DISTINCT ...) of a window", node)
+        raise Unplaced(
+            f"{_name(node)}(DISTINCT ...) OVER is not there; use COUNT(DISTINCT ...) of a window", node
+        )
     if isinstance(inner, (exp.Min, exp.Max, exp.Count)) and inner.args.get("expressions"):
         raise Unplaced(f"{_name(node)} takes one value", node)
     value = None

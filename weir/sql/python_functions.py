@@ -28,10 +28,12 @@ from weir.sql.errors import Unplaced, at
 from weir.sql.functions import FUNCTIONS
 from weir.sql.relations import Relation, Scope, solid
 from weir.sql.scalars import scalar, short
-from weir.sql.types import Typed, column, polars_type, type_words
+from weir.sql.types import column, polars_type, type_words
 
 
-def python_function(name: str, target: str, returns: exp.DataType | None, start: int, at_target: int) -> PythonFunction:
+def python_function(
+    name: str, target: str, returns: exp.DataType | None, start: int, at_target: int
+) -> PythonFunction:
     """The function that a text names.
 
     Args:
@@ -48,7 +50,9 @@ def python_function(name: str, target: str, returns: exp.DataType | None, start:
         raise Unplaced(f"{name.upper()} is a function of SQL; give this one another name", start)
     module_name, _, attribute = target.partition(":")
     if not attribute or not all(each.isidentifier() for each in (*module_name.split("."), attribute)):
-        raise Unplaced(f"{target!r} names no function; write 'module:function', such as 'my_job:score'", at_target)
+        raise Unplaced(
+            f"{target!r} names no function; write 'module:function', such as 'my_job:score'", at_target
+        )
     try:
         module = import_module(module_name)
     except ModuleNotFoundError as error:
@@ -56,7 +60,9 @@ def python_function(name: str, target: str, returns: exp.DataType | None, start:
             f"there is no module {error.name!r} in the working directory or on the Python path", at_target
         ) from error
     except Exception as error:
-        raise Unplaced(f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}", at_target) from error
+        raise Unplaced(
+            f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}", at_target
+        ) from error
     found = getattr(module, attribute, None)
     if not callable(found):
         names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
@@ -66,7 +72,9 @@ def python_function(name: str, target: str, returns: exp.DataType | None, start:
     return _described(name, found, returns, start)
 
 
-def _described(name: str, function: Callable[..., Any], returns: exp.DataType | None, start: int) -> PythonFunction:
+def _described(
+    name: str, function: Callable[..., Any], returns: exp.DataType | None, start: int
+) -> PythonFunction:
     try:
         hints = typing.get_type_hints(function)
         parameters = list(inspect.signature(function).parameters.values())
@@ -84,9 +92,13 @@ def _described(name: str, function: Callable[..., Any], returns: exp.DataType | 
         )
     else:
         try:
-            dtype = pl.DataFrame(pa.schema([pa.field("x", column_type(_plain(result)))]).empty_table())["x"].dtype
+            dtype = pl.DataFrame(pa.schema([pa.field("x", column_type(_plain(result)))]).empty_table())[
+                "x"
+            ].dtype
         except (GraphError, TypeError, ValueError) as error:
-            raise Unplaced(f"{name} returns {result!r}, which is no type of a column; write RETURNS DOUBLE", start) from error
+            raise Unplaced(
+                f"{name} returns {result!r}, which is no type of a column; write RETURNS DOUBLE", start
+            ) from error
     count = None
     if parameters is not None and all(
         each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) and each.default is each.empty
@@ -125,7 +137,9 @@ def with_calls(
         here = Scope(relation.columns, scope.sources, known)
         function = context.functions[str(node.this).lower()]
         if function.count is not None and function.count != len(node.expressions):
-            raise Unplaced(f"{function.name} takes {function.count} values, not {len(node.expressions)}", node)
+            raise Unplaced(
+                f"{function.name} takes {function.count} values, not {len(node.expressions)}", node
+            )
         values = [scalar(each, here) for each in node.expressions]
         for value, part in zip(values, node.expressions, strict=True):
             if value.is_null:
@@ -135,7 +149,9 @@ def with_calls(
         rows = solid(relation, context.steps.step("columns"), [*before, *zip(names, values, strict=True)])
         output = _free(function.name, taken | set(rows.stream.schema.names))
         field = pa.field(output, column_type(function.result))
-        call = functools.partial(called, function.function, tuple(names), field, function.takes_series, short(node))
+        call = functools.partial(
+            called, function.function, tuple(names), field, function.takes_series, short(node)
+        )
         with at(node):
             schema = rows.stream.schema.insert(
                 len([each for each in rows.stream.schema.names if each != CHANGE_COLUMN]), field
@@ -185,10 +201,16 @@ def called(
         found = function(*frame.get_columns())
         if not isinstance(found, pl.Series) or len(found) != batch.num_rows:
             what = f"{len(found)} values" if isinstance(found, pl.Series) else type(found).__name__
-            raise ValueError(f"{text} returned {what} for {batch.num_rows} rows; it must return a Polars series of as many")
+            raise ValueError(
+                f"{text} returned {what} for {batch.num_rows} rows; it must return a Polars series of as many"
+            )
         made = found.cast(dtype)
     else:
-        values = [function(*row) for row in frame.rows()] if arguments else [function() for _ in range(batch.num_rows)]
+        values = (
+            [function(*row) for row in frame.rows()]
+            if arguments
+            else [function() for _ in range(batch.num_rows)]
+        )
         try:
             made = pl.Series(field.name, values, dtype, strict=True)
         except (TypeError, pl.exceptions.PolarsError) as error:

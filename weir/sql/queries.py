@@ -85,7 +85,10 @@ def _select(node: exp.Select, context: Context) -> Relation:
     scope = scope_of(relation)
     items = list(_items(node, scope))
     relation, scope = with_calls(
-        relation, scope, [*_groups(node, items, scope), *(each for _, each in items if isinstance(each, exp.Expr))], context
+        relation,
+        scope,
+        [*_groups(node, items, scope), *(each for _, each in items if isinstance(each, exp.Expr))],
+        context,
     )
     items = list(_items(node, scope))
     having = node.args.get("having")
@@ -100,7 +103,9 @@ def _select(node: exp.Select, context: Context) -> Relation:
     qualify = node.args.get("qualify")
     overs = overs_in([*roots, *([qualify.this] if qualify is not None else [])])
     if overs and (groups or aggregates):
-        raise Unplaced("OVER beside GROUP BY is not there; make a view of the groups, and query that", overs[0])
+        raise Unplaced(
+            "OVER beside GROUP BY is not there; make a view of the groups, and query that", overs[0]
+        )
     if overs:
         relation, scope = with_overs(relation, scope, overs, context)
         items = list(_items(node, scope))

@@ -31,8 +31,8 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     name = function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
     if not isinstance(function, exp.RowNumber) and name != "RANK":
         raise Unplaced(
-            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and COUNT, "
-            "SUM, AVG, MIN and MAX over rows before",
+            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and "
+            "COUNT, SUM, AVG, MIN and MAX over rows before",
             node,
         )
     order = node.args.get("order")

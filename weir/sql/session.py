@@ -178,7 +178,9 @@ class Session:
         found = result[_RESULT].to_polars()
         notes = []
         if found.height >= ROWS_MAX:
-            notes.append(f"stopped at {ROWS_MAX:,} rows: this is a part of the result; narrow it with WHERE or LIMIT")
+            notes.append(
+                f"stopped at {ROWS_MAX:,} rows: this is a part of the result; narrow it with WHERE or LIMIT"
+            )
         elif is_endless and result.was_stopped and found.height < most:
             notes.append(f"a source has no end and was read for {for_s:g} s; --for says how long")
         if result.dead_letters:

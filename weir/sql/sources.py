@@ -148,7 +148,7 @@ def _joined(
 
 
 def _check_calls(conditions: list[exp.Expr], context: Context) -> None:
-    for each in (call for condition in conditions for call in condition.find_all(exp.Anonymous)):
+    for each in (call for node in conditions for call in node.find_all(exp.Anonymous)):
         if str(each.this).lower() in context.functions:
             raise Unplaced(f"{each.this}() in ON is not there; join a view that has it as a column", each)
 

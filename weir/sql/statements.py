@@ -174,7 +174,9 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
 def _function(statement: Statement, reader: _Reader) -> Statement:
     """``CREATE FUNCTION score RETURNS DOUBLE AS 'my_job:score'``."""
     if reader.word == "(":
-        raise Unplaced("CREATE FUNCTION takes no list of arguments; the function of Python has them", reader.start)
+        raise Unplaced(
+            "CREATE FUNCTION takes no list of arguments; the function of Python has them", reader.start
+        )
     if reader.take("RETURNS"):
         words = [token.text.upper() for token in reader.tokens]
         stop = words.index("AS", reader.at) if "AS" in words[reader.at :] else len(words)

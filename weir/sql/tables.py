@@ -68,7 +68,7 @@ class OutsideTables:
         return self._found[name]
 
     def _state(self, name: str, node: Any) -> str:
-        """A state of a running job as a file; its keys and values are columns, those of several values by their names."""
+        """A state of a running job as a file: its keys and values are columns."""
         step, _, state = name.removeprefix(_STATE).rpartition("/")
         if not step or not state:
             raise Unplaced("a state is 'state/STEP/STATE', such as 'state/totals/n'", node)
@@ -105,7 +105,9 @@ def _schema_of(path: str, kind: type, node: Any) -> dict[str, object]:
         elif kind is ArrowIpc:
             found = pl.read_ipc_schema(one)
         elif kind is Csv:
-            found = dict(pl.scan_csv(one, infer_schema_length=_LOOKED_AT, try_parse_dates=True).collect_schema())
+            found = dict(
+                pl.scan_csv(one, infer_schema_length=_LOOKED_AT, try_parse_dates=True).collect_schema()
+            )
         else:
             found = dict(pl.scan_ndjson(one, infer_schema_length=_LOOKED_AT).collect_schema())
     except (OSError, pl.exceptions.PolarsError) as error:
@@ -132,7 +134,9 @@ def _first_file(path: str) -> Path | None:
         return next((each for each in sorted(whole.rglob("*")) if each.is_file()), None)
     if any(sign in path for sign in "*?["):
         base = Path(whole.anchor) if whole.is_absolute() else Path()
-        return next((each for each in sorted(base.glob(str(whole.relative_to(base)))) if each.is_file()), None)
+        return next(
+            (each for each in sorted(base.glob(str(whole.relative_to(base)))) if each.is_file()), None
+        )
     return None
 
 

@@ -77,7 +77,8 @@ def _by_calendar(node: exp.Anonymous, relation: Relation, context: Context) -> R
     )
     # Rows have the last moment of their window as event time.
     columns = tuple(
-        each if each.value is None else replace(each, value=each.value.without_role()) for each in made.columns
+        each if each.value is None else replace(each, value=each.value.without_role())
+        for each in made.columns
     )
     windowed = Windowed(tumbling(1), False, bounds, dtype, node, calendar)
     return Relation(made.stream, (*columns, *added), windowed)

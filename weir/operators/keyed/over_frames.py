@@ -1,7 +1,7 @@
 """Values over frames of rows: those of a key that lie together, in their order. Pure.
 
-Sums of floats are computed from the first row of a frame to its last one, running ones row by row: so they do not depend
-on how rows were cut into batches.
+Sums of floats are computed from the first row of a frame to its last one, running ones row by row: so they do not
+depend on how rows were cut into batches.
 """
 
 from __future__ import annotations

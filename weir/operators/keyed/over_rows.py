@@ -1,10 +1,12 @@
 """Values over the rows of a key before a row, in the order of event time; vectorised for the rows that leave together.
 
-Rows wait (:class:`weir.operators.time_order.TimeOrder`) until the watermark has passed their time, and leave in the order
-of event time, those of one time in that of further columns. What later rows look back at, and running values, is one value
-of the key, ``weir.state.handles.stored_rows``: so many rows as the longest frame has, with the running values as of each.
+Rows wait (:class:`weir.operators.time_order.TimeOrder`) until the watermark has passed their time, and leave in the
+order of event time, those of one time in that of further columns. What later rows look back at, and running values, are
+one value of the key, ``weir.state.handles.stored_rows``: as many rows as the longest frame has, with the running values
+as of each.
 
-A row that comes when the watermark has passed its time is late: those that follow it have left. It is dropped and counted.
+A row that comes when the watermark has passed its time is late: rows that follow it have left. It is dropped and
+counted.
 """
 
 from __future__ import annotations
@@ -56,10 +58,7 @@ class OverOperator(Operator):
         self._time_before = max(
             (each.preceding or 0 for each in spec.columns if each.frame == "range"), default=-1
         )
-        self._running = [each for each in spec.columns if each.is_unbounded]
-        #: Columns that later rows look back at.
-        looked = (each.column for each in spec.columns if not each.is_unbounded)
-        self._names = list(dict.fromkeys(name for name in looked if name is not None))
+        self._names = spec.looked_at
         self._watermark_ms = WATERMARK_MIN_MS
         #: Dropped; metrics have it.
         self.late_rows = 0
@@ -104,22 +103,11 @@ class OverOperator(Operator):
         self.check_restored(context)
         self._schema = schema
         self._codec = self._codec_of(schema)
-        # Of each running value its number and how many values it is of; then the time.
-        carried = [
-            dtype for each in self._running for dtype in (self._carried_type(each.output), pa.int64())
-        ]
-        self._types = [*(schema.field(name).type for name in self._names), *carried, pa.int64()]
+        self._types = self._spec.kept_types(schema)
         self._before: ValueTable = declared_tables(context).values(BEFORE_STATE)
         self._max_parallelism = context.max_parallelism
         self._waiting = TimeOrder(context, WAITING_STATE)
         self._waiting.open()
-
-    def _carried_type(self, output: str) -> pa.DataType:
-        column = next(each for each in self._running if each.output == output)
-        if column.column is None or column.function == "count":
-            return pa.int64()
-        is_float = pa.types.is_floating(self._schema.field(column.column).type)
-        return pa.float64() if is_float else pa.int64()
 
     # --- rows come in ---
 
@@ -167,7 +155,9 @@ class OverOperator(Operator):
         times_ms = int64_column(rows, EVENT_TIME_COLUMN)
         ranks = np.zeros(rows.num_rows, dtype=np.int64)
         if self._spec.order:
-            ranks = row_ranks(pl.DataFrame(rows.select([each.name for each in self._spec.order])), self._spec.order)
+            ranks = row_ranks(
+                pl.DataFrame(rows.select([each.name for each in self._spec.order])), self._spec.order
+            )
             rows = rows.take(pa.array(sorting := np.lexsort((ranks, times_ms))))
             times_ms, ranks = times_ms[sorting], ranks[sorting]
         column = weir_keys.key_bytes(rows, self._spec.key_columns)
@@ -185,7 +175,9 @@ class OverOperator(Operator):
             )
             numbers.append(found)
         back = pa.array(np.argsort(np.concatenate(numbers), kind="stable"))
-        added = [pa.concat_arrays([part[at] for part in parts]).take(back) for at in range(len(self._spec.columns))]
+        added = [
+            pa.concat_arrays([part[at] for part in parts]).take(back) for at in range(len(self._spec.columns))
+        ]
         return self._with(rows, added)
 
     def _with(self, rows: pa.RecordBatch, added: list[pa.Array]) -> pa.RecordBatch:
@@ -234,7 +226,9 @@ class OverOperator(Operator):
         for each in self._spec.columns:
             dtype = self._schema.field(each.output).type
             if each.function == "lag":
-                made.append(_lagged(both[str(each.column)], keys, each.preceding or 0).filter(pa.array(is_new)))
+                made.append(
+                    _lagged(both[str(each.column)], keys, each.preceding or 0).filter(pa.array(is_new))
+                )
             elif each.is_unbounded:
                 at = len(self._names) + 2 * len(carried)
                 values = over_frames.values_of(
@@ -248,7 +242,9 @@ class OverOperator(Operator):
                 made.append(over_frames.told(each, found, dtype))
             else:
                 values = over_frames.values_of(None if each.column is None else both[each.column], len(keys))
-                made.append(over_frames.told(each, self._framed(each, values, keys, times, is_new, stops), dtype))
+                made.append(
+                    over_frames.told(each, self._framed(each, values, keys, times, is_new, stops), dtype)
+                )
         self._keep(state_keys, stored, old, keys, order, rows, carried)
         return made
 
@@ -292,17 +288,15 @@ class OverOperator(Operator):
             stays |= times >= times[last] - self._time_before
         kept = order[stays]
         columns = [rows.column(name) for name in self._names]
-        for each, found in zip(self._running, carried, strict=True):
-            numbers = pa.array(found.numbers).cast(self._carried_type(each.output))
+        for each, found in zip(self._spec.running, carried, strict=True):
+            running = found.count if each.function == "count" else found.numbers
+            numbers = pa.array(running).cast(self._types[len(columns)])
             columns += [numbers, pa.array(found.count.astype(np.int64))]
         columns.append(rows.column(EVENT_TIME_COLUMN))
         taken = pa.array(kept)
         all_rows = [
             _joined(old[at] if old else None, column).take(taken) for at, column in enumerate(columns)
         ]
-        if len(all_rows) == 1:
-            # Two columns at least have lengths of their own.
-            all_rows.append(all_rows[0])
         encoded = encoded_rows(all_rows)
         counts = np.bincount(keys[stays], minlength=len(state_keys))
         starts, lengths = encoded.offsets[:-1].astype(np.int64), np.diff(encoded.offsets).astype(np.int64)

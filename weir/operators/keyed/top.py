@@ -248,7 +248,9 @@ class TopOperator(Operator):
         given = pl.DataFrame(batch.select(names))
         if len(stored.orders):
             types = [*(batch.column(name).type for name in self._names), pa.int64()]
-            columns = dict(zip(self._names, stored.decoded(np.arange(len(stored.orders)), types), strict=False))
+            columns = dict(
+                zip(self._names, stored.decoded(np.arange(len(stored.orders)), types), strict=False)
+            )
             kept = pl.DataFrame(pa.table({name: columns[name] for name in names}))
             given = pl.concat([kept, given], how="vertical_relaxed")
         return ~row_ranks(given, spec.order)

@@ -1,7 +1,8 @@
 """The first rows of each window in an order: chosen in each subtask first, then of all.
 
-Of one column whose largest values count, the state of a window are its rows as a chunk of Arrow IPC. Of other orders, or
-where columns divide the rows of a window, they are those of ``weir.state.handles.stored_rows``: there may be many groups.
+Of one column whose largest values count, the state of a window are its rows as a chunk of Arrow IPC. Of other orders,
+or where columns divide the rows of a window, it is a value of ``weir.state.handles.stored_rows``: there may be many
+groups.
 """
 
 from __future__ import annotations
