@@ -73,25 +73,38 @@ def test_values_come_from_python(module):
 
 
 @pytest.mark.parametrize(
-    ("functions", "query", "words"),
+    ("target", "query", "words"),
     [
-        ("CREATE FUNCTION f AS 'functions_of_test:scor';", "SELECT id FROM t", "x.sql:2:22: module 'functions_of_test' has no function 'scor'; did you mean 'score'?"),
-        ("CREATE FUNCTION f AS 'no_such_module:f';", "SELECT id FROM t", "x.sql:2:22: there is no module 'no_such_module'"),
-        ("CREATE FUNCTION f AS 'score';", "SELECT id FROM t", "write 'module:function'"),
-        ("CREATE FUNCTION f AS 'functions_of_test:untold';", "SELECT id FROM t", "nothing says what f returns; write CREATE FUNCTION f RETURNS DOUBLE"),
-        ("CREATE FUNCTION f AS 'functions_of_test:doubled';", "SELECT id FROM t", "nothing says what f returns"),
-        ("CREATE FUNCTION upper AS 'functions_of_test:score';", "SELECT id FROM t", "UPPER is a function of SQL"),
-        ("CREATE FUNCTION f AS 'functions_of_test:score';", "SELECT f(id) AS x FROM t", "x.sql:3:48: f takes 2 values, not 1"),
-        ("CREATE FUNCTION f AS 'functions_of_test:score';", "SELECT t.id FROM t JOIN t AS s ON f(t.id, t.who) = s.id", "f() in ON is not there"),
-        ("CREATE FUNCTION f(a BIGINT) AS 'functions_of_test:score';", "SELECT id FROM t", "takes no list of arguments"),
-        ("CREATE FUNCTION f AS 'os:path';", "SELECT id FROM t", "module 'os' has no function 'path'"),
+        (
+            "f AS 'functions_of_test:scor'",
+            "id",
+            "2:22: module 'functions_of_test' has no function 'scor'; did you",
+        ),
+        ("f AS 'no_such_module:f'", "id", "2:22: there is no module 'no_such_module'"),
+        ("f AS 'score'", "id", "write 'module:function'"),
+        (
+            "f AS 'functions_of_test:untold'",
+            "id",
+            "nothing says what f returns; write CREATE FUNCTION f RETURNS",
+        ),
+        ("f AS 'functions_of_test:doubled'", "id", "nothing says what f returns"),
+        ("upper AS 'functions_of_test:score'", "id", "UPPER is a function of SQL"),
+        ("f AS 'functions_of_test:score'", "f(id) AS x", "f takes 2 values, not 1"),
+        ("f(a BIGINT) AS 'functions_of_test:score'", "id", "takes no list of arguments"),
+        ("f AS 'os:path'", "id", "module 'os' has no function 'path'"),
     ],
-)  # fmt: skip
-def test_mistakes_are_told_with_their_place(module, functions, query, words):
+)
+def test_mistakes_are_told_with_their_place(module, target, query, words):
     with pytest.raises(GraphError) as told:
-        _run(module, functions, query)
+        _run(module, f"CREATE FUNCTION {target};", f"SELECT {query} FROM t")
     assert words in str(told.value)
     assert str(told.value).startswith("x.sql:")
+
+
+def test_a_call_in_on_is_refused(module):
+    function = "CREATE FUNCTION f AS 'functions_of_test:score';"
+    with pytest.raises(GraphError, match=r"f\(\) in ON is not there"):
+        _run(module, function, "SELECT t.id FROM t JOIN t AS s ON f(t.id, t.who) = s.id")
 
 
 @pytest.mark.parametrize(

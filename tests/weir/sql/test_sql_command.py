@@ -76,7 +76,7 @@ def test_files_are_asked_without_a_prompt(tmp_path: Path):
 
 def test_states_of_a_running_job_are_tables(tmp_path: Path):
     text = """
-CREATE SOURCE t WITH (connector = 'nexmark', events = '100000000', rate = '2000');
+CREATE SOURCE t WITH (connector = 'nexmark', stream = 'bid', events = '100000000', rate = '2000');
 CREATE VIEW counts AS SELECT channel, COUNT(*) AS n FROM t WHERE channel IS NOT NULL GROUP BY channel;
 CREATE SINK out WITH (connector = 'blackhole') AS SELECT channel, n FROM counts;
 """
