@@ -154,7 +154,7 @@ def streamed(
         streams[name] = flow.source(name, source, parallelism=parallelism, watermark=watermark)
     flow.sql(text, step=None, **streams).sink("out", weir.Blackhole())
     left = {name: list(tables[name]) for name in read}
-    with testing.start(flow, collect_sinks=True) as job:
+    with testing.start(flow, watermarks="follow_rows", collect_sinks=True) as job:
         while any(left.values()):
             name = chance.choice([each for each, rows in left.items() if rows])
             count = chance.choice([1, 2, 5, 20])

@@ -98,7 +98,10 @@ class Session:
     def _answer(self, tokens: list[Token], text: str, place: Place) -> Answer:
         words = [token.text.upper() for token in tokens[:2]]
         if words[0] == "EXPLAIN":
-            return self._query(tokens[1:], text, place, explains=True)
+            # sqlglot takes what follows as one text; spaces keep the places of messages.
+            start, stop = int(tokens[0].end) + 1, int(tokens[-1].end) + 1
+            inner = tokens_of(place, " " * start + text[start:stop])
+            return self._query(inner, text, place, explains=True)
         if words == ["SHOW", "TABLES"] and len(tokens) == 2:
             return self._tables()
         if words[0] in ("SELECT", "WITH", "("):

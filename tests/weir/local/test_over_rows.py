@@ -86,7 +86,7 @@ ROWS = st.lists(
 @given(ROWS, st.integers(1, 9), st.integers(1, 2), st.booleans())
 def test_values_are_those_of_plain_python(rows, cut, parallelism, moves):
     made = []
-    running = testing.start(job(parallelism))
+    running = testing.start(job(parallelism), watermarks="follow_rows")
     for number, start in enumerate(range(0, len(rows), cut)):
         running.push("t", rows[start : start + cut])
         if number % 3 == 1:
@@ -96,7 +96,7 @@ def test_values_are_those_of_plain_python(rows, cut, parallelism, moves):
             savepoint = running.savepoint()
             made += running.rows("out").to_dicts()
             running.stop()
-            running = testing.start(job(3 - parallelism), from_savepoint=savepoint)
+            running = testing.start(job(3 - parallelism), from_savepoint=savepoint, watermarks="follow_rows")
     made += running.finish()["out"].to_dicts()
     running.stop()
     told = {row["id"]: tuple(row.values())[2:] for row in made}
@@ -109,7 +109,7 @@ def test_rows_leave_in_the_order_of_event_time():
         {"k": "ab"[n % 2], "id": n, "at": 1_000 + n * 9 + n * 7 % DELAY_MS, "v": n, "x": None}
         for n in range(30)
     ]
-    with testing.start(job()) as running:
+    with testing.start(job(), watermarks="follow_rows") as running:
         running.push("t", rows[:20])
         early = running.rows("out").to_dicts()
         # Those whose time the watermark has passed.
@@ -128,7 +128,7 @@ def test_a_late_row_is_left_out_and_counted():
     def row(n, at):
         return {"k": "a", "id": n, "at": at, "v": n, "x": None}
 
-    with testing.start(job()) as running:
+    with testing.start(job(), watermarks="follow_rows") as running:
         # In one batch, and in one of its own: the same.
         running.push("t", [row(1, 1_000), row(2, 2_000), row(3, 1_500)])
         running.push("t", [row(4, 1_600), row(5, 2_100)])

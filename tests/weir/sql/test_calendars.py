@@ -67,7 +67,7 @@ def test_a_day_leaves_when_its_end_has_passed():
     )
     flow.sql(query, t=rows, step="days").sink("out", weir.Collect())
     start, end = ms("2026-10-25T00:00", "Europe/Berlin"), ms("2026-10-26T00:00", "Europe/Berlin")
-    with testing.start(flow) as job:
+    with testing.start(flow, watermarks="follow_rows") as job:
         job.push("t", [{"at": start, "v": 1}, {"at": end - 1, "v": 2}, {"at": end + 1_900, "v": 4}])
         assert job.rows("out").to_dicts() == []
         # Out of order, and not late.

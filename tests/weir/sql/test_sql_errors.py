@@ -66,7 +66,7 @@ def _error(text: str) -> str:
         ),
         ("SELECT SUM(a) OVER (ORDER BY at ROWS a PRECEDING) FROM t", 8, "ROWS takes a constant number"),
         ("SELECT SUM(a) OVER (ORDER BY at ROWS 10001 PRECEDING) FROM t", 8, "at most 10,000"),
-        ("SELECT SUM(a) OVER (ORDER BY at RANGE 5 PRECEDING) FROM t", 8, "is an interval, such as INTERVAL"),
+        ("SELECT SUM(a) OVER (ORDER BY at RANGE 5 PRECEDING) FROM t", 39, "is an interval, such as INTERVAL"),
         (
             "SELECT SUM(a) OVER (ORDER BY at, id RANGE INTERVAL '5' SECOND PRECEDING) FROM t",
             8,
@@ -85,7 +85,7 @@ def _error(text: str) -> str:
         ),
         (
             "SELECT COUNT(*) FROM TUMBLE(t, at, INTERVAL '2' DAY, 'Europe/Berlin') GROUP BY window_end",
-            36,
+            45,
             "windows in a time zone are INTERVAL '1' of DAY",
         ),
         (

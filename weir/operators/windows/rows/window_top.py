@@ -58,7 +58,7 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
 
 
 #: Of rows in an order: the group that they are in, and the place in it, from 0 on.
-_GROUP, _PLACE = "\0group", "\0place"
+_GROUP, _PLACE = "\1group", "\1place"
 
 
 def first_rows(
