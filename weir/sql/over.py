@@ -52,7 +52,7 @@ def overs_in(roots: Sequence[exp.Expr]) -> list[exp.Window]:
 
 
 def _function_of(node: exp.Window) -> exp.Expr:
-    function = node.this
+    function: exp.Expr = node.this
     while isinstance(function, (exp.Filter, exp.IgnoreNulls, exp.RespectNulls)):
         function = function.this
     return function

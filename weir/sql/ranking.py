@@ -154,7 +154,7 @@ def _in_windows(
             )
             return replace(made, stream=told)
         # Rows of windows that come late are left out by the window.
-        ordering = Ordering(tuple((to, *flags) for to, _, *flags in order), bound, name, has_ties)
+        ordering = Ordering(tuple((to, down, nulls) for to, _, down, nulls in order), bound, name, has_ties)
         step = context.steps.step("places")
         bounds = [pl.col(each).alias(to) for each, to in zip(WINDOW_BOUNDS, _KEY_BOUNDS, strict=True)]
         kept = [each for each in stream.schema.names if each not in WINDOW_BOUNDS]

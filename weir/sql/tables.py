@@ -82,7 +82,7 @@ class OutsideTables:
             raise Unplaced(f"{name!r} has {frame.height:,} keys; a prompt reads at most {_KEYS_MAX:,}", node)
         for column in ("value", "key"):
             if column in frame.columns and isinstance(frame.schema[column], pl.Struct):
-                names = [each.name for each in frame.schema[column].fields]
+                names = frame[column].struct.fields
                 if not set(names) & set(frame.columns):
                     frame = frame.unnest(column)
         path = self._directory / f"state_{len(self._found) + 1}.parquet"

@@ -27,10 +27,10 @@ class Values(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A running value after rows: its number, which counts if ``count`` is above 0, and how many values it is of."""
+    """A running value after rows: its number, which counts if ``counts`` is above 0, and how many values it is of."""
 
     numbers: np.ndarray
-    count: np.ndarray
+    counts: np.ndarray
 
 
 def values_of(column: pa.Array | None, count: int) -> Values:
@@ -112,8 +112,8 @@ def running(
     order = np.argsort(of, kind="stable")
     is_row = order >= len(carried_keys)
     numbers = np.concatenate([carried.numbers.astype(values.numbers.dtype), values.numbers])[order]
-    valid = np.concatenate([carried.count > 0, values.valid])[order]
-    counts = np.concatenate([carried.count, values.valid.astype(np.int64)])[order]
+    valid = np.concatenate([carried.counts > 0, values.valid])[order]
+    counts = np.concatenate([carried.counts, values.valid.astype(np.int64)])[order]
     frame = pl.DataFrame({"key": of[order], "count": counts, "valid": valid, "value": numbers})
     frame = frame.with_columns(value=pl.when("valid").then("value"))
     value = pl.col("value")
@@ -130,9 +130,9 @@ def running(
 def told(each: OverColumn, found: Running, dtype: pa.DataType) -> pa.Array:
     """The column that a row has of an aggregate."""
     if each.function == "count":
-        return pa.array(found.count.astype(np.int64))
-    valid = found.count > 0
+        return pa.array(found.counts.astype(np.int64))
+    valid = found.counts > 0
     numbers = found.numbers
     if each.function == "mean":
-        numbers = numbers / np.where(valid, found.count, 1)
+        numbers = numbers / np.where(valid, found.counts, 1)
     return column_of(numbers, valid, dtype)

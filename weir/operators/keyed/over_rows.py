@@ -38,7 +38,7 @@ from weir.rows.records import (
 )
 from weir.rows.row_watermarks import AS_OF_COLUMN
 from weir.specs.arrow_form import arrow_form
-from weir.specs.over import BEFORE_STATE, WAITING_STATE, OverSpec
+from weir.specs.over import BEFORE_STATE, WAITING_STATE, OverColumn, OverSpec
 from weir.state.handles.block import Keys
 from weir.state.handles.stored_rows import StoredRows, encoded_rows, read_rows, write_rows
 from weir.state.tables.values.value_table import ValueTable
@@ -238,7 +238,7 @@ class OverOperator(Operator):
                 found = over_frames.running(each.function, values, of_row, before, of)
                 carried.append(found)
                 if each.frame == "range":
-                    found = Running(found.numbers[stops - 1], found.count[stops - 1])
+                    found = Running(found.numbers[stops - 1], found.counts[stops - 1])
                 made.append(over_frames.told(each, found, dtype))
             else:
                 values = over_frames.values_of(None if each.column is None else both[each.column], len(keys))
@@ -250,7 +250,7 @@ class OverOperator(Operator):
 
     def _framed(
         self,
-        each: over_frames.OverColumn,
+        each: OverColumn,
         values: over_frames.Values,
         keys: np.ndarray,
         times: np.ndarray,
@@ -289,9 +289,9 @@ class OverOperator(Operator):
         kept = order[stays]
         columns = [rows.column(name) for name in self._names]
         for each, found in zip(self._spec.running, carried, strict=True):
-            running = found.count if each.function == "count" else found.numbers
+            running = found.counts if each.function == "count" else found.numbers
             numbers = pa.array(running).cast(self._types[len(columns)])
-            columns += [numbers, pa.array(found.count.astype(np.int64))]
+            columns += [numbers, pa.array(found.counts.astype(np.int64))]
         columns.append(rows.column(EVENT_TIME_COLUMN))
         taken = pa.array(kept)
         all_rows = [
