@@ -32,7 +32,7 @@ from weir.specs import (
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
 from weir.specs.changes import deduplicate_spec, is_number_or_time
-from weir.specs.key_checks import check_key_columns
+from weir.specs.key_checks import check_is_name, check_key_columns
 from weir.specs.row_order import order_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
@@ -162,13 +162,15 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         """
         name = renamed_step(name, renamed_from)
         kind = ChangelogTopSpec if is_changelog(self.schema) else TopSpec
-        is_one = isinstance(by, str) or not isinstance(by, Sequence)
-        names = [str(by)] if is_one else list(by)
-        field = self.schema.field(names[0]) if is_one and by in self.schema.names else None
-        is_plain = is_one and nulls_first is False and not isinstance(ascending, Sequence)
-        if is_plain and (field is None or is_number_or_time(field.type)):
-            spec = kind(self.key_columns, by, rows, bool(ascending), rank)  # type: ignore[arg-type]
-            return self._same_kind(name, spec, parallelism)
+        if isinstance(by, str) or not isinstance(by, Sequence):
+            check_is_name(f"step {name!r}: by", by)
+            names, is_known = [str(by)], by in self.schema.names
+            is_plain = not is_known or is_number_or_time(self.schema.field(by).type)
+            if is_plain and nulls_first is False and not isinstance(ascending, Sequence):
+                plain = kind(self.key_columns, str(by), rows, bool(ascending), rank)
+                return self._same_kind(name, plain, parallelism)
+        else:
+            names = list(by)
         order = order_columns(str(name), names, ascending, nulls_first)
         spec = kind(self.key_columns, order[0].name, rows, order[0].ascending, rank, order=order)
         return self._same_kind(name, spec, parallelism)
