@@ -85,7 +85,7 @@ def with_overs(
 
 
 def _together(windows: Sequence[exp.Window]) -> Iterator[list[exp.Window]]:
-    """Those that have the rows of a key, and their order, in common."""
+    """Yield functions that have the rows of a key, and their order, in common."""
     found: dict[tuple[str, ...], list[exp.Window]] = {}
     for each in windows:
         order = each.args.get("order")

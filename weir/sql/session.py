@@ -166,7 +166,7 @@ class Session:
         return Answer(frame=_ended(found, end), notes=tuple(notes))
 
     def _run(self, flow: Dataflow, graph: LogicalGraph, end: _End) -> tuple[pl.DataFrame, list[str]]:
-        """All rows of a query, and what is to be said of them."""
+        """Return all rows of a query, and what is to be said of them."""
         is_endless = any(isinstance(node.spec, SourceSpec) and not node.spec.ends for node in graph.nodes)
         is_changelog = CHANGE_COLUMN in graph.node(_RESULT).schema.names
         most = ROWS_MAX

@@ -126,7 +126,7 @@ def _schema_of(path: str, kind: type, node: Any) -> dict[str, object]:
 
 
 def _first_file(path: str) -> Path | None:
-    """One of the files that a path names: itself, or one of a folder or a pattern."""
+    """Find one of the files that a path names: itself, or one of a folder or a pattern."""
     whole = Path(path)
     if whole.is_file():
         return whole

@@ -174,7 +174,9 @@ def test_first_rows_of_windows_are_those_of_plain_python(given_rows, order, coun
             mine.sort(key=lambda r: tuple(r[name] for name in rest))
             chosen = first_rows(mine, full, count)
             expected += [(r["w"], r["k"], r["g"], place) for place, r in enumerate(chosen, 1)]
-    with testing.start(windows(order, count, key, ties=ties, rank="place"), watermarks="follow_rows") as running:
+    with testing.start(
+        windows(order, count, key, ties=ties, rank="place"), watermarks="follow_rows"
+    ) as running:
         for number, start in enumerate(range(0, len(rows), 7)):
             running.push("in", rows[start : start + 7])
             if number % 2:

@@ -58,7 +58,7 @@ def column_of(numbers: np.ndarray, valid: np.ndarray, dtype: pa.DataType) -> pa.
 
 
 def key_starts(keys: np.ndarray) -> np.ndarray:
-    """Of each row the first one of its key; ``keys`` (int64) has those of a key together."""
+    """Return of each row the first one of its key; ``keys`` (int64) has those of a key together."""
     every = np.arange(len(keys))
     is_first = np.ones(len(keys), dtype=np.bool_)
     is_first[1:] = keys[1:] != keys[:-1]
@@ -67,7 +67,7 @@ def key_starts(keys: np.ndarray) -> np.ndarray:
 
 
 def range_starts(keys: np.ndarray, times: np.ndarray, before: int) -> np.ndarray:
-    """Of each row the first one of its key whose time is at most ``before`` earlier; times of a key ascend."""
+    """Return of each row the first of its key whose time is at most ``before`` earlier; times of a key ascend."""
     lowest = times - before
     moments = np.unique(np.concatenate([times, lowest]))
     places = keys * len(moments) + np.searchsorted(moments, times)

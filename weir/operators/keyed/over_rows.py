@@ -48,7 +48,7 @@ _ROWS_AT_A_TIME = 200_000
 
 
 class OverOperator(Operator):
-    """See the module."""
+    """The operator of the module."""
 
     def __init__(self, spec: OverSpec) -> None:
         self._spec = spec
@@ -80,7 +80,7 @@ class OverOperator(Operator):
         }
 
     def check_restored(self, context: OperatorContext) -> None:
-        """See :class:`Operator`."""
+        """Refuse the state of other columns; see :class:`Operator`."""
         assert context.schema is not None
         needed = self._codec_of(context.schema)
         for value in kept_snapshots(context, self._spec.kind).values():
@@ -145,7 +145,7 @@ class OverOperator(Operator):
             yield self._told(rows)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """All rows that wait leave."""
+        """Let all rows leave that wait."""
         yield from self.on_watermark(WATERMARK_MAX_MS)
 
     # --- rows leave ---
@@ -339,7 +339,7 @@ def _carried(stored: StoredRows, columns: list[pa.Array]) -> tuple[Running, np.n
 
 
 def _peer_stops(keys: np.ndarray, times_ms: np.ndarray, ranks: np.ndarray) -> np.ndarray:
-    """Of each row the one after the last of its key that is equal to it in the order."""
+    """Return of each row the one after the last of its key that is equal to it in the order."""
     differs = (keys[1:] != keys[:-1]) | (times_ms[1:] != times_ms[:-1]) | (ranks[1:] != ranks[:-1])
     ends = np.append(np.flatnonzero(differs) + 1, len(keys))
     stops: np.ndarray = ends[np.concatenate([[0], np.cumsum(differs)])] if len(keys) else ends[:0]
