@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.groups import Group, window_bounds
-from weir.spark.tasks import ORDER_COLUMN
+from weir.spark.task_steps import ORDER_COLUMN
 from weir.spark.types import quoted
 
 if TYPE_CHECKING:

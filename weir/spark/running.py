@@ -17,6 +17,7 @@ from weir.spark.frames import Frames, Put
 from weir.spark.native import native_step
 from weir.spark.outputs import stream_writer, write
 from weir.spark.session import spark_failures
+from weir.spark.stateful import STATE_SETTINGS
 from weir.spark.streams import updates_results
 from weir.spark.translation import JobOnSpark, StepOnSpark, Way, job_on_spark
 from weir.spark.writers import Writing
@@ -90,7 +91,7 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 write(rows, made, node.schema)
         told = {step: dict(reasons) for step, reasons in aside.value.items()}
         bad: dict[str, dict[str, int]] = {}
-        for source, seen in frames.observed.items():
+        for source, seen in frames.sources.observed.items():
             _count_bad(bad, source, seen.get)
     told.update(bad)
     return SparkResult(collected, told)
@@ -110,10 +111,10 @@ def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
     return next(each.node for each in job.steps if each.node.name == step).schema_of(side)
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside another one, with the settings that jobs need."""
+def own_session(spark: SparkSession, more: Mapping[str, str] | None = None) -> SparkSession:
+    """A session beside another one, with the settings that jobs need, and ``more``."""
     session = spark.newSession()
-    for name, value in _SETTINGS.items():
+    for name, value in {**_SETTINGS, **(more or {})}.items():
         session.conf.set(name, value)
     return session
 
@@ -183,7 +184,7 @@ def run_stream(
     """
     job = job_on_spark(graph, "streaming")
     job.check()
-    session = own_session(spark)
+    session = own_session(spark, STATE_SETTINGS if job.keeps_state else {})
     ends = not any(_is_followed(step.node) for step in job.steps)
     nodes = [step.node for step in job.steps]
     aside = _accumulator(session)
@@ -192,9 +193,8 @@ def run_stream(
         try:
             for step in job.steps:
                 if step.node.is_sink:
-                    started = _Query(
-                        step, frames, f"{checkpoints}/{step.node.name}", updates_results(nodes, step.node)
-                    )
+                    updates = not job.keeps_state and updates_results(nodes, step.node)
+                    started = _Query(step, frames, f"{checkpoints}/{step.node.name}", updates)
                     queries.append(started.start(ends=ends, collect=collect))
             _Watch(queries, aside, put_aside).until_all_ended()
         finally:
