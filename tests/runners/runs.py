@@ -1,6 +1,7 @@
 """Jobs of ``tests.equal`` on each runner: their input, what runs them, and what came out, in a form to compare."""
 
 import json
+import shutil
 import tempfile
 from dataclasses import replace
 
@@ -22,10 +23,14 @@ def write_sorted(directory, rows):
     """The input of the jobs, in the order of event times: no row is late. Rows without a time come first."""
     write_input(directory, rows)
     for path in directory.glob("*.jsonl"):
-        lines = path.read_bytes().splitlines()
-        times = [_time(line) for line in lines]
-        order = sorted(range(len(lines)), key=lambda place: (times[place] is not None, times[place] or 0))
-        path.write_bytes(b"".join(lines[place] + b"\n" for place in order))
+        path.write_bytes(b"".join(line + b"\n" for line in in_time_order(path.read_bytes().splitlines())))
+
+
+def in_time_order(lines):
+    """Rows in the order of event times; those without a time come first."""
+    times = [_time(line) for line in lines]
+    order = sorted(range(len(lines)), key=lambda place: (times[place] is not None, times[place] or 0))
+    return [lines[place] for place in order]
 
 
 def _time(line):
@@ -105,6 +110,58 @@ def on_stream(spark, directory, name):
 
     with tempfile.TemporaryDirectory() as checkpoints:
         run_stream(spark, flow.build_local(), checkpoints, take)
+    return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
+
+
+def write_parts(directory, rows, parts):
+    """The input of the jobs in parts: rows come late across them, and each is in the order of event times.
+
+    What was read of the whole files is in ``whole``, for ``weir.run``; the parts are in ``parts``, by source.
+    """
+    whole = directory / "whole"
+    whole.mkdir()
+    write_input(whole, rows)
+    for path in whole.glob("*.jsonl"):
+        lines = path.read_bytes().splitlines()
+        size = -(-len(lines) // parts)
+        cuts = [in_time_order(lines[start : start + size]) for start in range(0, parts * size, size)]
+        if path.stem in ("left", "right"):
+            row = {"k": LAST_KEY, "at": LAST_MS, "v": 1, "to": LAST_MS, "t": None}
+            cuts[-1].append(json.dumps(row).encode())
+        (directory / "parts" / path.stem).mkdir(parents=True)
+        for number, cut in enumerate(cuts):
+            text = b"".join(line + b"\n" for line in cut)
+            (directory / "parts" / path.stem / f"{number}.jsonl").write_bytes(text)
+        path.write_bytes(b"".join(line + b"\n" for cut in cuts for line in cut))
+
+
+def in_parts_on_weir(directory, name):
+    """What ``weir.run`` says of the parts, one after the other."""
+    flow, compare = flow_of(directory / "whole", name)
+    result = weir.run(flow)
+    return {
+        output: said(_before_last(name, result[f"{output}_out"].to_dicts(times=True)), kind)
+        for output, kind in compare.items()
+    }
+
+
+def in_parts_on_stream(spark, directory, name, parts, place):
+    """The same of a stream that is stopped after each part, and goes on from its checkpoints."""
+
+    def read(source, lines):
+        return replace(lines, path=str(place / "in" / source))
+
+    flow, compare = flow_of(directory, name, read=read)
+    found = {output: [] for output in compare}
+
+    def take(step, table):
+        found[step.removesuffix("_out")] += [dict(row) for row in row_dicts(table)]
+
+    for part in range(parts):
+        for of in (directory / "parts").iterdir():
+            (place / "in" / of.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(of / f"{part}.jsonl", place / "in" / of.name)
+        run_stream(spark, flow.build_local(), str(place / "checkpoints"), take)
     return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
 
 

@@ -14,6 +14,15 @@ IN_BATCH = [
     *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
 ]
 IN_STREAMS = ["session_pre", "join_within_full", "process_sides", "join_then_windows", "early_changes"]
+#: With late rows that they tell of, in streams that begin three times.
+IN_PARTS, PARTS = ["join_within_full", "lateness_changes"], 3
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("parts")
+    runs.write_parts(directory, 4 * ROWS, PARTS)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +69,11 @@ def test_a_stream_says_the_same(spark, stream, name):
     expected = runs.before_last(stream, name)
     assert any(expected.values())
     assert differences(expected, runs.on_stream(spark, stream, name)) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_stream_that_is_stopped_between_late_rows_says_the_same(spark, parts, tmp_path, name):
+    expected = runs.in_parts_on_weir(parts, name)
+    assert all(expected.values())
+    assert differences(expected, runs.in_parts_on_stream(spark, parts, name, PARTS, tmp_path)) == {}
