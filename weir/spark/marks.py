@@ -1,8 +1,8 @@
 """Marks: how far event time has come in a stream of Spark, told among its rows.
 
-Spark's own watermark comes a trigger late, and goes through no step of Weir's. So each task that reads a source, or that
-gives rows their event times, ends with a mark: the highest event time of its rows. Marks pass steps without state as rows
-do; every key group of a step with state gets all of them, and ends the trigger with a mark of its own, its watermark.
+Spark's own watermark comes a trigger late, and goes through no step of Weir's. So each task that reads a source, or
+that gives rows their event times, ends with a mark: the highest event time of its rows. Marks pass steps without state
+as rows do. Every key group of a step with state gets all of them, and ends the trigger with a mark: its watermark.
 
 Used by ``frames`` on the driver and within Spark's tasks.
 """
@@ -21,8 +21,8 @@ from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.task_steps import ORDER_COLUMN, TaskSteps
 from weir.spark.tasks import Told, run_task
 
-#: Of a mark the step that makes it, of a row null; and the time, ms since 1970: of a source or a step that assigns event
-#: times the highest one, of a step with state its watermark.
+#: Of a mark the step that makes it, of a row null; and the time, ms since 1970: of a source, or a step that assigns
+#: event times, the highest one, of a step with state its watermark.
 OF_COLUMN, MARK_COLUMN = "_mark_of", "_mark_ms"
 #: The step that made it, and the time.
 Mark: TypeAlias = tuple[str, int]

@@ -16,7 +16,17 @@ from weir.errors import ConfigError
 from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.group_store import SparkMap, SparkStore
 from weir.spark.marks import with_mark_columns
-from weir.spark.packed import COMING, GROUP, LEAVING, Packing, Unpacking, groups_of, to_bytes
+from weir.spark.packed import (
+    COMING,
+    GROUP,
+    LEAVING,
+    MARK_MS,
+    ROWS,
+    Packing,
+    Unpacking,
+    groups_of,
+    to_bytes,
+)
 from weir.spark.task_graph import TaskGraph
 from weir.spark.task_steps import TaskSteps, Upstream
 from weir.spark.tasks import Told
@@ -95,7 +105,7 @@ class StatefulStep:
         """Yield what a key group makes of a trigger, and its watermark."""
         from pyspark.sql import Row
 
-        known, leaving = self._position.get(), Row("_mark_ms", "_rows")
+        known, leaving = self._position.get(), Row(MARK_MS, ROWS)
         position = Position() if known is None else Position.of_json(known[0])
         store = SparkStore(self._states)
         trigger = GroupTrigger(self._graph, self._upstream, store, position, self._tell)
@@ -129,11 +139,11 @@ def _transformed(frame: DataFrame, step: StatefulStep) -> DataFrame:
 
     try:
         from pyspark.sql.streaming.stateful_processor_util import TransformWithStateInPandasUdfUtils
-        from pyspark.sql.types import _parse_datatype_string
+        from pyspark.sql.types import BinaryType, LongType, StructType
         from pyspark.sql.udf import UserDefinedFunction
         from pyspark.util import PythonEvalType
 
-        schema = _parse_datatype_string(LEAVING)
+        schema = StructType().add(MARK_MS, LongType()).add(ROWS, BinaryType())
         utils: Any = TransformWithStateInPandasUdfUtils
         function: Any = UserDefinedFunction(
             utils(step, "None").transformWithStateUDF,

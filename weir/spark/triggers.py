@@ -31,7 +31,7 @@ from weir.rows.records import (
     with_system_columns,
 )
 from weir.spark.marks import Mark
-from weir.spark.packed import from_bytes
+from weir.spark.packed import INPUT, MARK_MS, OF, ROWS, from_bytes
 from weir.spark.task_graph import Leaving, Places, TaskGraph
 from weir.spark.task_steps import ORDER_COLUMN, Upstream
 from weir.spark.tasks import CHUNK_ROWS, Told, tell_rejects
@@ -195,11 +195,11 @@ def _taken(coming: Iterable[Any], inputs: int) -> tuple[list[list[pa.RecordBatch
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(inputs)]
     marks: list[list[Mark]] = [[] for _ in range(inputs)]
     for row in coming:
-        _, number, of, mark_ms, rows = row
+        number, of = row[INPUT], row[OF]
         if of is None:
-            parts[number] += from_bytes(bytes(rows))
+            parts[number] += from_bytes(bytes(row[ROWS]))
         else:
-            marks[number].append((of, mark_ms))
+            marks[number].append((of, row[MARK_MS]))
     return parts, marks
 
 
