@@ -21,14 +21,14 @@ class Kept:
     def exists(self):
         return bool(self.entries)
 
-    def getValue(self, key):  # noqa: N802 -- Spark's name
+    def getValue(self, key):
         value = self.entries.get(key[0])
         return None if value is None else (bytearray(value),)
 
-    def updateValue(self, key, value):  # noqa: N802 -- Spark's name
+    def updateValue(self, key, value):
         self.entries[key[0]] = value[0]
 
-    def removeKey(self, key):  # noqa: N802 -- Spark's name
+    def removeKey(self, key):
         self.entries.pop(key[0], None)
 
     def iterator(self):
