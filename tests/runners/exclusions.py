@@ -9,4 +9,10 @@ BATCH = {
     "bad_times": LATE,
 }
 #: A stream of Spark has the rows of each trigger in that order.
-STREAMING = BATCH
+STREAMING = BATCH | {
+    "global_rows": "what is left in its window over all time is told at the end of the input, which a stream has not"
+}
+STREAMING |= dict.fromkeys(
+    ("union_of_quiet", "join_of_quiet"),
+    "its quiet source counts as idle by the clock elsewhere, so that its rows are late; in a stream of Spark it holds time",
+)

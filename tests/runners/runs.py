@@ -4,18 +4,20 @@ import json
 import shutil
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import weir
 from tests.equal import equal_jobs
 from tests.equal.equal_rows import write_input
 from tests.equal.equal_runs import said
+from tests.runners.without_spark import Stream
 from weir.rows.python_values import row_dicts
 from weir.spark.running import run_batch, run_stream
 from weir.spark.translation import job_on_spark
 
 #: The last row of each source of a stream: its time is past all others, so that every window is complete. Those of the
 #: source with odd times are beyond the others.
-LAST_MS, ODD_LAST_MS, LAST_KEY = 10**9, 2**60 + 10**12, -7
+LAST_MS, ODD_LAST_MS, LAST_KEY = 10**10, 2**60 + 10**12, -7
 MOVED_MS = 10**6
 
 
@@ -125,8 +127,9 @@ def write_parts(directory, rows, parts):
         lines = path.read_bytes().splitlines()
         size = -(-len(lines) // parts)
         cuts = [in_time_order(lines[start : start + size]) for start in range(0, parts * size, size)]
-        if path.stem in ("left", "right"):
-            row = {"k": LAST_KEY, "at": LAST_MS, "v": 1, "to": LAST_MS, "t": None}
+        if path.stem != "rules":
+            last_ms = ODD_LAST_MS if path.stem == "odd" else LAST_MS
+            row = {"k": LAST_KEY, "at": last_ms, "v": 1, "to": last_ms, "t": None}
             cuts[-1].append(json.dumps(row).encode())
         (directory / "parts" / path.stem).mkdir(parents=True)
         for number, cut in enumerate(cuts):
@@ -143,6 +146,20 @@ def in_parts_on_weir(directory, name):
         output: said(_before_last(name, result[f"{output}_out"].to_dicts(times=True)), kind)
         for output, kind in compare.items()
     }
+
+
+def in_parts_without_spark(directory, name, parts):
+    """The same of what runs in the tasks of a stream, called without Spark; each part is a trigger."""
+    flow, compare = flow_of(directory / "whole", name)
+    stream, found = Stream(flow.build_local()), {output: [] for output in compare}
+    for part in range(parts):
+        collected = stream.run(
+            lambda path, part=part: str(directory / "parts" / Path(path).stem / f"{part}.jsonl")
+        )
+        for step, table in collected.items():
+            if table is not None:
+                found[step.removesuffix("_out")] += [dict(row) for row in row_dicts(table)]
+    return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
 
 
 def in_parts_on_stream(spark, directory, name, parts, place):

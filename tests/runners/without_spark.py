@@ -1,4 +1,4 @@
-"""What runs in the tasks of a stream of Spark, called as Spark does, without Spark: triggers, key groups and their state.
+"""What runs in the tasks of a stream of Spark, called as Spark does: triggers, key groups and their state.
 
 Steps that would be Spark's own run by Weir's operators here; ``python -m tests.runners.matrix`` has all of it on Spark.
 """
@@ -47,13 +47,13 @@ class Kept:
     def exists(self):
         return bool(self.entries)
 
-    def getValue(self, key):  # noqa: N802 -- Spark's name
+    def getValue(self, key):
         return self.entries.get(key)
 
-    def updateValue(self, key, value):  # noqa: N802 -- Spark's name
+    def updateValue(self, key, value):
         self.entries[key] = value
 
-    def removeKey(self, key):  # noqa: N802 -- Spark's name
+    def removeKey(self, key):
         self.entries.pop(key, None)
 
     def iterator(self):

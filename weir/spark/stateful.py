@@ -44,6 +44,9 @@ STATE_SETTINGS = {
     ),
     # What has changed is written for each trigger, and all of it now and then.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # RocksDB's files take no other one; sessions of Weir have one without checksums, which Hadoop would hand out again.
+    "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
     # Spark's checks are about its own watermark, by which no step here goes.
     "spark.sql.streaming.unsupportedOperationCheck": "false",
 }
