@@ -14,5 +14,5 @@ STREAMING = BATCH | {
 }
 STREAMING |= dict.fromkeys(
     ("union_of_quiet", "join_of_quiet"),
-    "its quiet source counts as idle by the clock elsewhere, so that its rows are late; in a stream of Spark it holds time",
+    "its quiet source counts as idle by the clock elsewhere, so that its rows are late; on Spark it never does",
 )
