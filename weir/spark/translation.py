@@ -8,6 +8,7 @@ from enum import Enum
 
 from weir.errors import GraphError
 from weir.plan.graph import LogicalGraph, Node
+from weir.plan.rules.pre_aggregation import with_all_rows
 from weir.plan.rules.projection import without_unread_columns
 from weir.plan.stages import physical_graph
 from weir.spark.modes import Mode
@@ -86,7 +87,11 @@ def job_on_spark(graph: LogicalGraph, mode: Mode = "batch", whole: Collection[st
         mode: whether its sources are read once, to their ends, or followed.
         whole: steps whose whole output is looked at from outside.
     """
-    nodes = without_unread_columns(graph.nodes, whole)
+    nodes: Sequence[Node] = graph.nodes
+    if mode == "streaming":
+        # Rows of a batch are never late.
+        nodes = with_all_rows(nodes)
+    nodes = without_unread_columns(nodes, whole)
     physical = physical_graph(graph, whole)
     keeps_state = mode == "streaming" and not spark_keeps_state(nodes)
     steps = []
