@@ -13,9 +13,9 @@ IN_BATCH = [
     *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
     *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
 ]
-IN_STREAMS = ["session_pre", "join_within_full", "process_sides", "join_then_windows", "early_changes"]
+IN_STREAMS = ["session_pre", "join_within_full", "join_then_windows"]
 #: With late rows that they tell of, in streams that begin three times.
-IN_PARTS, PARTS = ["join_within_full", "lateness_changes"], 3
+IN_PARTS, PARTS = ["lateness_changes"], 3
 
 
 @pytest.fixture(scope="module")

@@ -164,9 +164,9 @@ class GroupTrigger:
     def _note(self, deployment: Deployment) -> None:
         """Keep what the subtasks told, and how far what leaves has come."""
         operators: dict[str, dict[int, Any]] = {}
-        for subtask, told_now in deployment.snapshots.items():
+        for of, told_now in deployment.snapshots.items():
             for step, value in told_now.items():
-                operators.setdefault(step, {})[subtask.subtask_index] = value
+                operators.setdefault(step, {})[of.subtask_index] = value
         self.position.operators = operators
         for subtask in deployment.subtasks:
             stage = self._graph.graph.stage(subtask.subtask.stage_index)
