@@ -36,9 +36,13 @@ def has_state(node: Node) -> bool:
 def spark_keeps_state(nodes: Sequence[Node]) -> bool:
     """Whether all steps with state of a job have equals among the operators of Spark's streams.
 
-    These have one watermark, which does not go through another step with state, and drop late rows.
+    These have one watermark, which does not go through another step with state, and drop late rows. Their times are a
+    TIMESTAMP of Spark, which has no place for those that are far in the future.
     """
     by_name = {each.name: each for each in nodes}
+    timed = [node for node in nodes if isinstance(node.spec, SourceSpec | AssignEventTimeSpec)]
+    if any(node.watermark.future_ms_max is None for node in timed):
+        return False
     read = {item.output_id for each in nodes for item in each.inputs}
     for node in filter(has_state, nodes):
         given = [by_name[item.producer].schema_of(item.output) for item in node.inputs]
