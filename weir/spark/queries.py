@@ -28,7 +28,7 @@ Collected: TypeAlias = "Callable[[str, pa.Table], None]"
 #: How often the queries of a job are looked at.
 _POLL_S = 0.25
 #: How often a query is started anew because the machine was too busy for one of its processes.
-_STARTS_MAX = 5
+_STARTS_MAX = 10
 
 
 def count_bad(told: dict[str, dict[str, int]], source: str, seen: Mapping[str, Any]) -> None:

@@ -194,6 +194,14 @@ def test_in_a_stream_steps_with_state_behind_others_run_by_weir_and_so_do_those(
     assert in_tasks(flow, "streaming") == {"first", "second"}
 
 
+def test_times_for_which_spark_has_no_timestamp_are_weirs():
+    flow = weir.Dataflow("job")
+    bound = weir.bounded_out_of_orderness("2s", future_max=None)
+    rows = flow.source("rows", weir.JsonLines("in", schema=SCHEMA), event_time="at", watermark=bound)
+    rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    assert in_tasks(flow, "streaming") == {"counts"}
+
+
 def test_late_rows_of_a_stream_that_are_read_are_weirs_to_tell():
     flow, rows = flow_with()
     counts = rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
