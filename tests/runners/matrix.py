@@ -35,8 +35,7 @@ def compared(spark, directory, name, mode):
     try:
         if mode == "batch":
             return differences(runs.on_weir(directory, name), runs.on_spark(spark, directory, name))
-        expected = runs.before_last(runs.on_weir(directory, name, sides=False))
-        return differences(expected, runs.on_stream(spark, directory, name))
+        return differences(runs.before_last(directory, name), runs.on_stream(spark, directory, name))
     except WeirError as error:
         return str(error)
 
@@ -81,9 +80,9 @@ def tables_in(text, directory):
     return replaced(replaced(text, MATRIX, table(found)), REFUSALS, refusals())
 
 
-def compare_all(place, names, rows):
+def compare_all(place, names, rows, modes=MODES):
     """Compare jobs on Spark; returns how many are different."""
-    directories, counts = {mode: Path(place, mode) for mode in MODES}, Counter()
+    directories, counts = {mode: Path(place, mode) for mode in modes}, Counter()
     for mode, directory in directories.items():
         directory.mkdir()
         runs.write_sorted(directory, rows)
@@ -92,7 +91,7 @@ def compare_all(place, names, rows):
     with open_session(
         "runners", "local[2]", short_run=True, conf={"spark.sql.shuffle.partitions": "2"}
     ) as spark:
-        for name, mode in itertools.product(names, MODES):
+        for name, mode in itertools.product(names, modes):
             said = "not compared"
             if verdict(directories[mode], name, mode) is None:
                 different = compared(spark, directories[mode], name, mode)
@@ -108,6 +107,7 @@ def main():
     """Compare, or write the tables; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.runners.matrix", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="JOB", help="jobs of the suite (default: all)")
+    parser.add_argument("--mode", choices=MODES, help="compare in this mode alone")
     parser.add_argument("--rows", type=int, default=60, help="rows of each of the larger sources")
     parser.add_argument(
         "--write", action="store_true", help="write the tables of docs/runners.md, and run nothing"
@@ -117,7 +117,8 @@ def main():
         if options.write:
             PAGE.write_text(tables_in(PAGE.read_text(), Path(place)))
             return 0
-        return int(bool(compare_all(place, options.names or list(JOBS), options.rows)))
+        modes = (options.mode,) if options.mode else MODES
+        return int(bool(compare_all(place, options.names or list(JOBS), options.rows, modes)))
 
 
 if __name__ == "__main__":

@@ -1,19 +1,23 @@
 """Jobs of ``tests.equal`` on each runner: their input, what runs them, and what came out, in a form to compare."""
 
 import json
+import shutil
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import weir
 from tests.equal import equal_jobs
 from tests.equal.equal_rows import write_input
 from tests.equal.equal_runs import said
+from tests.runners.without_spark import Stream
 from weir.rows.python_values import row_dicts
 from weir.spark.running import run_batch, run_stream
 from weir.spark.translation import job_on_spark
 
-#: The last row of each source of a stream: its time is past all others, so that every window is complete.
-LAST_MS, LAST_KEY = 10**9, -7
+#: The last row of each source of a stream: its time is past all others, so that every window is complete. Those of the
+#: source with odd times are beyond the others.
+LAST_MS, ODD_LAST_MS, LAST_KEY = 10**10, 2**60 + 10**12, -7
 MOVED_MS = 10**6
 
 
@@ -21,10 +25,14 @@ def write_sorted(directory, rows):
     """The input of the jobs, in the order of event times: no row is late. Rows without a time come first."""
     write_input(directory, rows)
     for path in directory.glob("*.jsonl"):
-        lines = path.read_bytes().splitlines()
-        times = [_time(line) for line in lines]
-        order = sorted(range(len(lines)), key=lambda place: (times[place] is not None, times[place] or 0))
-        path.write_bytes(b"".join(lines[place] + b"\n" for place in order))
+        path.write_bytes(b"".join(line + b"\n" for line in in_time_order(path.read_bytes().splitlines())))
+
+
+def in_time_order(lines):
+    """Rows in the order of event times; those without a time come first."""
+    times = [_time(line) for line in lines]
+    order = sorted(range(len(lines)), key=lambda place: (times[place] is not None, times[place] or 0))
+    return [lines[place] for place in order]
 
 
 def _time(line):
@@ -37,8 +45,7 @@ def _time(line):
 
 
 def prepare_streams(directory):
-    """Move the rows of the larger sources past 1970, where Spark's watermarks begin, and add a last row."""
-    row = {"k": LAST_KEY, "at": LAST_MS, "v": 1, "to": LAST_MS, "t": None}
+    """Move the rows of the larger sources past 1970, where Spark's watermarks begin, and add a last row to all."""
     for name in ("left", "right", "third"):
         path = directory / f"{name}.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -46,23 +53,29 @@ def prepare_streams(directory):
             each | {"to": each["to"] + MOVED_MS, "at": None if each["at"] is None else each["at"] + MOVED_MS}
             for each in rows
         ]
-        path.write_text("".join(json.dumps(each) + "\n" for each in [*moved, row]))
+        path.write_text("".join(json.dumps(each) + "\n" for each in moved))
+    for name in ("left", "right", "third", "bad", "quiet", "odd"):
+        last_ms = ODD_LAST_MS if name == "odd" else LAST_MS
+        row = {"k": LAST_KEY, "at": last_ms, "v": 1, "to": last_ms, "t": None}
+        with (directory / f"{name}.jsonl").open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
-def flow_of(directory, name, *, sides=True):
-    """The dataflow of a job, and how its outputs are compared."""
+def flow_of(directory, name, *, late=True, **settings):
+    """The dataflow of a job, and how its outputs are compared; ``late``: side outputs of late rows are, too."""
     job = equal_jobs.JOBS[name]
-    if not sides:
-        equal_jobs.JOBS[name] = replace(job, sides=())
+    if not late:
+        sides = tuple(side for side in job.sides if not side.startswith("late"))
+        equal_jobs.JOBS[name] = replace(job, sides=sides)
     try:
-        return equal_jobs.flow_of(directory, [name], 1)
+        return equal_jobs.flow_of(directory, [name], 1, **settings)
     finally:
         equal_jobs.JOBS[name] = job
 
 
-def on_weir(directory, name, *, sides=True):
+def on_weir(directory, name):
     """What ``weir.run`` says of a job, by output."""
-    flow, compare = flow_of(directory, name, sides=sides)
+    flow, compare = flow_of(directory, name)
     result = weir.run(flow)
     return {
         output: said(result[f"{output}_out"].to_dicts(times=True), kind) for output, kind in compare.items()
@@ -79,32 +92,103 @@ def on_spark(spark, directory, name):
     }
 
 
+def before_last(directory, name):
+    """What ``weir.run`` says of the rows of a stream but the last one, by output."""
+    flow, compare = flow_of(directory, name, late=False)
+    result = weir.run(flow)
+    return {
+        output: said(_before_last(name, result[f"{output}_out"].to_dicts(times=True)), kind)
+        for output, kind in compare.items()
+    }
+
+
 def on_stream(spark, directory, name):
-    """The same of a stream of Spark, without what is about the last row."""
-    flow, compare = flow_of(directory, name, sides=False)
+    """The same of a stream of Spark."""
+    flow, compare = flow_of(directory, name, late=False)
     found = {output: [] for output in compare}
 
     def take(step, table):
-        found[step.removesuffix("_out")] += row_dicts(table)
+        found[step.removesuffix("_out")] += [dict(row) for row in row_dicts(table)]
 
     with tempfile.TemporaryDirectory() as checkpoints:
         run_stream(spark, flow.build_local(), checkpoints, take)
+    return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
+
+
+def write_parts(directory, rows, parts):
+    """The input of the jobs in parts: rows come late across them, and each is in the order of event times.
+
+    What was read of the whole files is in ``whole``, for ``weir.run``; the parts are in ``parts``, by source.
+    """
+    whole = directory / "whole"
+    whole.mkdir()
+    write_input(whole, rows)
+    for path in whole.glob("*.jsonl"):
+        lines = path.read_bytes().splitlines()
+        size = -(-len(lines) // parts)
+        cuts = [in_time_order(lines[start : start + size]) for start in range(0, parts * size, size)]
+        if path.stem != "rules":
+            last_ms = ODD_LAST_MS if path.stem == "odd" else LAST_MS
+            row = {"k": LAST_KEY, "at": last_ms, "v": 1, "to": last_ms, "t": None}
+            cuts[-1].append(json.dumps(row).encode())
+        (directory / "parts" / path.stem).mkdir(parents=True)
+        for number, cut in enumerate(cuts):
+            text = b"".join(line + b"\n" for line in cut)
+            (directory / "parts" / path.stem / f"{number}.jsonl").write_bytes(text)
+        path.write_bytes(b"".join(line + b"\n" for cut in cuts for line in cut))
+
+
+def in_parts_on_weir(directory, name):
+    """What ``weir.run`` says of the parts, one after the other."""
+    flow, compare = flow_of(directory / "whole", name)
+    result = weir.run(flow)
     return {
-        output: said([dict(row) for row in rows if row["_event_time_ms"] < LAST_MS - 10**6], compare[output])
-        for output, rows in found.items()
+        output: said(_before_last(name, result[f"{output}_out"].to_dicts(times=True)), kind)
+        for output, kind in compare.items()
     }
 
 
-def before_last(outputs):
-    """What is said of rows before the last one."""
-    return {
-        name: {row: count for row, count in rows.items() if json.loads(row)[-1] < LAST_MS - 10**6}
-        for name, rows in outputs.items()
-    }
+def in_parts_without_spark(directory, name, parts):
+    """The same of what runs in the tasks of a stream, called without Spark; each part is a trigger."""
+    flow, compare = flow_of(directory / "whole", name)
+    stream, found = Stream(flow.build_local()), {output: [] for output in compare}
+    for part in range(parts):
+        collected = stream.run(
+            lambda path, part=part: str(directory / "parts" / Path(path).stem / f"{part}.jsonl")
+        )
+        for step, table in collected.items():
+            if table is not None:
+                found[step.removesuffix("_out")] += [dict(row) for row in row_dicts(table)]
+    return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
+
+
+def in_parts_on_stream(spark, directory, name, parts, place):
+    """The same of a stream that is stopped after each part, and goes on from its checkpoints."""
+
+    def read(source, lines):
+        return replace(lines, path=str(place / "in" / source))
+
+    flow, compare = flow_of(directory, name, read=read)
+    found = {output: [] for output in compare}
+
+    def take(step, table):
+        found[step.removesuffix("_out")] += [dict(row) for row in row_dicts(table)]
+
+    for part in range(parts):
+        for of in (directory / "parts").iterdir():
+            (place / "in" / of.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(of / f"{part}.jsonl", place / "in" / of.name)
+        run_stream(spark, flow.build_local(), str(place / "checkpoints"), take)
+    return {output: said(_before_last(name, rows), compare[output]) for output, rows in found.items()}
+
+
+def _before_last(name, rows):
+    last_ms = ODD_LAST_MS if name.startswith("odd") else LAST_MS
+    return [row for row in rows if row["_event_time_ms"] < last_ms - 10**6]
 
 
 def refusal_of(name, directory, mode):
     """Why a job does not run on Spark; None: it does."""
-    flow, _ = flow_of(directory, name, sides=mode == "batch")
+    flow, _ = flow_of(directory, name, late=mode == "batch")
     job = job_on_spark(flow.build_local(), mode)
     return job.refused[0].reason if job.refused else None

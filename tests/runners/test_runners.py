@@ -13,7 +13,16 @@ IN_BATCH = [
     *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
     *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
 ]
-IN_STREAMS = ["session_pre", "join_within_full"]
+IN_STREAMS = ["session_pre", "join_within_full", "join_then_windows"]
+#: With late rows that they tell of, in streams that begin three times.
+IN_PARTS, PARTS = ["lateness_changes"], 3
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("parts")
+    runs.write_parts(directory, 4 * ROWS, PARTS)
+    return directory
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +40,14 @@ def stream(tmp_path_factory):
     return directory
 
 
-def test_no_job_is_refused_in_a_batch(batch):
-    assert {name: runs.refusal_of(name, batch, "batch") for name in JOBS} == dict.fromkeys(JOBS)
+@pytest.mark.parametrize("mode", matrix.MODES)
+def test_no_job_is_refused(batch, mode):
+    assert {name: runs.refusal_of(name, batch, mode) for name in JOBS} == dict.fromkeys(JOBS)
 
 
 def test_exclusions_are_jobs_and_few():
     assert {*BATCH, *STREAMING} <= JOBS.keys()
-    assert len(BATCH) <= 0.15 * len(JOBS)
+    assert max(len(BATCH), len(STREAMING)) <= 0.15 * len(JOBS)
 
 
 def test_the_page_has_the_tables_of_the_command(tmp_path):
@@ -56,6 +66,14 @@ def test_a_batch_says_the_same(spark, batch, name):
 @pytest.mark.spark
 @pytest.mark.parametrize("name", IN_STREAMS)
 def test_a_stream_says_the_same(spark, stream, name):
-    expected = runs.before_last(runs.on_weir(stream, name, sides=False))
+    expected = runs.before_last(stream, name)
     assert any(expected.values())
     assert differences(expected, runs.on_stream(spark, stream, name)) == {}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_a_stream_that_is_stopped_between_late_rows_says_the_same(spark, parts, tmp_path, name):
+    expected = runs.in_parts_on_weir(parts, name)
+    assert all(expected.values())
+    assert differences(expected, runs.in_parts_on_stream(spark, parts, name, PARTS, tmp_path)) == {}

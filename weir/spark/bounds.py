@@ -16,8 +16,13 @@ def bound_ms(nodes: Mapping[str, Node], name: str) -> int:
     """
     node = nodes[name]
     if isinstance(node.spec, SourceSpec | AssignEventTimeSpec):
-        known = node.watermark.out_of_orderness_ms
-        return int(ControlPlaneConfig().out_of_order_grace_period * 1000) if known is None else known
+        return own_bound_ms(node)
     if isinstance(node.spec, WindowAggregateSpec):
         return 0
     return max((bound_ms(nodes, item.producer) for item in node.inputs), default=0)
+
+
+def own_bound_ms(node: Node) -> int:
+    """The bound of a source, or of a step that assigns event times, ms."""
+    known = node.watermark.out_of_orderness_ms
+    return int(ControlPlaneConfig().out_of_order_grace_period * 1000) if known is None else known

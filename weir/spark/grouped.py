@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.groups import Group, window_bounds
-from weir.spark.tasks import ORDER_COLUMN
+from weir.spark.task_steps import ORDER_COLUMN
 from weir.spark.types import quoted
+from weir.specs.window_kinds import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -26,11 +27,29 @@ def grouped(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:
         return _by_key(frame, group, schema)
     if group.window.kind == "session":
         return _sessions(frame, group, schema)
+    if group.parts:
+        return _by_steps(frame, group, group.window, schema)
     bounds = window_bounds(group.window)
     if bounds.listed:
         frame = frame.selectExpr("*", f"explode({bounds.listed}) AS _at")
     frame = frame.selectExpr("*", f"{bounds.start} AS _window_start", f"{bounds.end} AS _window_end")
     return _finished(_aggregated(frame, group, [*group.keys, *_BOUNDS]), schema, "_window_end - 1")
+
+
+def _by_steps(frame: DataFrame, group: Group, window: Window, schema: pa.Schema) -> DataFrame:
+    """Sliding windows, of the aggregates of their steps."""
+    from pyspark.sql.functions import expr
+
+    size, step = window.size_ms, window.step_ms
+    keys = [quoted(key) for key in group.keys]
+    begun = f"({_TIME} - pmod({_TIME} - {window.offset_ms}L, {step}L))"
+    parts = [expr(text).alias(name) for name, text in group.parts]
+    steps = frame.groupBy(*map(expr, keys), expr(begun).alias("_step")).agg(*parts)
+    starts = f"explode(sequence(_step - {size - step}L, _step, {step}L)) AS _window_start"
+    merged = [expr(text).alias(name) for name, text in group.merged]
+    found = steps.selectExpr("*", starts).groupBy(*keys, "_window_start").agg(*merged)
+    found = found.selectExpr("*", f"_window_start + {size}L AS _window_end")
+    return _finished(found, schema, "_window_end - 1")
 
 
 def _sessions(frame: DataFrame, group: Group, schema: pa.Schema) -> DataFrame:

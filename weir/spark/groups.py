@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -29,12 +29,17 @@ class Group:
         window: rows belong to its windows; None: there are none.
         aggregates: name of the column, and its text.
         last: columns that are those of the last row of a group by event time.
+        parts: of sliding windows, aggregates of the rows of one step, from which those of windows are made; (): they
+            are made of rows.
+        merged: the aggregates over ``parts``.
     """
 
     keys: tuple[str, ...]
     window: Window | None
     aggregates: tuple[tuple[str, str], ...]
     last: tuple[str, ...] = ()
+    parts: tuple[tuple[str, str], ...] = ()
+    merged: tuple[tuple[str, str], ...] = ()
 
 
 def window_group(spec: WindowAggregateSpec, given: pa.Schema, mode: Mode) -> Group | None:
@@ -57,7 +62,11 @@ def window_group(spec: WindowAggregateSpec, given: pa.Schema, mode: Mode) -> Gro
     texts = _texts(spec.results, given)
     if texts is None or not _are_keys(spec.key_columns, given):
         return None
-    return Group(spec.key_columns, spec.window, texts)
+    group = Group(spec.key_columns, spec.window, texts)
+    size, step = spec.window.size_ms, spec.window.step_ms
+    if mode == "batch" and spec.window.kind == "sliding" and size > step and size % step == 0:
+        return _in_steps(group, spec.results)
+    return group
 
 
 def final_group(spec: KeyedAggregateSpec, given: pa.Schema, mode: Mode) -> Group | None:
@@ -89,6 +98,27 @@ def _texts(aggregates: Iterable[AnyAggregate], given: pa.Schema) -> tuple[tuple[
             return None
         found.append((aggregate.output, text))
     return tuple(found)
+
+
+def _in_steps(group: Group, aggregates: Iterable[AnyAggregate]) -> Group:
+    """The windows made of their steps, so that a row counts once and not for each window; or as they are."""
+    parts: list[tuple[str, str]] = []
+    merged: list[tuple[str, str]] = []
+    for (output, text), aggregate in zip(group.aggregates, aggregates, strict=True):
+        part = f"_part_{len(parts)}"
+        if aggregate.function in ("count", "sum"):
+            parts.append((part, text))
+            merged.append((output, f"sum({part})"))
+        elif aggregate.function in ("min", "max"):
+            parts.append((part, text))
+            merged.append((output, f"{aggregate.function}({part})"))
+        elif aggregate.function == "mean":
+            rows = f"_part_{len(parts) + 1}"
+            parts += [(part, text.replace("avg(", "sum(", 1)), (rows, text.replace("avg(", "count(", 1))]
+            merged.append((output, f"sum({part}) / sum({rows})"))
+        else:
+            return group
+    return replace(group, parts=tuple(parts), merged=tuple(merged))
 
 
 def _text(aggregate: AnyAggregate, given: pa.Schema) -> str | None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from weir.rows.python_values import row_json
+from weir.spark.arrow_maps import map_in_arrow
 from weir.spark.types import cast_batch, quoted
 from weir.spark.writers import Writing
 
@@ -43,11 +46,28 @@ def stream_writer(frame: DataFrame, made: Writing, schema: pa.Schema) -> Any:
 
 
 def _print(rows: DataFrame, rows_max: int | None, schema: pa.Schema) -> None:
-    """Rows as JSON lines on standard output, as ``weir.Print()`` has them."""
+    """Rows as JSON lines on standard output, as ``weir.Print()`` has them; one partition at a time is here."""
     if rows_max is not None:
         rows = rows.limit(rows_max)
-    for batch in rows.toArrow().to_batches():
-        whole = cast_batch(batch, schema)
-        for row in range(whole.num_rows):
-            sys.stdout.write(row_json(whole.slice(row, 1)).decode() + "\n")
+    lines = map_in_arrow(rows, _Lines(schema), "line STRING")
+    for row in lines.toLocalIterator():
+        sys.stdout.write(row[0] + "\n")
     sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What Spark calls in each task: rows become JSON lines.
+
+    Attributes:
+        schema: user columns.
+    """
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the lines."""
+        for batch in batches:
+            whole = cast_batch(batch, self.schema)
+            lines = [row_json(whole.slice(row, 1)).decode() for row in range(whole.num_rows)]
+            yield pa.RecordBatch.from_pydict({"line": pa.array(lines, pa.string())})

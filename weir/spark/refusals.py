@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from weir.nexmark.specs import NexmarkSpec
 from weir.plan.graph import Node, PhysicalGraph
@@ -44,27 +44,20 @@ REASONS: Mapping[str, str] = {
     "all_rows": "a weir.Operator sees all rows of its subtask in order, and Spark divides them in other ways; write a "
     "weir.KeyedProcess, or set parallelism=1",
     "source_stream": "a source of your own is read once, to its end; run it without --streaming",
-    "stream_order": "it says something of each row in its order, and a trigger of Spark's streams has none; run it "
-    "without --streaming, or aggregate with emit='per_batch' or in windows",
-    "stream_state": "the runner has no state of this kind for Spark's streams; run it without --streaming",
-    "stream_side": "late rows have no output of their own in Spark's streams; leave the side output unread",
-    "stream_chain": "a step with state after another one has no watermark in the runner's streams; run it without "
-    "--streaming",
 }
 
 
-def refusal(graph: PhysicalGraph, nodes: Sequence[Node], node: Node, mode: Mode) -> str | None:
+def refusal(graph: PhysicalGraph, node: Node, mode: Mode) -> str | None:
     """Say why a step of a job does not run on Spark; None: it does.
 
     Args:
         graph: the job, as it runs elsewhere.
-        nodes: its steps, in topological order.
-        node: one of them.
+        node: one of its steps.
         mode: how its sources are read.
     """
     found = _of_source(node, mode) if isinstance(node.spec, SourceSpec) else _of_step(graph, node)
     if found is None and mode == "streaming":
-        found = stream_refusal(nodes, node)
+        found = stream_refusal(node)
     return None if found is None else REASONS[found]
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -15,16 +14,18 @@ from weir.plan.graph import LogicalGraph, Node
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.frames import Frames, Put
 from weir.spark.native import native_step
-from weir.spark.outputs import stream_writer, write
+from weir.spark.outputs import write
+from weir.spark.queries import Collected, PutAside, Queries, SinkQuery, count_bad
 from weir.spark.session import spark_failures
+from weir.spark.stateful import STATE_SETTINGS
 from weir.spark.streams import updates_results
-from weir.spark.translation import JobOnSpark, StepOnSpark, Way, job_on_spark
+from weir.spark.translation import JobOnSpark, Way, job_on_spark
 from weir.spark.writers import Writing
 from weir.specs import CollectSpec
 from weir.specs.kafka import KafkaSpec
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 #: Settings of the session without which expressions would mean something else.
 _SETTINGS = {
@@ -90,19 +91,10 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 write(rows, made, node.schema)
         told = {step: dict(reasons) for step, reasons in aside.value.items()}
         bad: dict[str, dict[str, int]] = {}
-        for source, seen in frames.observed.items():
-            _count_bad(bad, source, seen.get)
+        for source, seen in frames.sources.observed.items():
+            count_bad(bad, source, seen.get)
     told.update(bad)
     return SparkResult(collected, told)
-
-
-def _count_bad(told: dict[str, dict[str, int]], source: str, seen: Mapping[str, Any]) -> None:
-    """Add what Spark has seen of the bad records of a source."""
-    if seen["rows"]:
-        reason = "a record does not fit the schema" + (f": {seen['text']}" if seen["text"] else "")
-        # Of a stream the reason stays the first one: each trigger may have another text.
-        reasons = told.setdefault(source, {reason: 0})
-        reasons[next(iter(reasons))] += seen["rows"]
 
 
 def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
@@ -110,10 +102,10 @@ def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
     return next(each.node for each in job.steps if each.node.name == step).schema_of(side)
 
 
-def own_session(spark: SparkSession) -> SparkSession:
-    """A session beside another one, with the settings that jobs need."""
+def own_session(spark: SparkSession, more: Mapping[str, str] | None = None) -> SparkSession:
+    """A session beside another one, with the settings that jobs need, and ``more``."""
     session = spark.newSession()
-    for name, value in _SETTINGS.items():
+    for name, value in {**_SETTINGS, **(more or {})}.items():
         session.conf.set(name, value)
     return session
 
@@ -183,112 +175,23 @@ def run_stream(
     """
     job = job_on_spark(graph, "streaming")
     job.check()
-    session = own_session(spark)
+    session = own_session(spark, STATE_SETTINGS if job.keeps_state else {})
     ends = not any(_is_followed(step.node) for step in job.steps)
     nodes = [step.node for step in job.steps]
     aside = _accumulator(session)
     with spark_failures(), _frames(session, job, aside) as frames:
-        queries: list[Any] = []
+        queries = Queries(aside, put_aside)
         try:
             for step in job.steps:
                 if step.node.is_sink:
-                    started = _Query(
-                        step, frames, f"{checkpoints}/{step.node.name}", updates_results(nodes, step.node)
-                    )
-                    queries.append(started.start(ends=ends, collect=collect))
-            _Watch(queries, aside, put_aside).until_all_ended()
+                    updates = not job.keeps_state and updates_results(nodes, step.node)
+                    place = f"{checkpoints}/{step.node.name}"
+                    queries.add(SinkQuery(step, frames, place, updates, ends, collect))
+            queries.until_all_ended()
         finally:
-            for query in queries:
-                query.stop()
-
-
-@dataclass
-class _Watch:
-    """Waits for the queries of a job, and tells what they put aside."""
-
-    queries: Sequence[Any]
-    aside: Any
-    put_aside: PutAside | None
-    #: Of each query the time of the latest trigger whose bad records are counted.
-    counted: dict[str, str] = field(default_factory=dict)
-    bad_records: dict[str, dict[str, int]] = field(default_factory=dict)
-
-    def until_all_ended(self) -> None:
-        """Return when no query runs any more; raises the failure of the first one that fails."""
-        runs = True
-        while runs:
-            # A signal that comes while Python waits for an answer of the JVM would break their connection: so the
-            # wait is here.
-            time.sleep(_POLL_S)
-            running = [query.isActive for query in self.queries]
-            for query, is_running in zip(self.queries, running, strict=True):
-                if not is_running:
-                    query.awaitTermination()
-            self._tell()
-            runs = any(running)
-
-    def _tell(self) -> None:
-        if self.put_aside is None:
-            return
-        for query in self.queries:
-            for progress in query.recentProgress:
-                if progress.timestamp > self.counted.get(query.id, ""):
-                    self.counted[query.id] = progress.timestamp
-                    for source, seen in progress.observedMetrics.items():
-                        _count_bad(self.bad_records, source, seen.asDict())
-        # Copies: another thread adds to them.
-        in_tasks = {step: dict(reasons) for step, reasons in [*self.aside.value.items()]}
-        self.put_aside(in_tasks | self.bad_records)
-
-
-#: How often the queries of a job are looked at.
-_POLL_S = 0.25
-#: By step, reasons and how many rows were put aside for each.
-PutAside: TypeAlias = "Callable[[Mapping[str, Mapping[str, int]]], None]"
-#: Step, and rows with their event times.
-Collected: TypeAlias = "Callable[[str, pa.Table], None]"
+            queries.stop()
 
 
 def _is_followed(node: Node) -> bool:
     spec = node.spec
     return bool(getattr(spec, "follow", False)) or (isinstance(spec, KafkaSpec) and not spec.bounded)
-
-
-@dataclass(frozen=True)
-class _Query:
-    """The query of one sink."""
-
-    step: StepOnSpark
-    frames: Frames
-    checkpoints: str
-    updates: bool
-
-    def start(self, *, ends: bool, collect: Collected | None) -> Any:
-        """Start it; ``ends``: it reads what is there."""
-        node = self.step.node
-        if self.step.way is Way.TASKS:
-            writer = self.frames.output(node.name).writeStream.format("noop")
-            return self._started(writer, ends=ends)
-        [rows] = self.frames.inputs(node)
-        if isinstance(node.spec, CollectSpec):
-            names = [f"`{name}`" for name in (*node.schema.names, EVENT_TIME_COLUMN)]
-
-            def give(batch: DataFrame, number: int) -> None:
-                if collect is not None:
-                    collect(node.name, batch.select(*names).toArrow())
-
-            return self._started(rows.writeStream.foreachBatch(give), ends=ends)
-        made = native_step(node, (node.schema,), "streaming")
-        assert isinstance(made, Writing), "it is a sink"
-        if made.format in ("print", "kafka") or self.updates:
-            # Files take no updates: each trigger adds what has changed.
-            return self._started(
-                rows.writeStream.foreachBatch(lambda batch, number: write(batch, made, node.schema)),
-                ends=ends,
-            )
-        return self._started(stream_writer(rows, made, node.schema), ends=ends)
-
-    def _started(self, writer: Any, *, ends: bool) -> Any:
-        writer = writer.outputMode("update" if self.updates else "append")
-        writer = writer.option("checkpointLocation", self.checkpoints)
-        return (writer.trigger(availableNow=True) if ends else writer).start()

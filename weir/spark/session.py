@@ -145,6 +145,14 @@ def spark_failures() -> Iterator[None]:
         raise SparkFailedError(f"Spark failed: {innermost_cause(str(error))}") from error
 
 
+def started_too_slowly(error: Exception) -> bool:
+    """Whether Spark gave up because a Python process of its own took more than ten seconds to begin.
+
+    Spark has no setting for that time. A query that failed so has done nothing, and can be started again.
+    """
+    return "Python worker failed to connect back" in str(error)
+
+
 def spark_path(path: Path) -> str:
     """Return an absolute local path as Spark takes it for writing.
 

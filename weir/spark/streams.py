@@ -1,66 +1,72 @@
-"""What Spark's streams have of a job, and which of the reasons of ``refusals`` holds for the rest."""
+"""How the steps of a job run in Spark's streams: by Spark's own operators, or by Weir's on Spark's state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from weir.plan.graph import Node
 from weir.rows.side_outputs import output_id
+from weir.spark.bounds import own_bound_ms
 from weir.spark.groups import final_group, window_group
 from weir.spark.joins import pair_join
 from weir.spark.readers import reading
+from weir.spark.task_steps import Upstream
 from weir.specs import (
-    DeduplicateSpec,
+    AssignEventTimeSpec,
     JoinSpec,
     KeyedAggregateSpec,
     KeyedSpec,
     SourceSpec,
-    TopSpec,
     UserOperatorSpec,
     WindowAggregateSpec,
 )
-from weir.specs.window_parts import WindowPartSpec
-from weir.specs.window_top import WindowTopPartSpec
-
-_IN_ORDER = (KeyedAggregateSpec, DeduplicateSpec, TopSpec)
 
 
-def stream_refusal(nodes: Sequence[Node], node: Node) -> str | None:
-    """Say why a step does not run in a stream; None: it does.
+def stream_refusal(node: Node) -> str | None:
+    """Say why a step does not run in a stream; None: it does."""
+    spec = node.spec
+    return "source_stream" if isinstance(spec, SourceSpec) and reading(spec, "streaming") is None else None
 
-    Args:
-        nodes: steps of the job.
-        node: one of them.
+
+def has_state(node: Node) -> bool:
+    """Whether a step keeps anything from one row to the next."""
+    return isinstance(node.spec, KeyedSpec | UserOperatorSpec)
+
+
+def spark_keeps_state(nodes: Sequence[Node]) -> bool:
+    """Whether all steps with state of a job have equals among the operators of Spark's streams.
+
+    These have one watermark, which does not go through another step with state, and drop late rows. Their times are a
+    TIMESTAMP of Spark, which has no place for those that are far in the future.
     """
-    spec, by_name = node.spec, {each.name: each for each in nodes}
-    if isinstance(spec, SourceSpec):
-        return None if reading(spec, "streaming") is not None else "source_stream"
-    if isinstance(spec, UserOperatorSpec | WindowPartSpec | WindowTopPartSpec):
-        return "stream_state"
-    if not isinstance(spec, KeyedSpec):
-        return None
+    by_name = {each.name: each for each in nodes}
+    timed = [node for node in nodes if isinstance(node.spec, SourceSpec | AssignEventTimeSpec)]
+    if any(node.watermark.future_ms_max is None for node in timed):
+        return False
     read = {item.output_id for each in nodes for item in each.inputs}
-    if any(output_id(node.name, side.name) in read for side in node.side_outputs):
-        return "stream_side"
-    if any(_has_state(by_name, item.producer) for item in node.inputs):
-        return "stream_chain"
-    given = [by_name[item.producer].schema_of(item.output) for item in node.inputs]
+    for node in filter(has_state, nodes):
+        given = [by_name[item.producer].schema_of(item.output) for item in node.inputs]
+        told_late = any(output_id(node.name, side.name) in read for side in node.side_outputs)
+        comes_after = any(_follows_state(by_name, item.producer) for item in node.inputs)
+        if told_late or comes_after or not _has_equal(node, given):
+            return False
+    return True
+
+
+def _has_equal(node: Node, given: Sequence[object]) -> bool:
+    spec = node.spec
     if isinstance(spec, JoinSpec):
-        has_equal = pair_join(spec, given, "streaming") is not None
-    elif isinstance(spec, WindowAggregateSpec):
-        has_equal = window_group(spec, given[0], "streaming") is not None
-    elif isinstance(spec, KeyedAggregateSpec):
-        has_equal = spec.emit == "per_batch" and final_group(spec, given[0], "streaming") is not None
-    else:
-        has_equal = False
-    if has_equal:
-        return None
-    return "stream_order" if isinstance(spec, _IN_ORDER) else "stream_state"
+        return pair_join(spec, given, "streaming") is not None
+    if isinstance(spec, WindowAggregateSpec):
+        return window_group(spec, given[0], "streaming") is not None
+    if isinstance(spec, KeyedAggregateSpec):
+        return spec.emit == "per_batch" and final_group(spec, given[0], "streaming") is not None
+    return False
 
 
-def _has_state(nodes: dict[str, Node], name: str) -> bool:
+def _follows_state(nodes: Mapping[str, Node], name: str) -> bool:
     node = nodes[name]
-    return isinstance(node.spec, KeyedSpec) or any(_has_state(nodes, item.producer) for item in node.inputs)
+    return has_state(node) or any(_follows_state(nodes, item.producer) for item in node.inputs)
 
 
 def updates_results(nodes: Sequence[Node], sink: Node) -> bool:
@@ -73,3 +79,16 @@ def updates_results(nodes: Sequence[Node], sink: Node) -> bool:
             return True
         waiting += [item.producer for item in node.inputs]
     return False
+
+
+def upstream_of(nodes: Mapping[str, Node], name: str) -> tuple[Upstream, ...]:
+    """The steps whose marks come with the rows of a step."""
+    node = nodes[name]
+    if has_state(node):
+        return (Upstream(name, None),)
+    if isinstance(node.spec, SourceSpec | AssignEventTimeSpec):
+        return (Upstream(name, own_bound_ms(node)),)
+    found: dict[Upstream, None] = {}
+    for item in node.inputs:
+        found |= dict.fromkeys(upstream_of(nodes, item.producer))
+    return tuple(found)

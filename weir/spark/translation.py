@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from weir.errors import GraphError
 from weir.plan.graph import LogicalGraph, Node
+from weir.plan.rules.pre_aggregation import with_all_rows
 from weir.plan.rules.projection import without_unread_columns
 from weir.plan.stages import physical_graph
 from weir.spark.modes import Mode
 from weir.spark.native import native_step
 from weir.spark.refusals import refusal
+from weir.spark.streams import has_state, spark_keeps_state
 from weir.spark.types import foreign_column
 from weir.specs import SinkSpec
 
@@ -51,6 +53,8 @@ class JobOnSpark:
     max_parallelism: int
     mode: Mode
     steps: tuple[StepOnSpark, ...]
+    #: In a stream steps with state are Weir's, on the state that Spark keeps of keys.
+    keeps_state: bool = False
 
     @property
     def refused(self) -> list[StepOnSpark]:
@@ -83,10 +87,20 @@ def job_on_spark(graph: LogicalGraph, mode: Mode = "batch", whole: Collection[st
         mode: whether its sources are read once, to their ends, or followed.
         whole: steps whose whole output is looked at from outside.
     """
-    nodes = without_unread_columns(graph.nodes, whole)
+    nodes: Sequence[Node] = graph.nodes
+    if mode == "streaming":
+        # Rows of a batch are never late.
+        nodes = with_all_rows(nodes)
+    nodes = without_unread_columns(nodes, whole)
     physical = physical_graph(graph, whole)
-    steps = [_step(node, mode, refusal(physical, nodes, node, mode), _given(nodes, node)) for node in nodes]
-    return JobOnSpark(graph.name, graph.max_parallelism, mode, tuple(steps))
+    keeps_state = mode == "streaming" and not spark_keeps_state(nodes)
+    steps = []
+    for node in nodes:
+        step = _step(node, mode, refusal(physical, node, mode), _given(nodes, node))
+        if keeps_state and step.way is Way.SPARK and has_state(node):
+            step = replace(step, way=Way.TASKS)
+        steps.append(step)
+    return JobOnSpark(graph.name, graph.max_parallelism, mode, tuple(steps), keeps_state)
 
 
 def _given(nodes: Sequence[Node], node: Node) -> tuple[object, ...]:

@@ -154,31 +154,60 @@ def test_what_cannot_be_equal_is_refused_with_the_step_and_the_reason(make):
         job_on_spark(flow.build_local()).check()
 
 
+def in_tasks(flow, mode):
+    """Steps with state that run by Weir's operators."""
+    return {
+        step.node.name
+        for step in job_on_spark(flow.build_local(), mode).steps
+        if step.way is Way.TASKS and step.node.is_keyed
+    }
+
+
+def test_windows_of_a_stream_are_sparks_own_where_they_are_all_that_has_state():
+    flow, rows = flow_with()
+    counts = rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    counts.sink("out", weir.Blackhole())
+    assert in_tasks(flow, "streaming") == set()
+
+
 @pytest.mark.parametrize(
-    ("add", "reason"),
+    "add",
     [
-        (lambda keyed: keyed.count("step"), "stream_order"),
-        (lambda keyed: keyed.process("step", Counter, {"k": int, "n": int}), "stream_state"),
-        (lambda keyed: keyed.deduplicate("step"), "stream_order"),
-        (
-            lambda keyed: keyed.window(weir.tumbling("5s")).aggregate("step", n=weir.count_distinct("v")),
-            "stream_state",
-        ),
+        lambda keyed: keyed.count("step"),
+        lambda keyed: keyed.process("step", Counter, {"k": int, "n": int}),
+        lambda keyed: keyed.deduplicate("step"),
+        lambda keyed: keyed.window(weir.tumbling("5s")).aggregate("step", n=weir.count_distinct("v")),
     ],
 )
-def test_a_stream_has_less(add, reason):
+def test_what_spark_has_no_state_for_in_a_stream_runs_by_weir(add):
     flow, rows = flow_with()
     add(rows.key_by("k"))
-    assert refused(flow) == {}
-    assert refused(flow, "streaming") == {"step": REASONS[reason]}
+    assert refused(flow, "streaming") == {}
+    assert in_tasks(flow, "streaming") == {"step"}
 
 
-def test_a_step_with_state_after_another_one_is_refused_in_streams():
+def test_in_a_stream_steps_with_state_behind_others_run_by_weir_and_so_do_those():
     flow, rows = flow_with()
     counted = rows.key_by("k").window(weir.tumbling("5s")).aggregate("first", n=weir.count())
     counted.key_by("n").window(weir.tumbling("10s")).aggregate("second", m=weir.count())
-    assert refused(flow) == {}
-    assert refused(flow, "streaming") == {"second": REASONS["stream_chain"]}
+    assert in_tasks(flow, "batch") == set()
+    assert in_tasks(flow, "streaming") == {"first", "second"}
+
+
+def test_times_for_which_spark_has_no_timestamp_are_weirs():
+    flow = weir.Dataflow("job")
+    bound = weir.bounded_out_of_orderness("2s", future_max=None)
+    rows = flow.source("rows", weir.JsonLines("in", schema=SCHEMA), event_time="at", watermark=bound)
+    rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    assert in_tasks(flow, "streaming") == {"counts"}
+
+
+def test_late_rows_of_a_stream_that_are_read_are_weirs_to_tell():
+    flow, rows = flow_with()
+    counts = rows.key_by("k").window(weir.tumbling("5s")).aggregate("counts", n=weir.count())
+    counts.side_output("late").sink("out", weir.Blackhole())
+    assert refused(flow, "streaming") == {}
+    assert in_tasks(flow, "streaming") == {"counts"}
 
 
 def test_a_type_that_spark_lacks_is_refused_by_its_column():

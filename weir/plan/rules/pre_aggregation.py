@@ -63,6 +63,22 @@ def with_parts(nodes: Sequence[Node], whole: Collection[str]) -> list[Node]:
     return found
 
 
+def with_all_rows(nodes: Sequence[Node]) -> list[Node]:
+    """Return the same nodes; windows over all keys whose side outputs are read get all rows as they came.
+
+    For runners that put no such steps before others: ``weir.spark``.
+    """
+    consumers, found = consumer_counts(nodes), list[Node]()
+    for node in nodes:
+        spec = node.spec
+        is_read = any(output_id(node.name, side.name) in consumers for side in node.side_outputs)
+        if is_read and isinstance(spec, WindowAggregateSpec) and spec.is_keyless:
+            found = _without_adding_up(found, node, spec)
+        else:
+            found.append(node)
+    return found
+
+
 def _without_adding_up(before: Sequence[Node], node: Node, spec: WindowAggregateSpec) -> list[Node]:
     """All steps up to windows over all keys, of which the step before them lets all rows pass."""
     (item,) = node.inputs
