@@ -167,6 +167,7 @@ bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/re
 	$(RUN) -m benchmarks windows --json $(RESULTS)/windows.json
 	$(RUN) -m benchmarks windows --sessions --session-keys 10000000 --gap-s 60 --seconds 600 --json $(RESULTS)/sessions.json
 	$(RUN) -m benchmarks nexmark --json $(RESULTS)/nexmark.json
+	$(RUN) -m benchmarks peers --json $(RESULTS)/peers.json
 	$(RUN) -m benchmarks report
 
 chaos: java setup ## Kill, pause, cut off, fill disks and rescale for 20 minutes; Spark verifies what was delivered

@@ -1,8 +1,7 @@
 """The queries that all systems run, and the tables that they read.
 
-Sources: the Nexmark queries as Flink's repository of them has them. q5 and q7 rank windows (``ROW_NUMBER`` over
-``window_start`` and ``window_end``), which Flink makes an operator of its own of, in place of the join with the maximum:
-ties are decided, so that results can be compared row by row.
+q5 and q7 rank windows (``ROW_NUMBER`` over ``window_start`` and ``window_end``), for which Flink has an operator of its
+own, in place of the join with the maximum. Ties are decided, so that results can be compared row by row.
 """
 
 from __future__ import annotations
