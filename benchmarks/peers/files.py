@@ -118,7 +118,7 @@ def _rows(stream: StreamName, events: int, events_per_second: int) -> Iterator[p
     for batch, _ in NexmarkSource(spec).read(0, None):
         found = pl.from_arrow(batch)
         assert isinstance(found, pl.DataFrame)
-        yield found.select(TABLES[stream])
+        yield found.select(list(TABLES[stream]))
 
 
 class _Part:

@@ -12,10 +12,14 @@ from benchmarks.peers.processes import Usage, run_measured
 from benchmarks.peers.rows import as_told
 from benchmarks.peers.task import Task
 from benchmarks.peers.texts import EVENT_TIME, OUT_OF_ORDERNESS_S, TABLES, Kind
+from experiments.processes import ClusterError
 from services.jars import jars, java
 
 _CLIENT = "org.apache.flink.table.client.SqlClient"
 _HEAP = "4g"
+#: In the client's output: a statement failed; the job has ended.
+_FAILED, _DONE = "[ERROR]", "Complete execution of the SQL update statement"
+_SAID_MAX = 500
 #: What Flink's own start scripts open of Java 17.
 _OPENED = (
     "java.lang",
@@ -88,9 +92,13 @@ class Flink:
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
         command = [*java(f"-Xmx{_HEAP}", *opened), "-cp", f"{jars('flink')}/*", _CLIENT]
         command += ["--file", str(place / "script.sql"), "--history", str(place / "history")]
-        return run_measured(
-            command, place / "flink.log", name="Flink", environment={"FLINK_CONF_DIR": str(place)}
-        )
+        log = place / "flink.log"
+        usage = run_measured(command, log, name="Flink", environment={"FLINK_CONF_DIR": str(place)})
+        # The client ends with 0 whatever becomes of its statements.
+        said = log.read_text("utf-8", errors="replace")
+        if _FAILED in said or _DONE not in said:
+            raise ClusterError(f"Flink failed: {said.partition(_FAILED)[2].strip()[:_SAID_MAX] or said[-_SAID_MAX:]}")
+        return usage
 
     def rows(self, task: Task) -> pl.DataFrame:
         """The result, of which changes come as Debezium's."""
@@ -123,7 +131,7 @@ def _left(given: pl.DataFrame, taken: pl.DataFrame) -> pl.DataFrame:
 def script(task: Task) -> str:
     """The statements: tables, the result, and the query."""
     parts = [_table(name, task.input.tables[name], task.form) for name in task.query.tables]
-    return ";\n\n".join([*parts, _result(task), f"INSERT INTO result {task.query.text.strip()}"]) + ";\n"
+    return ";\n\n".join([*parts, _result(task), f"INSERT INTO told {task.query.text.strip()}"]) + ";\n"
 
 
 def _table(name: str, path: Path, form: str) -> str:
@@ -152,10 +160,10 @@ def _seen(column: str, kind: Kind) -> str:
 def _result(task: Task) -> str:
     listed = ", ".join(f"{name} {_TYPES.get(kind, kind)}" for name, kind in task.query.columns.items())
     if not task.keeps:
-        return f"CREATE TABLE result ({listed}) WITH ('connector' = 'blackhole')"
+        return f"CREATE TABLE told ({listed}) WITH ('connector' = 'blackhole')"
     place = (task.directory.resolve() / "result").as_uri()
     return (
-        f"CREATE TABLE result ({listed}) WITH ("
+        f"CREATE TABLE told ({listed}) WITH ("
         f"'connector' = 'filesystem', 'path' = '{place}', 'format' = 'debezium-json')"
     )
 
