@@ -37,8 +37,8 @@ python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
 python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report
 
-nexmark needs Java, to compare, and runners for Spark; kafka, wal, cassandra and peers need Java and Maven. Inputs have the
-lines that workgen.py makes, and are kept in data/benchmarks.
+nexmark needs Java, to compare, and runners for Spark; kafka, wal, cassandra and peers need Java and Maven. Inputs have
+the lines that workgen.py makes, and are kept in data/benchmarks.
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)

@@ -21,7 +21,10 @@ def peers(
         list[Literal["json", "parquet"]] | None, typer.Option(help="Of the files; both unless given.")
     ] = None,
     events: Annotated[
-        int, typer.Option(min=0, help="Of the larger of two runs (q8: times 8, servers: times 4). 0: measure nothing.")
+        int,
+        typer.Option(
+            min=0, help="Of the larger of two runs (q8: times 8, servers: times 4). 0: measure nothing."
+        ),
     ] = 3_000_000,
     repeat: Repeat = 1,
     compare: Annotated[

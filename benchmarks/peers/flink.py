@@ -97,7 +97,9 @@ class Flink:
         # The client ends with 0 whatever becomes of its statements.
         said = log.read_text("utf-8", errors="replace")
         if _FAILED in said or _DONE not in said:
-            raise ClusterError(f"Flink failed: {said.partition(_FAILED)[2].strip()[:_SAID_MAX] or said[-_SAID_MAX:]}")
+            raise ClusterError(
+                f"Flink failed: {said.partition(_FAILED)[2].strip()[:_SAID_MAX] or said[-_SAID_MAX:]}"
+            )
         return usage
 
     def rows(self, task: Task) -> pl.DataFrame:
@@ -136,9 +138,7 @@ def script(task: Task) -> str:
 
 def _table(name: str, path: Path, form: str) -> str:
     columns = TABLES[name]
-    listed = ", ".join(
-        f"{column} {'BIGINT' if kind == 'TIME' else kind}" for column, kind in columns.items()
-    )
+    listed = ", ".join(f"{column} {'BIGINT' if kind == 'TIME' else kind}" for column, kind in columns.items())
     made = f"WITH ('connector' = 'filesystem', 'path' = '{path.resolve().as_uri()}', 'format' = '{form}')"
     if EVENT_TIME not in columns:
         return f"CREATE TABLE {name} ({listed}) {made}"
@@ -166,4 +166,3 @@ def _result(task: Task) -> str:
         f"CREATE TABLE told ({listed}) WITH ("
         f"'connector' = 'filesystem', 'path' = '{place}', 'format' = 'debezium-json')"
     )
-

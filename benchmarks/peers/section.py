@@ -59,7 +59,9 @@ def _rows(document: Mapping[str, Any]) -> Iterator[list[str]]:
         row = [query, words]
         for name in _systems(document):
             speed = figures.get(name, {}).get(_PER_CORE)
-            row.append("refused" if figures.get(name, {}).get("refused") else f"{speed:,.0f}" if speed else "")
+            row.append(
+                "refused" if figures.get(name, {}).get("refused") else f"{speed:,.0f}" if speed else ""
+            )
         for name in _peers(document):
             ratio = figures.get(f"ratio_to_{name}_per_core")
             row.append(f"{ratio:.1f}" if ratio else "")
@@ -73,7 +75,10 @@ def _faster(document: Mapping[str, Any]) -> str:
     told = []
     for query, words, figures in _cases(document):
         for name in _peers(document):
-            for figure, how in ((f"ratio_to_{name}_per_core", "per core"), (f"ratio_to_{name}", "by the clock")):
+            for figure, how in (
+                (f"ratio_to_{name}_per_core", "per core"),
+                (f"ratio_to_{name}", "by the clock"),
+            ):
                 if (ratio := figures.get(figure)) and ratio < 1:
                     told.append(f"{_NAMES[name]} in {query} from {words} ({1 / ratio:.1f} times, {how})")
     if told:

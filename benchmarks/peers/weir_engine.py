@@ -73,9 +73,7 @@ def script(task: Task) -> str:
             lateness = f"INTERVAL '{OUT_OF_ORDERNESS_S}' SECOND"
             columns += f", WATERMARK FOR {EVENT_TIME} AS {EVENT_TIME} - {lateness}"
         place = task.input.tables[name].resolve()
-        parts.append(
-            f"CREATE SOURCE {name} ({columns}) WITH (connector = '{task.form}', path = '{place}')"
-        )
+        parts.append(f"CREATE SOURCE {name} ({columns}) WITH (connector = '{task.form}', path = '{place}')")
     sink = "connector = 'blackhole'"
     if task.keeps:
         sink = f"connector = 'parquet', path = '{task.directory.resolve() / 'result'}'"

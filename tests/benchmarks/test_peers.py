@@ -93,7 +93,9 @@ def test_later_windows_than_those_of_a_result_are_left_out():
     expected = pl.DataFrame({"window_start": [0, 10, 10, 20]})
     kept, later = told_by_then(pl.DataFrame({"window_start": [0, 10]}), expected, "window_start")
     assert (kept["window_start"].to_list(), later) == ([0, 10, 10], 1)
-    kept, later = told_by_then(pl.DataFrame({"window_start": []}, {"window_start": pl.Int64}), expected, "window_start")
+    kept, later = told_by_then(
+        pl.DataFrame({"window_start": []}, {"window_start": pl.Int64}), expected, "window_start"
+    )
     assert (kept.height, later) == (0, 4)
 
 
@@ -188,7 +190,18 @@ def test_the_page_says_what_a_peer_refuses():
 @pytest.mark.spark
 def test_spark_and_weir_have_the_same_windows(tmp_path):
     path = tmp_path / "result.json"
-    command = [sys.executable, "-m", "benchmarks", "peers", "--only", "q7", "--system", "spark", "--system", "weir"]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks",
+        "peers",
+        "--only",
+        "q7",
+        "--system",
+        "spark",
+        "--system",
+        "weir",
+    ]
     command += ["--format", "json", "--events", "0", "--json", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False)
     assert done.returncode == 0, done.stderr
