@@ -1,7 +1,8 @@
-"""Flink SQL: a script for Flink's own client, and its engine in the client's process (``execution.target: local``)."""
+"""Flink SQL: a script, and Flink's engine in the process that reads it (``execution.target: local``)."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,14 +13,11 @@ from benchmarks.peers.processes import Usage, run_measured
 from benchmarks.peers.rows import as_told
 from benchmarks.peers.task import Task
 from benchmarks.peers.texts import EVENT_TIME, OUT_OF_ORDERNESS_S, TABLES, Kind
-from experiments.processes import ClusterError
 from services.jars import jars, java
+from weir.errors import ConfigError
 
-_CLIENT = "org.apache.flink.table.client.SqlClient"
+_PROGRAM = Path(__file__).with_name("FlinkScript.java")
 _HEAP = "4g"
-#: In the client's output: a statement failed; the job has ended.
-_FAILED, _DONE = "[ERROR]", "Complete execution of the SQL update statement"
-_SAID_MAX = 500
 #: What Flink's own start scripts open of Java 17.
 _OPENED = (
     "java.lang",
@@ -51,8 +49,9 @@ _SETTINGS: dict[str, object] = {
     "table.exec.mini-batch.allow-latency": "2s",
     "table.exec.mini-batch.size": 50_000,
     "table.optimizer.distinct-agg.split.enabled": "true",
-    "table.dml-sync": "true",
     "table.local-time-zone": "UTC",
+    # A fault ends the run.
+    "restart-strategy.type": "none",
 }
 _TYPES: dict[Kind, str] = {"TIME": "TIMESTAMP_LTZ(3)", "WINDOW": "TIMESTAMP(3)"}
 
@@ -70,12 +69,15 @@ class Flink:
         return path.stem.rpartition("-")[2]
 
     def run(self, task: Task) -> Usage:
-        """Run the client with a script.
+        """Run a script.
 
         Raises:
+            ConfigError: there is no Java compiler.
             ServiceError: Java or Maven is missing.
             ClusterError: a statement failed.
         """
+        if not shutil.which("javac"):
+            raise ConfigError("Flink's program needs javac: install (Debian) openjdk-17-jdk-headless")
         place = task.directory.resolve()
         place.mkdir(parents=True)
         (place / "script.sql").write_text(script(task), "utf-8")
@@ -90,17 +92,10 @@ class Flink:
         (place / "tmp").mkdir()
         (place / "config.yaml").write_text("".join(f"{key}: {value}\n" for key, value in settings.items()))
         opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
-        command = [*java(f"-Xmx{_HEAP}", *opened), "-cp", f"{jars('flink')}/*", _CLIENT]
-        command += ["--file", str(place / "script.sql"), "--history", str(place / "history")]
-        log = place / "flink.log"
-        usage = run_measured(command, log, name="Flink", environment={"FLINK_CONF_DIR": str(place)})
-        # The client ends with 0 whatever becomes of its statements.
-        said = log.read_text("utf-8", errors="replace")
-        if _FAILED in said or _DONE not in said:
-            raise ClusterError(
-                f"Flink failed: {said.partition(_FAILED)[2].strip()[:_SAID_MAX] or said[-_SAID_MAX:]}"
-            )
-        return usage
+        command = [*java(f"-Xmx{_HEAP}", *opened), "-cp", f"{jars('flink')}/*", str(_PROGRAM)]
+        return run_measured(
+            [*command, str(place), str(place / "script.sql")], place / "flink.log", name="Flink"
+        )
 
     def rows(self, task: Task) -> pl.DataFrame:
         """The result, of which changes come as Debezium's."""
