@@ -29,7 +29,7 @@ CONF = {
 }
 _TYPES = {"TIME": "BIGINT"}
 #: Conditions of Spark's errors that say that streams have no such query.
-_IS_NOT_THERE = re.compile("STREAM|UNSUPPORTED")
+_IS_NOT_THERE = re.compile("STREAM|UNSUPPORTED|_LEGACY_ERROR_TEMP_3102")
 _REASON_MAX = 200
 
 
@@ -48,7 +48,7 @@ def main(path: str) -> int:
             # Other errors of the text are faults of this benchmark.
             if not _IS_NOT_THERE.search(error.getCondition() or ""):
                 raise
-            refused = str(error).splitlines()[0][:_REASON_MAX]
+            refused = str(error).splitlines()[0].partition(". ")[0][:_REASON_MAX]
     Path(order["outcome"]).write_text(json.dumps({"refused": refused}), "utf-8")
     return 0
 
