@@ -102,7 +102,7 @@ class Flink:
         paths = [path for path in (task.directory / "result").glob("*") if not path.name.startswith(".")]
         columns = {name: _read_as(kind) for name, kind in task.query.columns.items()}
         row = pl.Struct(columns)
-        schema = {"before": row, "after": row, "op": pl.String}
+        schema: dict[str, pl.DataType] = {"before": row, "after": row, "op": pl.String()}
         found = pl.concat([pl.read_ndjson(path, schema=schema) for path in paths])
         taken = found.filter(pl.col("op") == "d")["before"].struct.unnest()
         given = found.filter(pl.col("op") == "c")["after"].struct.unnest()
