@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -14,11 +14,9 @@ from benchmarks.commands.application import app
 def peers(
     json: Json = None,
     only: Annotated[list[str] | None, typer.Option(help="A query, such as q5; all unless given.")] = None,
-    system: Annotated[
-        list[Literal["flink", "spark", "weir"]] | None, typer.Option(help="All unless given.")
-    ] = None,
+    system: Annotated[list[str] | None, typer.Option(help="flink, spark or weir; all unless given.")] = None,
     format: Annotated[
-        list[Literal["json", "parquet"]] | None, typer.Option(help="Of the files; both unless given.")
+        list[str] | None, typer.Option(help="Of the files: json or parquet; both unless given.")
     ] = None,
     events: Annotated[
         int,

@@ -43,7 +43,7 @@ class PeersOptions:
     #: Names; empty: all.
     queries: tuple[str, ...] = ()
     systems: tuple[str, ...] = ()
-    forms: tuple[Format, ...] = ()
+    forms: tuple[str, ...] = ()
     #: People, auctions and bids of the larger run together; 0: nothing is measured.
     events: int = 3_000_000
     repeat: int = 1
