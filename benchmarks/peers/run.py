@@ -18,6 +18,7 @@ from benchmarks.peers.task import RefusedError, System, Task
 from benchmarks.peers.texts import QUERIES, chosen
 from benchmarks.peers.weir_engine import Weir
 from benchmarks.results import Bar, BenchmarkResult
+from experiments.processes import ClusterError
 from weir.errors import ConfigError
 from weir.nexmark.model import EVENTS_PER_EPOCH
 
@@ -60,6 +61,13 @@ class _Comparison:
     told: dict[tuple[str, str, str], str] = field(default_factory=dict)
     #: Rows of the last windows that Spark's streams did not tell.
     untold: dict[tuple[str, str, str], int] = field(default_factory=dict)
+    #: Runs that failed, with their reasons: the others go on.
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def figures(self) -> dict[str, Any]:
+        """How many results are wrong, if any were compared, and what failed."""
+        wrong = {"wrong": sum(map(bool, self.told.values()))} if self.told else {}
+        return wrong | ({"failed": self.failed} if self.failed else {})
 
 
 def run(options: PeersOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -72,14 +80,13 @@ def run(options: PeersOptions, report: Callable[[str, float], None]) -> Benchmar
     Raises:
         ConfigError: there is no such query, system or format.
         ServiceError: Flink's jars cannot be fetched.
-        ClusterError: a run failed.
     """
     names = chosen(options.queries)
     systems = {name: SYSTEMS[name]() for name in _known(options.systems, SYSTEMS, "--system")}
     forms = _known(options.forms, dict.fromkeys(FORMATS), "--format")
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weir-peers-") as name:
-        bench = _Bench(Path(name), systems, report)
+        bench = Bench(Path(name), systems, report)
         if options.compare and OURS in systems:
             for form in forms:
                 for query in names:
@@ -89,7 +96,7 @@ def run(options: PeersOptions, report: Callable[[str, float], None]) -> Benchmar
                 form: {query: bench.figures(query, form, options.events, number) for query in names}
                 for form in forms
             }
-            runs.append(figures | {"wrong": sum(map(bool, bench.found.told.values()))})
+            runs.append(figures | bench.found.figures())
     versions = {name: system.version() for name, system in systems.items()}
     config = {
         "events": options.events,
@@ -115,8 +122,8 @@ def _known(given: tuple[Any, ...], known: Mapping[Any, object], option: str) -> 
     return given or tuple(known)
 
 
-class _Bench:
-    """Runs the tasks; ``found`` holds what the comparisons said."""
+class Bench:
+    """Runs the tasks of all systems; ``found`` holds what the comparisons said."""
 
     def __init__(
         self, directory: Path, systems: Mapping[str, System], report: Callable[[str, float], None]
@@ -133,14 +140,12 @@ class _Bench:
         for name, system in self._systems.items():
             self._report(f"comparing {query} from {form} on {name}", 0.0)
             task = Task(QUERIES[query], form, source, self._directory / "compared", keeps=True)
-            try:
-                system.run(task)
+            if self._run(query, name, system, task):
                 results[name] = system.rows(task)
-            except RefusedError as error:
-                self.found.refused[query, name] = str(error)
-            finally:
-                shutil.rmtree(task.directory, ignore_errors=True)
-        expected = results.pop(OURS)
+            shutil.rmtree(task.directory, ignore_errors=True)
+        expected = results.pop(OURS, None)
+        if expected is None:
+            return
         for name, rows in results.items():
             wanted, place = expected, (form, query, name)
             if name == "spark" and (time := _told_time(query)):
@@ -156,10 +161,8 @@ class _Bench:
             made = {name: {} for name in self._systems}
             inputs = [_input(query, form, size, _EVENTS_PER_SECOND) for size in (events // _LARGER, events)]
             for name, system in self._systems.items():
-                if (query, name) not in self.found.refused:
-                    label = f"run {number + 1}: {query} from {form} on {name}"
-                    self._report(label, 0.0)
-                    made[name] = self._slope(query, form, name, system, inputs)
+                self._report(f"run {number + 1}: {query} from {form} on {name}", 0.0)
+                made[name] = self._slope(query, form, name, system, inputs)
             made |= _ratios(made)
         for name in self._systems:
             if (query, name) in self.found.refused:
@@ -177,14 +180,25 @@ class _Bench:
         used: list[Usage] = []
         for source in inputs:
             task = Task(QUERIES[query], form, source, self._directory / "measured")
-            try:
-                used.append(system.run(task))
-            except RefusedError as error:
-                self.found.refused[query, name] = str(error)
+            usage = self._run(query, name, system, task)
+            shutil.rmtree(task.directory, ignore_errors=True)
+            if usage is None:
                 return {}
-            finally:
-                shutil.rmtree(task.directory, ignore_errors=True)
+            used.append(usage)
         return slope_figures(used[0], used[1], inputs[0].rows, inputs[1].rows)
+
+    def _run(self, query: str, name: str, system: System, task: Task) -> Usage | None:
+        """Run a task; None: the system refuses the query, or failed, which is noted."""
+        if (query, name) in self.found.refused:
+            return None
+        try:
+            return system.run(task)
+        except RefusedError as error:
+            self.found.refused[query, name] = str(error)
+        except ClusterError as error:
+            self.found.failed[f"{query} from {task.form} on {name}"] = str(error)
+            self._report(f"{query} from {task.form} on {name} FAILED", 0.0)
+        return None
 
 
 def slope_figures(smaller: Usage, larger: Usage, few: int, many: int) -> dict[str, Any]:

@@ -15,10 +15,11 @@ from benchmarks.peers.files import FORMATS, events_input, nexmark_input
 from benchmarks.peers.flink import Flink
 from benchmarks.peers.processes import Usage, run_measured
 from benchmarks.peers.rows import as_told, difference, told_by_then
-from benchmarks.peers.run import slope_figures
+from benchmarks.peers.run import Bench, slope_figures
 from benchmarks.peers.section import peers_section
-from benchmarks.peers.task import Task
+from benchmarks.peers.task import RefusedError, Task
 from benchmarks.peers.texts import QUERIES, TABLES
+from benchmarks.report import PEERS, update_page
 from experiments.processes import ClusterError
 from weir.sql.program import build_program
 
@@ -184,6 +185,42 @@ def test_the_page_says_what_a_peer_refuses():
     assert "| q1 | JSON lines | refused |" in told
     assert "Flink refuses q1: no such join" in told
     assert "among the results" in peers_section([{"name": "throughput"}])
+
+
+def test_the_performance_page_has_a_place_for_the_peers(tmp_path):
+    page = tmp_path / "performance.md"
+    page.write_text((ROOT / "docs/performance.md").read_text("utf-8"), "utf-8")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "peers.json").write_text(json.dumps(document(flink={}, weir={})))
+    update_page(page, tmp_path / "results", peers_section, PEERS)
+    assert "Flink 2.3.0, Weir 0.1.0" in page.read_text("utf-8")
+
+
+class FakeSystem:
+    """Runs as it is told to."""
+
+    def __init__(self, *outcomes: Usage | Exception) -> None:
+        self.outcomes = [*outcomes]
+
+    def run(self, task: Task) -> Usage:
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def test_what_fails_or_is_refused_is_told_and_the_others_go_on(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    systems = {
+        "flink": FakeSystem(ClusterError("out of memory")),
+        "spark": FakeSystem(RefusedError("no such join")),
+        "weir": FakeSystem(Usage(1.0, 1.0, 1), Usage(2.0, 3.0, 1)),
+    }
+    bench = Bench(tmp_path, systems, lambda step, done: None)
+    figures = bench.figures("servers", "json", 300, 0)
+    assert figures["spark"] == {"refused": "no such join"}
+    assert figures["weir"]["events_per_second_per_core"] == 400
+    assert bench.found.figures() == {"failed": {"servers from json on flink": "out of memory"}}
 
 
 @pytest.mark.scenario
