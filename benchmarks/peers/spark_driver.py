@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.peers.texts import EVENT_TIME, OUT_OF_ORDERNESS_S
-from weir.spark.session import open_session
+from weir.spark.session import SparkFailedError, open_session, spark_failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,20 +35,21 @@ _REASON_MAX = 200
 
 def main(path: str) -> int:
     """Run the query that an order describes."""
-    from pyspark.errors import AnalysisException
-
     order = json.loads(Path(path).read_text("utf-8"))
     refused = ""
     with open_session("peers", MASTER, driver_memory_bytes=HEAP_BYTES, conf=CONF) as spark:
         for name, table in order["tables"].items():
             _open_stream(spark, name, table, order["form"])
         try:
-            _run(spark.sql(order["text"]), order)
-        except AnalysisException as error:
+            with spark_failures():
+                _run(spark.sql(order["text"]), order)
+        except SparkFailedError as error:
             # Other errors of the text are faults of this benchmark.
-            if not _IS_NOT_THERE.search(error.getCondition() or ""):
+            told: Any = error.__cause__
+            condition = getattr(told, "getCondition", str)() or ""
+            if not _IS_NOT_THERE.search(condition):
                 raise
-            refused = str(error).splitlines()[0].partition(". ")[0][:_REASON_MAX]
+            refused = str(told).splitlines()[0].partition(". ")[0][:_REASON_MAX]
     Path(order["outcome"]).write_text(json.dumps({"refused": refused}), "utf-8")
     return 0
 

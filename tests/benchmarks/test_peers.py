@@ -240,6 +240,6 @@ def test_spark_and_weir_have_the_same_windows(tmp_path):
         "weir",
     ]
     command += ["--format", "json", "--events", "0", "--json", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=250, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(path.read_text())["json"]["q7"]["equal_to_spark"] is True
