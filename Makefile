@@ -141,7 +141,7 @@ docs: setup ## Write the pages that are made from the code
 	$(RUN) -m weir.metrics --alerts > docs/monitoring/alerts.yml
 	$(RUN) -m weir.metrics --dashboard > docs/monitoring/dashboard.json
 
-bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/results, write docs/performance.md
+bench: java setup ## Run all benchmarks (two hours), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json
 	$(RUN) -m benchmarks throughput --compare-events 30000000 --json $(RESULTS)/throughput.json
 	$(RUN) -m benchmarks throughput --one-core --json $(RESULTS)/throughput_one_core.json
@@ -167,6 +167,7 @@ bench: java setup ## Run all benchmarks (an hour), keep results in benchmarks/re
 	$(RUN) -m benchmarks windows --json $(RESULTS)/windows.json
 	$(RUN) -m benchmarks windows --sessions --session-keys 10000000 --gap-s 60 --seconds 600 --json $(RESULTS)/sessions.json
 	$(RUN) -m benchmarks nexmark --json $(RESULTS)/nexmark.json
+	$(RUN) -m benchmarks peers --json $(RESULTS)/peers.json
 	$(RUN) -m benchmarks report
 
 chaos: java setup ## Kill, pause, cut off, fill disks and rescale for 20 minutes; Spark verifies what was delivered

@@ -21,7 +21,8 @@ def write_report(
     """Write the tables of docs/performance.md, measurements.md and log-beside-kafka.md from the JSON files."""
 
     def main() -> int:
-        from benchmarks.report import headlines, tables, update_page
+        from benchmarks.peers.section import peers_section
+        from benchmarks.report import PEERS, headlines, tables, update_page
         from benchmarks.wal.conclusions import log_section
 
         pages = {
@@ -32,6 +33,7 @@ def write_report(
         for page, content in pages.items():
             count = update_page(docs / page, results, content)
             print(f"{docs / page}: tables of {count} results")
+        update_page(docs / "performance.md", results, peers_section, PEERS)
         return 0
 
     run_command("benchmarks", main)

@@ -18,6 +18,8 @@ from weir.errors import InputError
 #: Characters of the longest bar of a chart.
 _CHART_WIDTH = 60
 BEGIN, END = "<!-- tables: made by `python -m benchmarks report` -->", "<!-- end of tables -->"
+#: Of the part of docs/performance.md that shows other stream processors.
+PEERS = ("<!-- peers: made by `python -m benchmarks report` -->", "<!-- end of peers -->")
 
 
 #: What docs/performance.md shows of each subject: words for a reader, the result's name, its figure.
@@ -64,7 +66,12 @@ def headlines(documents: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(rows) + "\n"
 
 
-def update_page(page: Path, results: Path, content: Callable[[Sequence[Mapping[str, Any]]], str]) -> int:
+def update_page(
+    page: Path,
+    results: Path,
+    content: Callable[[Sequence[Mapping[str, Any]]], str],
+    markers: tuple[str, str] = (BEGIN, END),
+) -> int:
     """Make what stands between the markers anew: `tables` or `headlines`; returns the number of results.
 
     Raises:
@@ -74,12 +81,13 @@ def update_page(page: Path, results: Path, content: Callable[[Sequence[Mapping[s
     if not documents:
         raise InputError(f"no results in {results}; run: make bench")
     text = page.read_text(encoding="utf-8") if page.exists() else ""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = markers
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise InputError(f"{page} needs the lines {BEGIN!r} and {END!r}, between which the tables go")
+        raise InputError(f"{page} needs the lines {first!r} and {last!r}, between which the tables go")
     fresh = page.with_name(f".{page.name}.unfinished")
-    fresh.write_text(f"{before}{BEGIN}\n\n{content(documents)}\n{END}{after}", encoding="utf-8")
+    fresh.write_text(f"{before}{first}\n\n{content(documents)}\n{last}{after}", encoding="utf-8")
     os.replace(fresh, page)
     return len(documents)
 

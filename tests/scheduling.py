@@ -29,6 +29,7 @@ _TOGETHER = {
         "tests/weir/operators/kafka/test_late_requests.py",
     ),
     "Spark": (
+        "tests/benchmarks/test_peers.py",
         "tests/runners/test_command.py",
         "tests/runners/test_runners.py",
         "tests/weir/spark/test_expressions.py",

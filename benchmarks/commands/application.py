@@ -29,6 +29,7 @@ python -m benchmarks state --keys 10000000
 python -m benchmarks functions
 python -m benchmarks nexmark --query q1 --query q22
 python -m benchmarks runners
+python -m benchmarks peers --only q5 --system flink --system weir
 python -m benchmarks rescale --state-bytes 1e9 --rate 50000 --strategy migrate
 python -m benchmarks rescale --steady
 python -m benchmarks joins --only recovery
@@ -36,8 +37,8 @@ python -m benchmarks checkpoint --state-bytes 1e9 --rate 50000
 python -m benchmarks recovery --state-bytes 1e9 --rate 50000
 python -m benchmarks report
 
-nexmark needs Java, to compare, and runners for Spark; kafka, wal and cassandra need Java and Maven. Inputs have the
-lines that workgen.py makes, and are kept in data/benchmarks.
+nexmark needs Java, to compare, and runners for Spark; kafka, wal, cassandra and peers need Java and Maven. Inputs have
+the lines that workgen.py makes, and are kept in data/benchmarks.
 """
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, epilog=_EPILOG)
