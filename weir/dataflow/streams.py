@@ -215,7 +215,7 @@ class WindowResults(KeyedStream):
 
         Args:
             name: the step's name; the step that chooses first is called ``name.part``.
-            by: the column whose largest values count; never null ones.
+            by: the column whose largest values count; never nulls and NaN.
             rows: how many of each window.
             ties: also all rows whose value is that of the last one. Else equal ones go by the other columns.
             parallelism: subtasks that choose from all; None: as many as the producer has.

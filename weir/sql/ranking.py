@@ -134,7 +134,11 @@ def _in_windows(
     relation.windowed.check_named({each.role for each in rank.partition}, rank.node)
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
     value, descends, nulls_first = rank.order[0]
-    is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number
+    # Here NaN is the greatest float, and among the largest rows of a window it never is.
+    is_largest = (
+        not partition and descends and not nulls_first and value.is_number and not value.dtype.is_float()
+    )
+    is_simple = is_largest and len(rank.order) == 1
     extra = [(each.name or f"_order_{number}", each) for number, (each, _, _) in enumerate(rank.order)]
     extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(partition)]
     made = solid(relation, context.steps.step("columns"), extra)
@@ -142,7 +146,7 @@ def _in_windows(
     parts = tuple(each.name or f"_part_{number}" for number, each in enumerate(partition))
     stream: Stream = made.stream
     with at(rank.node):
-        if not partition and descends and not nulls_first and value.is_number:
+        if is_largest:
             # Few rows are left of each window before the places are told.
             results = WindowResults(stream.flow, stream.node)
             stream = results.window_top(context.steps.step("top"), by=order[0], rows=bound, ties=True)
