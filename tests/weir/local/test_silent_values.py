@@ -10,7 +10,6 @@ import pytest
 
 import weir
 from weir import testing
-from weir.rows.changes import folded
 from weir.sql.program import build_program
 
 BEFORE_1970 = dt.datetime(1969, 12, 31, 23, 59, 59)
