@@ -16,6 +16,7 @@ from benchmarks.law import (
     table_join_steps,
     trigger_steps,
     ttl_steps,
+    value_steps,
     window_steps,
 )
 from benchmarks.law.steps import case_of, difference
@@ -39,6 +40,7 @@ LAW = (
     *retained_steps.SURE,
     *chain_steps.SURE,
     *order_steps.SURE,
+    *value_steps.STEPS,
 )
 
 

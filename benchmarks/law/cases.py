@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 BOUND_MS = 2_000
-_START_MS = 10**9
+#: First times, by the seed: also before 1970, and so that the rows go on after it.
+_STARTS_MS = (10**9, 10**9, 10**9, -20_000, 10**9, -(10**12), 10**9)
 END_MS = 10**15
 #: Columns of the rows of each stream. The event time is ``at``, ``v`` numbers the rows of a stream.
 SCHEMA = {"k": int, "at": int, "v": int, "to": int}
@@ -111,7 +112,7 @@ def random_case(
             unit_ms = 1 if in_time else rng.choice([1, 1, 1_000])
         for split in range(number):
             own = [k for k in range(keys) if not own_keys or k % number == split] or [keys + split]
-            first_ms = _START_MS + ahead_ms + rng.choice([0, 0, 7_000]) * split
+            first_ms = _STARTS_MS[seed % len(_STARTS_MS)] + ahead_ms + rng.choice([0, 0, 7_000]) * split
             splits.append([])
             for at in range(share):
                 time_ms = first_ms + at * step_ms * number + rng.randint(-jitter_ms, jitter_ms)

@@ -56,7 +56,8 @@ def versions(how: str, is_gone: Callable[[Seen], bool]) -> Callable[[Streams], l
     return model
 
 
-def _changes(stream: Any, name: str, number: Any = None) -> Any:
+def as_changes(stream: Any, name: str, number: Any = None) -> Any:
+    """The rows as changes of each kind in turn, by this number."""
     kinds = ["insert", "update_after", "update_before", "delete"]
     chosen = pl.lit(kinds[0])
     number = pl.col("v") % 4 if number is None else number
@@ -68,7 +69,7 @@ def _changes(stream: Any, name: str, number: Any = None) -> Any:
 def _as_of() -> Iterator[Step]:
     def join(how: str, *, changes: bool) -> Build:
         def made(streams: list[Any], parallelism: int) -> Any:
-            table = _changes(streams[1], "changes") if changes else streams[1]
+            table = as_changes(streams[1], "changes") if changes else streams[1]
             return (
                 streams[0].key_by("k").join_as_of("out", table.key_by("k"), how=how, parallelism=parallelism)
             )
@@ -132,8 +133,8 @@ def tables(how: str, *, is_changed: bool) -> Callable[[Streams], list[Result]]:
 def _tables() -> Iterator[Step]:
     def table_of(stream: Any, number: int, *, is_changed: bool) -> Any:
         small = stream.with_columns(f"small{number}", x=pl.col("v") % 3)
-        changes = _changes(small, f"changes{number}", pl.col("v") // 3 % 4) if is_changed else small
-        return changes.select(f"table{number}", "k", "x", *(["_change"] if is_changed else [])).key_by("k")
+        rows = as_changes(small, f"changes{number}", pl.col("v") // 3 % 4) if is_changed else small
+        return rows.select(f"table{number}", "k", "x", *(["_change"] if is_changed else [])).key_by("k")
 
     def join(how: str, *, is_changed: bool) -> Build:
         def made(streams: list[Any], parallelism: int) -> Any:

@@ -100,6 +100,10 @@ class AvroFields:
             return pa.list_(self.stored_times(items, data_type.value_type))
         return time_of(found, data_type) or data_type
 
+    def read_times(self, found: Sequence[Json], data_type: pa.DataType) -> pa.DataType | None:
+        """As :meth:`stored_times`, as what numbers are to be read; None: the column has no times."""
+        return None if plain_numbers(data_type) == data_type else self.stored_times(found, data_type)
+
     def _branches(self, kind: Json) -> list[Json]:
         if isinstance(kind, list):
             found = [inner for branch in kind for inner in self._branches(branch)]
@@ -142,11 +146,12 @@ class AvroFields:
 
 def fits_plain(name: str, logical: str, data_type: pa.DataType) -> bool:
     """Whether a value of a type of Avro that has no others within it can be a value of a column."""
-    is_number = (
-        pa_types.is_integer(data_type) or pa_types.is_floating(data_type) or pa_types.is_decimal(data_type)
-    )
+    is_number = pa_types.is_integer(data_type) or pa_types.is_floating(data_type)
     if pa_types.is_boolean(data_type):
         return name == "boolean"
+    if pa_types.is_decimal(data_type):
+        # Digits of a float are not those that somebody wrote.
+        return name in ("int", "long")
     if is_number:
         return name in _NUMBERS
     if pa_types.is_temporal(data_type):

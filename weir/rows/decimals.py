@@ -38,6 +38,16 @@ def has_decimals(data_type: pa.DataType) -> bool:
     return bool(pa_types.is_decimal128(data_type))
 
 
+def are_floats(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether values have floats where decimals are wanted, also within lists and structs: these would be rounded."""
+    if pa_types.is_struct(wanted) and pa_types.is_struct(actual):
+        inner = {field.name: field.type for field in actual}
+        return any(f.name in inner and are_floats(inner[f.name], f.type) for f in wanted)
+    if is_list(wanted) and actual.num_fields == 1:
+        return are_floats(actual.field(0).type, wanted.value_type)
+    return bool(pa_types.is_decimal(wanted) and pa_types.is_floating(actual))
+
+
 def wide(data_type: pa.DataType) -> pa.DataType:
     """The type of as many digits after the point as this decimal, and as many before it as 256 bits have.
 

@@ -22,31 +22,40 @@ def rows_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> pa.Recor
     """Dicts as rows of these columns.
 
     Raises:
-        pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
-            integer, a tiny decimal 0, or a finite number infinite. The message names the column.
+        pa.ArrowInvalid: see :func:`checked_array`.
     """
     arrays = []
     for field in schema:
         # Out of the loop: pyarrow makes the text anew at each look.
         name = field.name
-        values = [row.get(name) for row in rows]
-        try:
-            arrays.append(pa.array(values, field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise pa.ArrowInvalid(f"column {name!r} ({field.type}): {error}") from error
-        if _has_integers(field.type):
-            lost = _lost_fraction(values, field.type)
-            if lost is not None:
-                raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {field.type}")
-        if has_singles(field.type):
-            huge = _overflown(values, field.type)
-            if huge is not None:
-                raise pa.ArrowInvalid(f"{huge!r} is out of range for column {name!r}, which is {field.type}")
-        if has_decimals(field.type):
-            tiny = _lost_decimal(values, field.type)
-            if tiny is not None:
-                raise pa.ArrowInvalid(f"{tiny!r} has more digits than column {name!r}, which is {field.type}")
+        arrays.append(checked_array([row.get(name) for row in rows], name, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def checked_array(values: Sequence[Any], name: str, data_type: pa.DataType) -> pa.Array:
+    """Python values as a column of this name and type.
+
+    Raises:
+        pa.ArrowInvalid: a value is of another type, as ``pa.array`` says, or a number with a fraction would become an
+            integer, a tiny decimal 0, or a finite number infinite. The message names the column.
+    """
+    try:
+        array = pa.array(values, data_type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise pa.ArrowInvalid(f"column {name!r} ({data_type}): {error}") from error
+    if _has_integers(data_type):
+        lost = _lost_fraction(values, data_type)
+        if lost is not None:
+            raise pa.ArrowInvalid(f"{lost!r} is no integer, and column {name!r} is {data_type}")
+    if has_singles(data_type):
+        huge = _overflown(values, data_type)
+        if huge is not None:
+            raise pa.ArrowInvalid(f"{huge!r} is out of range for column {name!r}, which is {data_type}")
+    if has_decimals(data_type):
+        tiny = _lost_decimal(values, data_type)
+        if tiny is not None:
+            raise pa.ArrowInvalid(f"{tiny!r} has more digits than column {name!r}, which is {data_type}")
+    return array
 
 
 @lru_cache(maxsize=1_000)

@@ -173,11 +173,11 @@ def _take_bounds(
         one, other = right.value(of_right), left.value(of_left)
         is_lower = kind in (exp.GTE, exp.GT)
         if one.role == other.role == "time":
-            if kind in (exp.GT, exp.LT):
-                if not _is_exact(one) or not _is_exact(other):
-                    match.rest.append(node)
-                else:
-                    added += 1 if is_lower else -1
+            if not _is_exact(one) or not _is_exact(other):
+                # In whole ms it leaves what the condition itself still has to look at.
+                match.rest.append(node)
+            elif kind in (exp.GT, exp.LT):
+                added += 1 if is_lower else -1
             if is_lower:
                 match.lower_ms = added if match.lower_ms is None else max(match.lower_ms, added)
             else:
@@ -187,6 +187,8 @@ def _take_bounds(
         else:
             match.rest.append(node)
     _take_between(match, ends)
+    if match.between is not None:
+        match.rest += [n for n, one, other in ends.values() if not (_is_exact(one) and _is_exact(other))]
 
 
 def _take_between(match: Match, ends: dict[str, tuple[exp.Expr, Typed, Typed]]) -> None:

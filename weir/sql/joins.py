@@ -72,7 +72,8 @@ def joined(
         )
     if match.rest and how != "inner":
         raise Unplaced(
-            f"a {how} join takes equalities, bounds of event times and conditions on one side; this is another one",
+            f"a {how} join takes equalities, bounds of event times in whole ms (TIMESTAMP(3), BIGINT) and conditions "
+            "on one side; this is another one",
             match.rest[0],
         )
     one = _side(left, [each for each, _ in pairs], how in ("right", "full"), context, as_of=False)

@@ -80,9 +80,12 @@ def shared_windows(
 
 
 def _column_ms(batch: pa.RecordBatch, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """A column of times as int64 ms, and where it is null."""
+    """A column of times as whole ms (int64), cut towards the past as event times are, and where it is null."""
     column = batch.column(name)
     if pa.types.is_timestamp(column.type):
+        if column.type.unit in ("us", "ns"):
+            # The cast cuts towards 1970.
+            column = pc.floor_temporal(column, unit="millisecond")
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).view(pa.int64())
     elif column.type != pa.int64():
         # Beyond 63 bits is beyond every time.

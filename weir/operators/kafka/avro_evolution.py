@@ -17,7 +17,7 @@ from typing_extensions import override
 from weir.operators.kafka.avro_values import AvroDecoder, in_unit, parsed_schema
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder
 from weir.operators.kafka.registry import RegisteredSchema
-from weir.rows.avro_fields import AvroFields, time_of
+from weir.rows.avro_fields import AvroFields
 
 Json = Any
 #: There is no default.
@@ -47,7 +47,7 @@ class EvolvedDecoder(SchemaDecoder):
             if default is _NONE:
                 read.append((field, path))
             else:
-                self._defaults[number] = _array(default, names.given.at(keys), field)
+                self._defaults[number] = _array(default, names.given, keys, field)
         self._decoder = AvroDecoder(written, read)
         self._column_count = len(columns)
 
@@ -83,7 +83,8 @@ class _Names:
         return tuple(path), _NONE
 
 
-def _array(default: Any, found: Sequence[Json], field: pa.Field) -> pa.Array:
+def _array(default: Any, given: AvroFields, keys: Sequence[str], field: pa.Field) -> pa.Array:
+    found = given.at(keys)
     kinds = [kind.get("type") if isinstance(kind, Mapping) else kind for kind in found]
     if isinstance(default, str) and kinds and kinds[0] in ("bytes", "fixed"):
         # So JSON has bytes.
@@ -92,7 +93,7 @@ def _array(default: Any, found: Sequence[Json], field: pa.Field) -> pa.Array:
             number = int.from_bytes(default, "big", signed=True)
             default = decimal.Decimal(number).scaleb(-int(found[0].get("scale", 0)))
     bad: dict[int, str] = {}
-    column = in_unit([default], field, time_of(found, field.type), bad)
+    column = in_unit([default], field, given.read_times(found, field.type), bad)
     if bad:
         raise MisfitError(f"the default of its given schema for field {field.name} is no {field.type}")
     return column

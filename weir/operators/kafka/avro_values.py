@@ -17,12 +17,16 @@ import fastavro
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from typing_extensions import override
 
 from weir.operators.kafka.coded_values import Column, MisfitError, SchemaDecoder, at, column_of
 from weir.operators.kafka.registry import RegisteredSchema
-from weir.rows.avro_fields import AvroFields, misfit, time_of
-from weir.rows.time_digits import more_digits
+from weir.operators.sources.user.source_rows import became_infinite
+from weir.rows.avro_fields import AvroFields, misfit, plain_numbers
+from weir.rows.decimals import has_decimals, wide
+from weir.rows.python_rows import has_singles
+from weir.rows.time_digits import lost_digits
 
 _SYNC = b"weir-avro-blocks"
 _MARK = "weir_mark"
@@ -90,7 +94,7 @@ class AvroDecoder(SchemaDecoder):
 
     def __init__(self, schema: RegisteredSchema, columns: Sequence[Column]) -> None:
         self._columns = columns
-        #: What the column of times is read as at first, where numbers are in another unit than its own.
+        #: What a column with times, also within it, is read as at first: its numbers may be in other units.
         self._times: list[pa.DataType | None] = [None] * len(columns)
         plain, self._parsed = parsed_schema(schema, self._stored)
         fields = AvroFields(plain)
@@ -112,7 +116,7 @@ class AvroDecoder(SchemaDecoder):
         for number, (field, keys) in enumerate(self._columns):
             found = fields.at(keys)
             fields.fits(found, field.type, decimals)
-            self._times[number] = time_of(found, field.type)
+            self._times[number] = fields.read_times(found, field.type)
         return without_logical_types(schema, {id(kind) for kind in decimals})
 
     @override
@@ -173,21 +177,19 @@ class _OtherTypeError(Exception):
 def in_unit(
     values: Sequence[object], field: pa.Field, time: pa.DataType | None, bad: dict[int, str]
 ) -> pa.Array:
-    """See :func:`column_of`; numbers are those of another type of times, unless that is None."""
+    """See :func:`column_of`; numbers of times are those of another type, unless that is None."""
     if time is None:
         return column_of(values, field, bad)
     column = column_of(values, field.with_type(time), bad)
     try:
         return column.cast(field.type)
     except pa.ArrowInvalid:
-        kept = []
-        for number, value in enumerate(column):
-            try:
-                kept.append(value.cast(field.type))
-            except pa.ArrowInvalid:
-                bad.setdefault(number, f"field {field.name} {more_digits(str(value), field.type)}")
-                kept.append(None)
-        return pa.array([None if value is None else value.as_py() for value in kept], field.type)
+        lost = lost_digits(column, field.type, field.name)
+        for number, reason in lost.items():
+            bad.setdefault(number, reason)
+        good = np.ones(len(column), dtype=np.bool_)
+        good[list(lost)] = False
+        return pc.if_else(pa.array(good), column, pa.scalar(None, column.type)).cast(field.type)
 
 
 def _cast(frame: pl.DataFrame, name: str, field: pa.Field, time: pa.DataType | None) -> pa.Array:
@@ -203,8 +205,16 @@ def _cast(frame: pl.DataFrame, name: str, field: pa.Field, time: pa.DataType | N
         # Arrow would make texts of numbers, and numbers of texts.
         raise _OtherTypeError
     if time is not None:
-        column = column.cast(pa.int32() if time.bit_width == 32 else pa.int64()).cast(time)
-    return column.cast(field.type)
+        column = column.cast(plain_numbers(time)).cast(time)
+    # By 256 bits, where no overflow passes unseen.
+    found = (
+        column.cast(wide(field.type)).cast(field.type)
+        if has_decimals(field.type)
+        else column.cast(field.type)
+    )
+    if has_singles(field.type) and became_infinite(column, found).any():
+        raise _OtherTypeError
+    return found
 
 
 def _flat_fields(schema: Json, prefix: str = "") -> list[tuple[str, Json]] | None:

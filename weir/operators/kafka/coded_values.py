@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pat
 
 from weir.operators.kafka.registry import HEADER_BYTES, Registry, UnknownSchemaError, schema_id_of
+from weir.rows.python_rows import checked_array
 from weir.rows.utf8 import has_texts
 
 #: A column that is asked for, and the keys that lead to its values.
@@ -133,21 +134,14 @@ class CodedValues:
 def column_of(values: Sequence[object], field: pa.Field, bad: dict[int, str]) -> pa.Array:
     """Values of any kind as a column; what is of another type than the field is noted in ``bad``, and null."""
     try:
-        return pa.array(values, type=field.type)
-    except (
-        pa.ArrowInvalid,
-        pa.ArrowTypeError,
-        pa.ArrowNotImplementedError,
-        OverflowError,
-        TypeError,
-        ValueError,
-    ):
+        return checked_array(values, field.name, field.type)
+    except pa.ArrowInvalid:
         kept: list[object] = []
         for number, value in enumerate(values):
             try:
-                pa.scalar(value, type=field.type)
+                checked_array([value], field.name, field.type)
                 kept.append(value)
-            except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            except pa.ArrowInvalid:
                 path = _path_of_wrong_text(value, field.type, field.name)
                 reason = f"field {field.name}: a value of type {type(value).__name__} is no {field.type}"
                 bad.setdefault(number, reason if path is None else f"field {path} is not UTF-8")

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from weir.author.source import Rows
-from weir.rows.decimals import cast_exactly, has_decimals
+from weir.rows.decimals import are_floats, cast_exactly, has_decimals
 from weir.rows.python_rows import NARROW_FLOATS, has_singles, rows_batch
 from weir.rows.python_values import row_json
 from weir.rows.schemas import is_list, with_innermost
@@ -113,7 +113,7 @@ def _overflown(given: pa.Table, schema: pa.Schema) -> dict[int, str]:
         doubles = column.cast(with_innermost(field.type, _double), safe=False)
         first = 0
         for before in doubles.chunks:
-            for number in np.flatnonzero(_became_infinite(before, before.cast(field.type))).tolist():
+            for number in np.flatnonzero(became_infinite(before, before.cast(field.type))).tolist():
                 bad.setdefault(first + number, f"field {field.name} is out of range for {field.type}")
             first += len(before)
     return bad
@@ -123,7 +123,7 @@ def _double(data_type: pa.DataType) -> pa.DataType:
     return pa.float64() if data_type in NARROW_FLOATS else data_type
 
 
-def _became_infinite(before: pa.Array, after: pa.Array) -> np.ndarray:
+def became_infinite(before: pa.Array, after: pa.Array) -> np.ndarray:
     """Bool, shape (values,): which have an infinite number that is finite as one of 64 bits."""
     data_type = after.type
     lost = np.zeros(len(after), dtype=np.bool_)
@@ -131,19 +131,28 @@ def _became_infinite(before: pa.Array, after: pa.Array) -> np.ndarray:
         both = pc.and_(pc.is_inf(after), pc.is_finite(before)).fill_null(False)
         lost = both.to_numpy(zero_copy_only=False)
     elif is_list(data_type):
-        items = _became_infinite(pc.list_flatten(before), pc.list_flatten(after))
+        items = became_infinite(pc.list_flatten(before), pc.list_flatten(after))
         lost[pc.list_parent_indices(after).to_numpy()[items]] = True
     elif pa.types.is_struct(data_type):
         for index in range(data_type.num_fields):
-            lost |= _became_infinite(pc.struct_field(before, [index]), pc.struct_field(after, [index]))
+            lost |= became_infinite(pc.struct_field(before, [index]), pc.struct_field(after, [index]))
     return lost
 
 
 def _with_decimals(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table with decimals as the schema has them."""
+    """The table with decimals as the schema has them.
+
+    Raises:
+        TypeError: they are floats.
+    """
     for index, field in enumerate(schema):
         column = table.column(index)
         if has_decimals(field.type) and column.type != field.type:
+            if are_floats(column.type, field.type):
+                raise TypeError(
+                    f"column {field.name!r} of the rows is {column.type}, and the source's schema says {field.type}: "
+                    "floats would be rounded; round and cast them, or declare floats"
+                )
             table = table.set_column(index, field.name, cast_exactly(column, field.type))
     return table
 

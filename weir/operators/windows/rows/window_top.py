@@ -38,13 +38,15 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
 
     Args:
         batch: with both bounds of windows.
-        by: the column; rows where it is null are never among them.
+        by: the column; rows where it is null or NaN are never among them.
         rows: of each window.
         ties: also all rows whose value is that of the last of these. Else equal values go by the other columns, so that
             the result does not depend on the order in which rows come.
     """
     frame = frame_of(batch).with_row_index(UNNAMED_COLUMN)
     value, bounds = pl.col(by), list(WINDOW_BOUNDS)
+    if frame.schema[by].is_float():
+        value = value.fill_nan(None)
     is_one = all(frame.get_column(name).n_unique() == 1 for name in bounds)
     best = value.max() if rows == 1 else value.rank("min", descending=True)
     best = best if is_one else best.over(bounds)
