@@ -1,13 +1,16 @@
 """The page in a real headless Chromium, of a job on real processes: what it shows, what it names, and every button."""
 
+import re
 import subprocess
 import sys
 import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 
 import weir
+from benchmarks import face_job
 from experiments.browser import ENTER, ESCAPE, PROGRAMS, TAB, Browser, is_there
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.page_clusters import PageCluster, await_headline
@@ -171,6 +174,39 @@ def test_buttons_scale_drain_and_make_a_savepoint(page, job):
     assert [drain["state"] for drain in job.http("GET", "/drains")[1]] == ["EMPTY"]
 
 
+def test_a_profile_names_the_line_in_words_and_in_a_flame_graph(page, job):
+    job.slow_down(20_000)
+    choose(page, SCORE)
+    assert answer(page, "#profile", False) == "Profile stage 3 score for 10 seconds?"
+    assert job.http("GET", "/profile")[0] == 404
+    # Two seconds do for a test.
+    assert job.http("POST", f"/profile?stage={SCORE}&seconds=2")[0] == 202
+    assert job.http("POST", f"/profile?stage={SCORE}")[0] == 409
+    page.wait_for("return document.querySelectorAll('#flame rect').length > 5", "a flame graph")
+    job.slow_down(0)
+    found = job.http("GET", "/profile")[1]
+    assert found["state"] == "DONE"
+    hottest = found["words"][0]
+    assert re.fullmatch(r"\d+ % in `score` of step `score`, line \d+ of benchmarks/face_job.py", hottest), hottest
+    line = int(re.search(r"line (\d+)", hottest)[1])
+    assert "time.sleep(" in Path(face_job.__file__).read_text().splitlines()[line - 1]
+    words = "return [...document.querySelectorAll('#profile-words li')].map((it) => it.textContent)"
+    assert page.run(words) == found["words"]
+    titles = page.run("return [...document.querySelectorAll('#flame title')].map((it) => it.textContent)")
+    assert len(titles) == len(found["boxes"])
+    assert any(title.startswith("score: ") and f"line {line} of" in title for title in titles)
+
+
+def test_the_logs_of_all_processes_are_shown(page, job):
+    page.click("#log-part summary")
+    text = "document.querySelector('#log').textContent"
+    page.wait_for(f"return {text}.includes('control_plane INFO')", "the log of the control plane")
+    address = job.status()["task_managers"][0]["address"]
+    page.run("document.querySelector('#log-of').value = arguments[0]", address)
+    page.run("document.querySelector('#log-of').dispatchEvent(new Event('change'))")
+    page.wait_for(f"return {text}.includes('registered at the control plane')", "that of a task manager")
+
+
 def differences(page, status):
     """Where the page shows something else than a status says: what is shown, and what is said."""
     pairs = [
@@ -236,7 +272,7 @@ def assert_report_shows(page, job, directory):
     assert not page.run("return document.querySelector('#cancel').checkVisibility()")
     page.open(job.page)
     page.wait_for("return document.querySelector('#state').textContent === 'STOPPED'", "the page")
-    for item in ("savepoint", "stop", "cancel", "more", "fewer"):
+    for item in ("savepoint", "stop", "cancel", "more", "fewer", "profile"):
         assert page.run("return document.getElementById(arguments[0]).disabled", item)
 
 

@@ -272,11 +272,16 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
     control_plane.popen.kill()
     control_plane.popen.wait()
     victim.popen.kill()
+    known = cluster.directory / "control_plane.json.history"
+    assert known.stat().st_size > 0, "the history of the page"
     hold = {"rate": RATE, "release": tmp_path / "release"}
     parameters = {"input": events, "output": tmp_path / "out", **hold, "ballast_bytes": 200}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     cluster.start_task_manager("third")
     restarted(cluster)
+    found = cluster.http("GET", "/history")[1]
+    (takeover,) = (mark["time_ms"] for mark in found["marks"] if mark["kind"] == "takeover")
+    assert found["times_ms"][0] < takeover, "what was before the kill is still there"
     finish(cluster, events, tmp_path)
 
 

@@ -55,6 +55,10 @@ def test_strangers_write_nothing_into_the_audit_file(ask, directory, caplog):
     assert ask("POST", "/checkpoints") == 401
     assert ask("POST", "/login", b"token=wrong") == 401
     assert ask("POST", "/checkpoints", authorization="Bearer " + "look" * 8) == 403
+    assert ask("POST", "/profile", authorization="Bearer " + "look" * 8) == 403
+    assert ask("GET", "/profile", authorization="Bearer " + "look" * 8) == 200
+    assert ask("GET", "/logs", authorization="Bearer " + "look" * 8) == 200
+    assert ask("GET", "/logs") == 401
     assert ask("POST", "/checkpoints", authorization="Bearer " + "operate" * 8) == 200
     entries = [json.loads(line) for line in (directory / "audit").read_text().splitlines()]
     assert [(each["who"], each["status"]) for each in entries] == [
