@@ -9,7 +9,8 @@ from fastapi import FastAPI, HTTPException, Query
 
 from control_plane.composition import ControlPlane
 from control_plane.watch.profiler import SECONDS, SECONDS_MAX, ProfileRefusal, StageProfile
-from control_plane.web.views import ErrorView, LogView, ProfileView
+from control_plane.web.diagnosis_views import LogView, ProfileView
+from control_plane.web.views import ErrorView
 from weir.errors import WeirError
 from weir.process.log_tail import ENTRIES_MAX
 

@@ -1,5 +1,6 @@
 """The page in a real headless Chromium, of a job on real processes: what it shows, what it names, and every button."""
 
+import json
 import re
 import subprocess
 import sys
@@ -302,6 +303,43 @@ def test_a_page_says_that_the_control_plane_is_gone(browser, tmp_path, forks):
             "return document.querySelector('#connection').textContent.startsWith('no word from the control plane')",
             "a word of that",
         )
+    browser.open("about:blank")
+    browser.complaints()
+
+
+def test_a_stage_of_200_subtasks_is_shown_with_the_busiest_first(browser, tmp_path, forks):
+    settings = {"taskManager.operator_quota": 130, "controlPlane.max_parallelism": 256}
+    with PageCluster(tmp_path, settings=settings, popen=forks.popen) as cluster:
+        cluster.run_job(events=100_000)
+        assert cluster.http("POST", f"/scale?stage={SCORE}&parallelism=200")[0] == 202
+        browser.open(cluster.page)
+        browser.wait_for("return document.querySelectorAll('#graph .node').length > 0", "the graph")
+        choose(browser, SCORE)
+        browser.wait_for(
+            "return document.querySelectorAll('#subtasks tbody tr').length === 200", "the subtasks", 200
+        )
+        cluster.wait_for(
+            lambda _: cluster.http("GET", "/rescales/1")[1]["phase"] == "COMPLETE", "the end of the rescale", 200
+        )
+        assert browser.text("#subtasks-order").startswith("200 subtasks, the busiest first: it is ")
+        read = "return document.querySelector('#cause').textContent"
+        before = browser.run(read)
+        browser.wait_for(f"{read} !== {json.dumps(before)}", "the next moment")
+        shown = browser.run(
+            "return [...document.querySelectorAll('#subtasks tbody tr')].map((row) => [row.cells[0], row.cells[3]]"
+            ".map((cell) => parseInt(cell.textContent)))"
+        )
+        assert sorted(index for index, _ in shown) == [
+            subtask["subtask_index"] for subtask in cluster.status()["stages"][SCORE]["subtasks"]
+        ]
+        busy = [share for _, share in shown]
+        assert busy == sorted(busy, reverse=True)
+        assert browser.run("return document.querySelector('#subtasks').parentElement.clientHeight") <= 440
+        try:
+            browser.resize(390, 844)
+            assert browser.run("return document.documentElement.scrollWidth") <= 390
+        finally:
+            browser.resize(1280, 900)
     browser.open("about:blank")
     browser.complaints()
 

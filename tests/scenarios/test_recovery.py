@@ -268,12 +268,12 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
     cluster = make_cluster(settings=SETTINGS)
     events = start(cluster, tmp_path)
     victim = with_count(cluster)
+    known = cluster.directory / "control_plane.json.history"
+    cluster.wait_for(lambda _: known.exists(), "the history of the page")
     control_plane = cluster.processes.pop("control_plane")
     control_plane.popen.kill()
     control_plane.popen.wait()
     victim.popen.kill()
-    known = cluster.directory / "control_plane.json.history"
-    assert known.stat().st_size > 0, "the history of the page"
     hold = {"rate": RATE, "release": tmp_path / "release"}
     parameters = {"input": events, "output": tmp_path / "out", **hold, "ballast_bytes": 200}
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
