@@ -107,6 +107,7 @@ def test_it_is_written_beside_the_record_and_read_by_the_next_process(tmp_path):
         await asyncio.sleep(3)
         assert (tmp_path / f"record.{NAME}").stat().st_mode & 0o777 == 0o600
         running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         found = await HistoryKeeping(History(), "job-1", keeper, background).load()
         assert found.points[0][0] == 1_000
         assert found.points[0][1][0] == 2.0
