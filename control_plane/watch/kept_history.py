@@ -6,6 +6,7 @@ be read or written costs the history, and nothing else.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import threading
@@ -70,7 +71,7 @@ def history_from_bytes(data: bytes, job_id: str) -> KeptHistory | None:
         )
     except (zlib.error, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"it is damaged ({type(error).__name__}: {error})") from error
-    if any(before[0] >= after[0] for before, after in zip(points, points[1:], strict=False)):
+    if any(before[0] >= after[0] for before, after in itertools.pairwise(points)):
         raise ValueError("it is damaged (its times do not ascend)")
     return KeptHistory(names, points, marks)
 

@@ -55,6 +55,8 @@ class LogTails:
         reply = await client.log_tail(control_pb2.LogTailRequest(entries_max=ENTRIES_MAX))
         entries = list(reply.entries)
         # Only of those that are there.
-        self._answers = {each: it for each, it in self._answers.items() if each in self._task_managers.clients}
+        self._answers = {
+            each: it for each, it in self._answers.items() if each in self._task_managers.clients
+        }
         self._answers[address] = (self._clock.monotonic_s(), entries)
         return entries

@@ -143,7 +143,12 @@ def outcome(
 def _stacks(reply: control_pb2.ProfileReply) -> list[Stack]:
     """Stacks of a reply; a number that no frame has is left out."""
     frames = [
-        Frame(each.function, each.file, each.line, FrameKind(each.kind) if each.kind in _KINDS else FrameKind.LIBRARY)
+        Frame(
+            each.function,
+            each.file,
+            each.line,
+            FrameKind(each.kind) if each.kind in _KINDS else FrameKind.LIBRARY,
+        )
         for each in reply.frames
     ]
     return [

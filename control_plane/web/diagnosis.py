@@ -34,7 +34,10 @@ def _add_profile_pages(app: FastAPI, control_plane: ControlPlane) -> None:
 
     # It takes a twentieth of the time of the stage's task managers meanwhile, so it is an action.
     @app.post(
-        "/profile", status_code=202, summary="Look for some seconds where a stage spends its time", responses=refusals
+        "/profile",
+        status_code=202,
+        summary="Look for some seconds where a stage spends its time",
+        responses=refusals,
     )
     async def profile(
         stage: int,

@@ -108,7 +108,9 @@ def sample(
         look(seen, sys._current_frames(), samples.counts)
         taken_s = clock.monotonic_s() - began_s
         part = (part + _GOLDEN) % 1.0
-        sleep(min(max(INTERVAL_S * (0.5 + part), taken_s / _COST_MAX), max(ends_s - clock.monotonic_s(), 0.0)))
+        sleep(
+            min(max(INTERVAL_S * (0.5 + part), taken_s / _COST_MAX), max(ends_s - clock.monotonic_s(), 0.0))
+        )
     return samples
 
 

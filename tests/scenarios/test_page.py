@@ -188,7 +188,9 @@ def test_a_profile_names_the_line_in_words_and_in_a_flame_graph(page, job):
     found = job.http("GET", "/profile")[1]
     assert found["state"] == "DONE"
     hottest = found["words"][0]
-    assert re.fullmatch(r"\d+ % in `score` of step `score`, line \d+ of benchmarks/face_job.py", hottest), hottest
+    assert re.fullmatch(r"\d+ % in `score` of step `score`, line \d+ of benchmarks/face_job.py", hottest), (
+        hottest
+    )
     line = int(re.search(r"line (\d+)", hottest)[1])
     assert "time.sleep(" in Path(face_job.__file__).read_text().splitlines()[line - 1]
     words = "return [...document.querySelectorAll('#profile-words li')].map((it) => it.textContent)"
@@ -319,7 +321,9 @@ def test_a_stage_of_200_subtasks_is_shown_with_the_busiest_first(browser, tmp_pa
             "return document.querySelectorAll('#subtasks tbody tr').length === 200", "the subtasks", 200
         )
         cluster.wait_for(
-            lambda _: cluster.http("GET", "/rescales/1")[1]["phase"] == "COMPLETE", "the end of the rescale", 200
+            lambda _: cluster.http("GET", "/rescales/1")[1]["phase"] == "COMPLETE",
+            "the end of the rescale",
+            200,
         )
         assert browser.text("#subtasks-order").startswith("200 subtasks, the busiest first: it is ")
         read = "return document.querySelector('#cause').textContent"

@@ -61,7 +61,10 @@ class Keeper(Protocol):
         ...
 
     def save_beside(self, name: str, data: bytes) -> None:
-        """As :meth:`save`, of another document, which may be lost when the machine goes down; comes also while ``save`` runs."""
+        """As :meth:`save`, of another document, which may be lost when the machine goes down.
+
+        Comes also while :meth:`save` runs.
+        """
         ...
 
     def close(self) -> None:

@@ -65,7 +65,9 @@ def test_what_is_no_document_or_unfolds_to_too_much_is_none():
 
 def test_it_is_bounded_and_the_newest_is_kept():
     names = tuple(f"busy/{number}" for number in range(2_000))
-    points = tuple((at, tuple((at * 7919 + 31 * n) % 9973 / 100 for n in range(2_000))) for at in range(1, 361))
+    points = tuple(
+        (at, tuple((at * 7919 + 31 * n) % 9973 / 100 for n in range(2_000))) for at in range(1, 361)
+    )
     data = history_to_bytes(KeptHistory(names, points, ()), "job")
     assert len(data) <= BYTES_MAX
     found = history_from_bytes(data, "job")

@@ -82,7 +82,11 @@ def test_a_function_is_named_with_its_step_and_line(staying):
     assert {stack.step for stack in stacks} == {"second"}
     assert not any(stack.waits for stack in stacks)
     told = telling_frame(stacks[0].frames)
-    assert (told.function, told.file, told.kind) == ("Stays.score", "subtasks/test_sampling.py", FrameKind.JOB)
+    assert (told.function, told.file, told.kind) == (
+        "Stays.score",
+        "subtasks/test_sampling.py",
+        FrameKind.JOB,
+    )
     assert "`Stays.score` of step `second`" in words(stacks)[0]
     kinds = [frame.kind for frame in stacks[0].frames]
     assert FrameKind.ENGINE in kinds
@@ -141,7 +145,7 @@ def test_a_look_that_takes_long_is_followed_by_a_long_pause():
         clock.advance_ms(seconds * 1e3)
 
     sample(find, 10.0, clock, lambda: True, sleep)
-    assert min(pauses[:-1]) >= 0.399
+    assert min(pauses[:-2]) >= 0.399, "the last ones end with the time"
 
 
 def test_whose_code_it_is():

@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections import Counter
 
@@ -30,7 +31,9 @@ def test_it_says_which_function_of_which_step_and_line_takes_how_much():
 
 
 def test_lines_of_one_function_are_one_part_and_the_line_with_most_is_named():
-    stacks = [Stack((LOOP, CALL, frame("score", line)), count, "score") for line, count in ((12, 60), (13, 40))]
+    stacks = [
+        Stack((LOOP, CALL, frame("score", line)), count, "score") for line, count in ((12, 60), (13, 40))
+    ]
     assert words(stacks) == ["100 % in `score` of step `score`, most of it in line 12 of jobs/hot.py"]
 
 
@@ -43,7 +46,9 @@ def test_what_the_job_calls_is_time_of_the_job_and_what_the_engine_calls_is_of_t
 
 def test_parts_without_a_step_and_small_ones():
     stacks = [Stack((LOOP,), 99), Stack((LOOP, CALL, SCORE), 1, "score")]
-    assert words(stacks) == ["99 % in `Subtask.run` between steps, line 100 of task_manager/subtasks/subtask.py"]
+    assert words(stacks) == [
+        "99 % in `Subtask.run` between steps, line 100 of task_manager/subtasks/subtask.py"
+    ]
     assert words([]) == []
     assert [box.width for box in boxes([], "nothing")] == [0]
 
@@ -69,16 +74,20 @@ def test_boxes_lie_on_each_other_and_are_as_wide_as_their_samples(seed):
     for depth, level in by_depth.items():
         ends = [(box.start, box.start + box.width) for box in level]
         assert ends == sorted(ends)
-        assert all(before[1] <= after[0] for before, after in zip(ends, ends[1:], strict=False))
+        assert all(before[1] <= after[0] for before, after in itertools.pairwise(ends))
         for start, end in ends:
             assert not depth or any(
                 under.start <= start and end <= under.start + under.width for under in by_depth[depth - 1]
             )
     steps = Counter()
     for stack in stacks:
-        steps["waits for rows or room" if stack.waits else f"step {stack.step}" if stack.step else "between steps"] += (
-            stack.samples
-        )
+        steps[
+            "waits for rows or room"
+            if stack.waits
+            else f"step {stack.step}"
+            if stack.step
+            else "between steps"
+        ] += stack.samples
     assert {box.name: box.width for box in by_depth[1]} == steps
 
 

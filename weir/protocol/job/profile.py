@@ -102,7 +102,9 @@ def words(stacks: Sequence[Stack]) -> list[str]:
         if count >= total * WORDS_SHARE_MIN
     ]
     if waiting and waiting >= total * WORDS_SHARE_MIN:
-        told.append((waiting, f"{_percent(waiting / total)} waits for rows, or for room in the stages after it"))
+        told.append(
+            (waiting, f"{_percent(waiting / total)} waits for rows, or for room in the stages after it")
+        )
     # Stable: what is as large stays in the order in which it was seen.
     told.sort(key=lambda item: -item[0])
     return [text for _, text in told[:WORDS_MAX]]
