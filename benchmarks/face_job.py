@@ -33,7 +33,9 @@ def score(trouble: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("score", pa.array([1] * batch.num_rows, pa.int64()))
 
 
-def build(input: str, output: str, trouble: str, rate: float = 200.0, late_ms: int = 0) -> weir.Dataflow:
+def build(
+    input: str, output: str, trouble: str, rate: float = 200.0, late_ms: int = 0, max_parallelism: int = 128
+) -> weir.Dataflow:
     """The dataflow.
 
     Args:
@@ -42,8 +44,9 @@ def build(input: str, output: str, trouble: str, rate: float = 200.0, late_ms: i
         trouble: the file that says what goes wrong.
         rate: events per second of each of the two sources.
         late_ms: so far the event times of the second source are behind those of the first.
+        max_parallelism: subtasks that a stage can have.
     """
-    flow = weir.Dataflow("face")
+    flow = weir.Dataflow("face", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String, "time_ms": pl.Int64}
     views = flow.source("views", weir.JsonLines(input, schema=schema, rate=rate), event_time="time_ms")
     clicks = flow.source(
