@@ -65,6 +65,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             PartitionControl(PartitionRecord.from_json(each.to_json())) for each in self._stored.partitions
         ]
         self._saver = RecordSaver(keeper, self._has_stored)
+        #: What brokers are told, and its bytes; None: something has changed since. Reports come several times a second.
+        self._told: tuple[log_pb2.ClusterView, bytes] | None = None
 
     async def store(self) -> None:
         """Store whatever is decided, until cancelled.
@@ -86,6 +88,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             # Another process, or another link of the same: what the first one voted does not count.
             self._lost(broker_id)
         self._sessions[broker_id] = session
+        self._told = None
         log.info("broker %d is here, at %s", broker_id, first.address)
         teller = asyncio.create_task(self._tell(session, context))
         try:
@@ -107,6 +110,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
     def _lost(self, broker_id: int) -> None:
         log.warning("broker %d is lost", broker_id)
         self._sessions.pop(broker_id, None)
+        self._told = None
         # A list: every partition must hear of it.
         if any([each.broker_lost(broker_id) for each in self._partitions]):
             self._save()
@@ -154,13 +158,19 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             # Set by each report of the broker, several times a second.
             await session.news.wait()
             session.news.clear()
-            view = self.view()
+            view, content = self._view_told()
             # Again and again as long as somebody is to act on it.
             is_open = any(not each.leader for each in self._stored.partitions)
             is_late = loop.time() - told_s >= _TELL_EVERY_S
-            if (content := view.SerializeToString()) != told or is_late or is_open:
+            if content != told or is_late or is_open:
                 told, told_s = content, loop.time()
                 await context.write(view)
+
+    def _view_told(self) -> tuple[log_pb2.ClusterView, bytes]:
+        if self._told is None:
+            view = self.view()
+            self._told = view, view.SerializeToString()
+        return self._told
 
     # -- decisions
 
@@ -209,6 +219,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
 
     def _has_stored(self, record: ControllerRecord) -> None:
         self._stored = record
+        self._told = None
         self._tell_all()
 
     def _tell_all(self) -> None:

@@ -150,7 +150,7 @@ def run_controller(
             async def store() -> None:
                 try:
                     await controller.store()
-                except SupersededError as error:
+                except Exception as error:  # whatever it is: a controller that cannot store ends
                     _fail(lost, error)
 
             works = [store, controller.leave_absent, controller.move_leaders]

@@ -100,8 +100,8 @@ CONCLUSIONS = (
 
 
 def log_section(documents: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tables of docs/log-beside-kafka.md, of the result ``wal``."""
-    found = [document for document in documents if document["name"] == _RESULT]
+    """Return the tables of docs/log-beside-kafka.md, of the result ``wal`` that has cases; a recovery has none."""
+    found = [document for document in documents if document["name"] == _RESULT and document["cases"]]
     if not found:
         return _NOTHING
     (document,) = found
