@@ -34,7 +34,7 @@ def score(trouble: str, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def build(
-    input: str, output: str, trouble: str, rate: float = 200.0, late_ms: int = 0, max_parallelism: int = 128
+    input: str, output: str, trouble: str, max_parallelism: int, rate: float = 200.0, late_ms: int = 0
 ) -> weir.Dataflow:
     """The dataflow.
 
@@ -42,9 +42,9 @@ def build(
         input: JSON lines with ``id``, ``server_name`` and ``time_ms``, or what is no such line.
         output: directory of the result.
         trouble: the file that says what goes wrong.
+        max_parallelism: subtasks that a stage can have; config.json's value unless given.
         rate: events per second of each of the two sources.
         late_ms: so far the event times of the second source are behind those of the first.
-        max_parallelism: subtasks that a stage can have.
     """
     flow = weir.Dataflow("face", max_parallelism=max_parallelism)
     schema = {"id": pl.Int64, "server_name": pl.String, "time_ms": pl.Int64}

@@ -136,6 +136,6 @@ class HistoryKeeping:
             self._failed = True
 
     def _write(self, kept: KeptHistory) -> None:
-        """In a thread, since packing alone takes some ms."""
+        """Pack and write, in a thread: packing alone takes some ms."""
         with self._writing:
             self._keeper.save_beside(NAME, history_to_bytes(kept, self._job_id))

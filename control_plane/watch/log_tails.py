@@ -16,7 +16,7 @@ _FRESH_S = 0.5
 
 
 class LogTails:
-    """One per control plane; used in the event loop. A task manager is asked once at a time."""
+    """Answers of all processes; used in the event loop. A task manager is asked once at a time."""
 
     def __init__(self, clock: Clock, task_managers: TaskManagers) -> None:
         self._clock, self._task_managers = clock, task_managers
@@ -24,11 +24,11 @@ class LogTails:
         self._asking: dict[str, asyncio.Task[Sequence[str]]] = {}
 
     def own(self, entries_max: int) -> Sequence[str]:
-        """Of this process, oldest first."""
+        """Return entries of this process, oldest first."""
         return LOG_TAIL.last(entries_max)
 
     async def of(self, address: str, entries_max: int) -> Sequence[str]:
-        """Of a task manager, oldest first.
+        """Return entries of a task manager, oldest first.
 
         Raises:
             KeyError: none of this address holds a lease.

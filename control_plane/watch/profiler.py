@@ -44,14 +44,14 @@ class StageProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRefusal:
-    """None can be made; ``status`` is as of HTTP."""
+    """Refuses a profile; ``status`` is as of HTTP."""
 
     status: int
     message: str
 
 
 class Profiler:
-    """One per control plane; used in the event loop. One profile at a time."""
+    """Makes one profile at a time; used in the event loop."""
 
     def __init__(
         self, job: RunningJob, clock: Clock, background: Background, task_managers: TaskManagers

@@ -86,5 +86,5 @@ def _add_log_page(app: FastAPI, control_plane: ControlPlane) -> None:
 
 
 def profile_view(profile: StageProfile) -> ProfileView:
-    """As JSON shows it."""
+    """Return what JSON shows of it."""
     return ProfileView.model_validate({**dataclasses.asdict(profile), "profile": profile.number})

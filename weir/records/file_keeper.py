@@ -57,11 +57,11 @@ class Keeper(Protocol):
         ...
 
     def load_beside(self, name: str) -> bytes | None:
-        """As :meth:`load`, of another document, whose name is a word."""
+        """Return what :meth:`save_beside` saved last under a name, which is a word; None: nothing."""
         ...
 
     def save_beside(self, name: str, data: bytes) -> None:
-        """As :meth:`save`, of another document, which may be lost when the machine goes down.
+        """Replace another document, which may be lost when the machine goes down; raises like :meth:`save`.
 
         Comes also while :meth:`save` runs.
         """

@@ -75,7 +75,7 @@ class _Node:
 
 
 def samples_of(stacks: Iterable[Stack]) -> int:
-    """All samples."""
+    """Return the number of all samples."""
     return sum(stack.samples for stack in stacks)
 
 
