@@ -33,20 +33,17 @@ def score(trouble: str, batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("score", pa.array([1] * batch.num_rows, pa.int64()))
 
 
-def build(
-    input: str, output: str, trouble: str, max_parallelism: int, rate: float = 200.0, late_ms: int = 0
-) -> weir.Dataflow:
+def build(input: str, output: str, trouble: str, rate: float = 200.0, late_ms: int = 0) -> weir.Dataflow:
     """The dataflow.
 
     Args:
         input: JSON lines with ``id``, ``server_name`` and ``time_ms``, or what is no such line.
         output: directory of the result.
         trouble: the file that says what goes wrong.
-        max_parallelism: subtasks that a stage can have; config.json's value unless given.
         rate: events per second of each of the two sources.
         late_ms: so far the event times of the second source are behind those of the first.
     """
-    flow = weir.Dataflow("face", max_parallelism=max_parallelism)
+    flow = weir.Dataflow("face")
     schema = {"id": pl.Int64, "server_name": pl.String, "time_ms": pl.Int64}
     views = flow.source("views", weir.JsonLines(input, schema=schema, rate=rate), event_time="time_ms")
     clicks = flow.source(
