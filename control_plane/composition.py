@@ -24,6 +24,8 @@ from control_plane.ports import Background, Connect, ManifestStore
 from control_plane.record.record_writer import RecordWriter
 from control_plane.rescale.drain import Drainer
 from control_plane.rescale.rescaler import Rescaler
+from control_plane.watch.log_tails import LogTails
+from control_plane.watch.profiler import Profiler
 from control_plane.watch.watcher import Watcher
 from weir.clock import Clock, monotonic_ms
 from weir.config import AutoscalerConfig, ControlPlaneConfig, StateStrategy
@@ -120,6 +122,8 @@ class ControlPlane:
         self.coordinator = self._coordinator()
         self.reception = self._reception(end_task_managers=end_task_managers)
         self.watcher = Watcher(self.job, self.clock, self.background, self.task_managers, rescales)
+        self.profiler = Profiler(self.job, self.clock, self.background, self.task_managers)
+        self.log_tails = LogTails(self.clock, self.task_managers)
         self.autoscaling = self._autoscaling(autoscaler, channel_batches)
 
     async def run_timers(self, interval_s_max: float) -> None:

@@ -125,6 +125,14 @@ class TaskManagerCalls(Protocol):
         """Let owners fetch their state from a store."""
         ...
 
+    async def profile(self, request: control_pb2.ProfileRequest) -> control_pb2.ProfileReply:
+        """Let it look for some seconds where its threads are; answers after these."""
+        ...
+
+    async def log_tail(self, request: control_pb2.LogTailRequest) -> control_pb2.LogTailReply:
+        """The last entries of its log."""
+        ...
+
     async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
         """Ask a question to the state there; cancelled, it ends there, too."""
         ...

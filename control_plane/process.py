@@ -21,6 +21,7 @@ from control_plane.link.service import serve_grpc
 from control_plane.ports import ManifestStore
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
+from control_plane.watch.kept_history import HistoryKeeping
 from control_plane.web.http import HttpServer, create_app
 from control_plane.web.report import page_files, report_html
 from control_plane.web.status_views import job_facts
@@ -161,6 +162,7 @@ async def _serving(
     calls_server, control_plane.reception.calls_place = await serve_frequent_calls(control_plane, section)
     grpc_server, grpc_port = await serve_grpc(control_plane, section)
     control_plane.reception.grpc_port = grpc_port
+    keeping = await _history_kept(control_plane, loop, keeper)
     http.start()
     # Task managers of an earlier weir run have ended with it; those of this one are still there.
     are_gone = parent is not None and not command.continued_job
@@ -180,6 +182,8 @@ async def _serving(
     background = [asyncio.create_task(control_plane.run_timers(min(section.lease_timeout_ms / 4e3, _LOOK_S)))]
     background.append(asyncio.create_task(control_plane.watcher.run()))
     background.append(asyncio.create_task(control_plane.autoscaling.run()))
+    if keeping is not None:
+        background.append(asyncio.create_task(keeping.run()))
     if command.follows:
         background.append(asyncio.create_task(_follow(control_plane)))
     try:
@@ -190,12 +194,28 @@ async def _serving(
         await asyncio.gather(*background, return_exceptions=True)
         await http.stop()
         calls_server.close()
+        if keeping is not None:
+            await keeping.save()
         await grpc_server.stop(grace=0.5)
         await control_plane.record.close()
         await loop.close()
         await control_plane.task_managers.close()
         if keeper is not None:
             keeper.close()
+
+
+async def _history_kept(
+    control_plane: ControlPlane, background: LoopBackground, keeper: Keeper | None
+) -> HistoryKeeping | None:
+    """Go on with the history that an earlier process of this job kept; returns what keeps it from now on."""
+    if keeper is None:
+        return None
+    watcher = control_plane.watcher
+    keeping = HistoryKeeping(watcher.history, control_plane.job.identity.job_id, keeper, background)
+    kept = await keeping.load()
+    if kept is not None:
+        watcher.resume(kept)
+    return keeping
 
 
 async def _follow(control_plane: ControlPlane) -> None:

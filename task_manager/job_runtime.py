@@ -22,6 +22,7 @@ from task_manager.rescale.rescaling import RescaleParticipant
 from task_manager.state.job_database import JobDatabase
 from task_manager.subtasks.progress_reports import current_progress
 from task_manager.subtasks.running import RunningSubtask
+from task_manager.subtasks.sampling import Samples, sample, threads_of
 from task_manager.subtasks.source_subtask import SourceSubtask
 from task_manager.subtasks.subtask import Subtask
 from task_manager.subtasks.subtask_factory import SubtaskFactory, SubtaskPorts
@@ -263,6 +264,10 @@ class JobRuntime:
             self._restores.progressed(subtask, _restoring_groups(running))
             result[subtask] = current_progress(running), self._inboxes.queue_depth(subtask)
         return result
+
+    def profile(self, stage_index: int, duration_s: float, is_wanted: Callable[[], bool]) -> Samples:
+        """Look for so long where the threads of a stage's subtasks are; blocks meanwhile."""
+        return sample(partial(threads_of, self._running, stage_index), duration_s, self._clock, is_wanted)
 
     def align(self, lowest_ms: Mapping[str, int]) -> None:
         """Tell sources of the lowest watermark of each group of sources that wait for each other."""

@@ -57,6 +57,8 @@ _LONGEST = (
     "Kafka",
     "tests/scenarios/test_recovery.py",
     "tests/scenarios/test_equal_jobs.py",
+    "tests/scenarios/test_page.py",
+    "tests/scenarios/test_autoscaler.py",
     "tests/scenarios/test_rescale_losses.py",
     "tests/experiments/test_demo.py",
     "tests/benchmarks/test_commands.py",
@@ -82,6 +84,10 @@ _LONGEST = (
     "tests/scenarios/test_file_sinks.py",
     "tests/scenarios/test_join_kills.py",
     "tests/scenarios/test_broadcast_keyed.py",
+    # Files with one or two tests, which would begin at the very end.
+    "tests/experiments/test_fuzz.py",
+    "tests/experiments/workflows/test_driver.py",
+    "tests/log_broker/test_etcd_record.py",
 )
 
 

@@ -158,6 +158,15 @@ class TaskManagerClient:
         """Let owners fetch their state from a store; raises like :meth:`deploy`."""
         return await self._ask(self._stub.PullState, request, _PULL_TIMEOUT_S)
 
+    async def profile(self, request: control_pb2.ProfileRequest) -> control_pb2.ProfileReply:
+        """Let it look where its threads are; raises like :meth:`deploy`."""
+        timeout_s = _CALL_TIMEOUT_S + request.duration_ms / 1000
+        return await self._ask(self._stub.Profile, request, timeout_s)
+
+    async def log_tail(self, request: control_pb2.LogTailRequest) -> control_pb2.LogTailReply:
+        """The last entries of its log; raises like :meth:`deploy`."""
+        return await self._ask(self._stub.LogTail, request, _CALL_TIMEOUT_S)
+
     async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
         """Ask a question; raises like :meth:`deploy`."""
         if self._questions is None:

@@ -1,1 +1,1 @@
-"""How the job was of late: loads, the headline and an hour of history. Watches; decides nothing."""
+"""How the job was of late: loads, the headline, an hour of history, profiles and logs. Watches; decides nothing."""

@@ -23,9 +23,24 @@ class Mark:
 
     #: Wall clock, ms since the epoch.
     time_ms: int
-    #: restart or rescale.
+    #: restart, rescale or takeover.
     kind: str
     text: str
+
+
+#: Wall clock in ms, and a value for each column.
+Point = tuple[int, tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptHistory:
+    """What outlives a process; :mod:`~control_plane.watch.kept_history` writes it."""
+
+    #: Of the columns.
+    names: tuple[str, ...]
+    #: Oldest first.
+    points: tuple[Point, ...]
+    marks: tuple[Mark, ...]
 
 
 class History:
@@ -33,9 +48,9 @@ class History:
 
     def __init__(self) -> None:
         self._names: tuple[str, ...] = ()
-        self._fine: deque[tuple[int, tuple[Value, ...]]] = deque(maxlen=_FINE_MAX)
-        self._coarse: deque[tuple[int, tuple[Value, ...]]] = deque(maxlen=_COARSE_MAX)
-        self._gathered: list[tuple[int, tuple[Value, ...]]] = []
+        self._fine: deque[Point] = deque(maxlen=_FINE_MAX)
+        self._coarse: deque[Point] = deque(maxlen=_COARSE_MAX)
+        self._gathered: list[Point] = []
         self.marks: deque[Mark] = deque(maxlen=_MARKS_MAX)
 
     def add(self, time_ms: int, load: JobLoad) -> None:
@@ -53,6 +68,19 @@ class History:
             self._coarse.append(_mean(self._gathered))
             self._gathered.clear()
 
+    def kept(self) -> KeptHistory:
+        """What another control plane process goes on with: the hour by ten seconds, and the marks."""
+        points = list(self._coarse)
+        if self._gathered:
+            points.append(_mean(self._gathered))
+        return KeptHistory(self._names, tuple(points), tuple(self.marks))
+
+    def resume(self, kept: KeptHistory, now_ms: int) -> None:
+        """Go on with what an earlier process kept, but for what lies in the future by this clock; called first."""
+        self._names = kept.names
+        self._coarse.extend(point for point in kept.points if point[0] < now_ms)
+        self.marks.extend(mark for mark in kept.marks if mark.time_ms < now_ms)
+
     def latest(self) -> dict[str, Any]:
         """The last moment, as one more point for a page that has the others."""
         if not self._fine:
@@ -62,8 +90,8 @@ class History:
 
     def document(self) -> dict[str, Any]:
         """Return all moments, oldest first: ``times_ms``, a list as long by the name of each column, and ``marks``."""
-        fine_from_ms = self._fine[0][0] if self._fine else 0
-        points = [item for item in self._coarse if item[0] < fine_from_ms] + list(self._fine)
+        fine = list(self._fine)
+        points = [item for item in self._coarse if not fine or item[0] < fine[0][0]] + fine
         columns = zip(*(values for _, values in points), strict=True) if points else ((),) * len(self._names)
         return {
             "times_ms": [time_ms for time_ms, _ in points],
@@ -93,7 +121,7 @@ def _short(value: float | None) -> Value:
     return None if value is None else round(value, 2) if abs(value) < 100 else round(value)
 
 
-def _mean(points: Sequence[tuple[int, tuple[Value, ...]]]) -> tuple[int, tuple[Value, ...]]:
+def _mean(points: Sequence[Point]) -> Point:
     means: list[Value] = []
     for column in zip(*(values for _, values in points), strict=True):
         known = [value for value in column if value is not None]

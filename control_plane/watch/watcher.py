@@ -8,7 +8,7 @@ from dataclasses import replace
 from control_plane.job.running_job import RunningJob
 from control_plane.link.task_managers import TaskManagers
 from control_plane.ports import Background
-from control_plane.watch.history import History, Mark
+from control_plane.watch.history import History, KeptHistory, Mark
 from control_plane.watch.windows import LoadWindows
 from weir.clock import Clock, wall_ms
 from weir.protocol.job.job_machine import JobState
@@ -103,4 +103,13 @@ class Watcher:
                 self._add_mark(int(str(item["started_ms"])), "rescale", what)
 
     def _add_mark(self, time_ms: int, kind: str, text: str) -> None:
-        self.history.marks.append(Mark(time_ms, kind, text))
+        mark = Mark(time_ms, kind, text)
+        # The record tells of rescales that an earlier process has marked.
+        if mark not in self.history.marks:
+            self.history.marks.append(mark)
+
+    def resume(self, kept: KeptHistory) -> None:
+        """Go on with the history of an earlier control plane process; called before the first look."""
+        now_ms = wall_ms(self._clock)
+        self.history.resume(kept, now_ms)
+        self._add_mark(now_ms, "takeover", "another process of the control plane took over")

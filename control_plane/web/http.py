@@ -18,6 +18,7 @@ from starlette.middleware.cors import CORSMiddleware
 import weir
 from control_plane.composition import ControlPlane
 from control_plane.web.actions import add_action_pages
+from control_plane.web.diagnosis import add_diagnosis_pages
 from control_plane.web.guard import admission
 from control_plane.web.headers import HeadersMiddleware
 from control_plane.web.page import add_page
@@ -71,6 +72,7 @@ def create_app(
 
     _add_status_pages(app, control_plane, registry)
     add_action_pages(app, control_plane)
+    add_diagnosis_pages(app, control_plane)
     return app
 
 

@@ -84,5 +84,6 @@ class Live:
             ],
             # What changes when a page has to ask for the list again.
             "rescales_at": [str(value) for value in current[0].values()] if current else [],
+            "profile_at": control_plane.profiler.version,
             "drains_at": [f"{it.task_manager} {it.state}" for it in control_plane.drainer.drains.values()],
         }

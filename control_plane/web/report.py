@@ -17,10 +17,11 @@ import orjson
 
 from control_plane.composition import ControlPlane
 from control_plane.web.configuration import configuration_view
+from control_plane.web.diagnosis import profile_view
 from control_plane.web.status_views import plan_view, status_view
 
 #: Modules of the page, those before that others import.
-_MODULES = ("dom", "format", "graph", "charts", "actions", "panels", "main")
+_MODULES = ("dom", "format", "graph", "charts", "actions", "panels", "diagnosis", "main")
 _IMPORT = re.compile(r'^import (\{[^}]*\}) from "\./(\w+)\.js";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
 _POLICY = "default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; img-src data:"
@@ -65,7 +66,7 @@ def _documents(control_plane: ControlPlane) -> dict[str, Any]:
     """What the page asks for, by path; ``/live``: a moment."""
     watcher, checkpointer = control_plane.watcher, control_plane.checkpointer
     checkpoints = [checkpointer.view(record).model_dump() for record in checkpointer.machine.records]
-    rescales = control_plane.rescaler.log.to_list()
+    rescales, profile = control_plane.rescaler.log.to_list(), control_plane.profiler.latest
     moment = {
         "status": status_view(control_plane).model_dump(mode="json"),
         "point": watcher.history.latest(),
@@ -73,6 +74,7 @@ def _documents(control_plane: ControlPlane) -> dict[str, Any]:
         "checkpoints": [],
         "rescales_at": [],
         "drains_at": [],
+        "profile_at": control_plane.profiler.version,
     }
     return {
         "/live": moment,
@@ -80,5 +82,6 @@ def _documents(control_plane: ControlPlane) -> dict[str, Any]:
         "/plan": plan_view(control_plane.job.graph).model_dump(mode="json"),
         "/checkpoints": checkpoints,
         "/rescales": rescales,
+        "/profile": None if profile is None else profile_view(profile).model_dump(mode="json"),
         "/configuration": configuration_view(control_plane).model_dump(mode="json"),
     }

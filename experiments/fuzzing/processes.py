@@ -36,6 +36,8 @@ _PAGES = (
     "/plan",
     "/routing",
     "/history",
+    "/logs",
+    "/profile",
     "/configuration",
     "/checkpoints",
     "/savepoint",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import grpc
 
 from task_manager.job_slot import JobSlot
 from task_manager.rescale.cached_wire import entries_of
+from task_manager.services.profile_wire import DURATION_S_MAX, profile_to_proto
 from task_manager.topology import topology_from_proto
 from weir.errors import (
     FailureKind,
@@ -19,6 +21,7 @@ from weir.errors import (
     kind_of,
 )
 from weir.operators.step_errors import StepError
+from weir.process.log_tail import LOG_TAIL
 from weir.protocol.rescale.cache_copy import CopyArrived
 from weir.protocol.rescale.relink import RelinkOffer
 from weir.protocol.rescale.rescale_owner import HandoverReceived
@@ -61,6 +64,8 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self._slot = slot
         self._questions = questions
         self._operator_quota = operator_quota
+        #: Held while a profile is made.
+        self._profiling = threading.Lock()
 
     @property
     def frequent_calls(self) -> Mapping[FrequentCall, Handler]:
@@ -286,6 +291,27 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         with _errors_to(context):
             rescaling = self._slot.current(handshake_from_proto(request.handshake)).rescaling
             return control_pb2.PullStateReply(groups_left=rescaling.pull(request.address))
+
+    def Profile(
+        self, request: control_pb2.ProfileRequest, context: grpc.ServicerContext
+    ) -> control_pb2.ProfileReply:
+        """Look for some seconds where threads are; one call at a time."""
+        with _errors_to(context):
+            runtime = self._slot.current(handshake_from_proto(request.handshake))
+            if not self._profiling.acquire(blocking=False):
+                raise HandshakeError("a profile is being made already: ask again when it is done")
+            try:
+                duration_s = min(request.duration_ms / 1000, DURATION_S_MAX)
+                return profile_to_proto(runtime.profile(request.stage_index, duration_s, context.is_active))
+            finally:
+                self._profiling.release()
+        raise AssertionError("an error ends the call")
+
+    def LogTail(
+        self, request: control_pb2.LogTailRequest, context: grpc.ServicerContext
+    ) -> control_pb2.LogTailReply:
+        """What this process has logged of late."""
+        return control_pb2.LogTailReply(entries=LOG_TAIL.last(request.entries_max))
 
 
 def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:

@@ -56,6 +56,11 @@ class SourceSubtask(Subtask):
         self._polled: Poll | None = None
         self._began_s = 0.0
 
+    @property
+    def step(self) -> str:
+        """Name of the step that reads; empty until it is open. Any thread may ask."""
+        return self._step
+
     def checkpoint(self, checkpoint_id: int, *, holds: bool = False) -> None:
         """Put a barrier after what was sent; runs in the subtask's thread, between two batches.
 

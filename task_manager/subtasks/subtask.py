@@ -65,6 +65,8 @@ class Subtask(ABC):
         self._thread: threads.Running | None = None
         #: Tells processors' time of the thread; None before it runs, and where that is not known.
         self._processor_clock: Callable[[], float] | None = None
+        #: Of the thread, as ``threading.get_ident``; None before it runs. Another thread may have it after the end.
+        self.thread_ident: int | None = None
 
     def start(self) -> None:
         """Start the thread."""
@@ -121,6 +123,7 @@ class Subtask(ABC):
 
     def _run_to_end(self) -> None:
         threads.works_on_rows()
+        self.thread_ident = threading.get_ident()
         self._processor_clock = threads.processor_clock()
         self._chain.open()
         self._upkeep.begin()

@@ -176,6 +176,12 @@ class Connection:
     async def query(self, request):
         return await self._ask("query", request)
 
+    async def profile(self, request):
+        return await self._ask("profile", request)
+
+    async def log_tail(self, request):
+        return await self._ask("log_tail", request)
+
     async def close(self):
         self.is_closed = True
         for answered in self._waiting:

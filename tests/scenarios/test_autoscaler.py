@@ -1,6 +1,8 @@
 """A stage of a job on real processes that grows by itself when its load does, and shrinks when that is over."""
 
+import json
 import sys
+from collections import Counter
 
 import pytest
 
@@ -35,8 +37,8 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
     with PageCluster(tmp_path / "job", settings=settings, has_hot_key=False, popen=forks.popen) as cluster:
         # Of the 400 rows a second of both sources each takes 12 ms: five subtasks have to work all of the time.
         cluster.slow_down(12_000)
-        # For 100 seconds: the job must not end before it has shrunk.
-        cluster.run_job(events=20_000, rate=200.0)
+        # For 200 seconds: the job must not end before it has shrunk, which ends it.
+        cluster.run_job(events=40_000, rate=200.0)
         status = cluster.wait_for(lambda status: status["autoscaler"]["slots_missing"] > 0, "missing slots")
         assert "missing: start task managers" in status["autoscaler"]["text"]
         cluster.wait_for(lambda status: told.exists() and told.read_text() != "", "a call of the hook")
@@ -52,6 +54,13 @@ def test_a_loaded_stage_grows_and_shrinks_by_itself_and_no_row_is_lost(tmp_path,
         assert shrunk["generation"] == 1
         metrics = cluster.http("GET", "/metrics")[1]
         assert 'weir_autoscaler_decisions_total{direction="up",job="face"}' in metrics
+        savepoint = cluster.directory / "savepoints" / "end"
+        assert cluster.http("POST", f"/stop?savepoint={savepoint}")[0] == 202
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
-        assert status["state"] == "FINISHED"
-        assert status["totals"]["events_out"] == 40_000
+        assert status["state"] == "STOPPED"
+    parts = (cluster.directory / "out").glob("part-*")
+    counts = [json.loads(line)["count"] for part in parts for line in part.read_text().splitlines()]
+    # What was read before the end is all there, once: of each key the counts are those from 1 on.
+    assert len(counts) == status["totals"]["events_in"] > 1_000
+    by_count = Counter(counts)
+    assert [by_count[n] for n in range(1, max(counts) + 1)] == sorted(by_count.values(), reverse=True)

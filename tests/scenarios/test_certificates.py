@@ -137,6 +137,14 @@ def test_tokens_and_renewal(cluster, directory, tmp_path, monkeypatch):
     assert ask(cluster, directory, "POST", "/checkpoints", "look")[0] == 403
     assert ask(cluster, directory, "GET", "/scale?stage=1&parallelism=1", "look")[0] == 403
     assert ask(cluster, directory, "POST", "/checkpoints", "operate")[0] == 202
+    # Behind these pages are calls of a task manager.
+    address = cluster.status()["task_managers"][0]["address"]
+    status, _, log = ask(cluster, directory, "GET", f"/logs?task_manager={address}", "look")
+    assert status == 200
+    assert b"registered at the control plane" in log
+    assert ask(cluster, directory, "POST", "/profile?stage=0&seconds=0.3", "look")[0] == 403
+    assert ask(cluster, directory, "POST", "/profile?stage=0&seconds=0.3", "operate")[0] == 202
+    cluster.wait_for(lambda _: cluster.http("GET", "/profile")[1]["state"] == "DONE", "a profile")
     token = (directory / "look.token").read_text().strip()
     assert ask(cluster, directory, "GET", "/status", Cookie=f"weir_token={token}")[0] == 200
     assert ask(cluster, directory, "POST", "/checkpoints", "operate", Origin="https://evil.example")[0] == 403

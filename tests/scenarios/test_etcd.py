@@ -70,6 +70,9 @@ def test_a_claim_whose_answer_was_lost_is_a_claim(etcd, monkeypatch):
         assert not leading.is_alive()
         assert [bool(answer.get("succeeded")) for answer in answers] == [True, False]
         keeper.save(b"one")
+        assert keeper.load_beside("history") is None
+        keeper.save_beside("history", b"\x00two")
+        assert (keeper.load(), keeper.load_beside("history")) == (b"one", b"\x00two")
     finally:
         keeper.close()
 

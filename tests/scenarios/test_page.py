@@ -1,13 +1,16 @@
 """The page in a real headless Chromium, of a job on real processes: what it shows, what it names, and every button."""
 
+import re
 import subprocess
 import sys
 import time
 import urllib.parse
+from pathlib import Path
 
 import pytest
 
 import weir
+from benchmarks import face_job
 from experiments.browser import ENTER, ESCAPE, PROGRAMS, TAB, Browser, is_there
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.page_clusters import PageCluster, await_headline
@@ -51,8 +54,12 @@ def page(browser, job):
 
 
 def choose(page, stage):
-    page.run("document.querySelector('#stage').value = arguments[0]", stage)
-    page.run("document.querySelector('#stage').dispatchEvent(new Event('change'))")
+    # At once: with a moment in between the page would show the stage that limits.
+    page.run(
+        "const select = document.querySelector('#stage'); select.value = arguments[0];"
+        "select.dispatchEvent(new Event('change'))",
+        stage,
+    )
 
 
 def answer(page, button, yes):
@@ -171,6 +178,46 @@ def test_buttons_scale_drain_and_make_a_savepoint(page, job):
     assert [drain["state"] for drain in job.http("GET", "/drains")[1]] == ["EMPTY"]
 
 
+def test_a_profile_names_the_line_in_words_and_in_a_flame_graph(page, job):
+    job.slow_down(20_000)
+    await_headline(page, "stage 3 `score` limits")
+    choose(page, SCORE)
+    assert answer(page, "#profile", False) == "Profile stage 3 score for 10 seconds?"
+    assert job.http("GET", "/profile")[0] == 404
+    # Two seconds do for a test.
+    assert job.http("POST", f"/profile?stage={SCORE}&seconds=2")[0] == 202
+    assert job.http("POST", f"/profile?stage={SCORE}")[0] == 409
+    page.wait_for("return document.querySelectorAll('#flame rect').length > 5", "a flame graph")
+    job.slow_down(0)
+    found = job.http("GET", "/profile")[1]
+    assert found["state"] == "DONE"
+    # Of two subtasks the one without the hot key waits.
+    hottest = next(text for text in found["words"] if "waits" not in text)
+    assert re.fullmatch(
+        r"\d+ % in `score` of step `score`, (most of it in )?line \d+ of benchmarks/face_job.py", hottest
+    ), hottest
+    line = int(re.search(r"line (\d+)", hottest)[1])
+    assert "time.sleep(" in Path(face_job.__file__).read_text().splitlines()[line - 1]
+    words = "return [...document.querySelectorAll('#profile-words li')].map((it) => it.textContent)"
+    assert page.run(words) == found["words"]
+    titles = page.run("return [...document.querySelectorAll('#flame title')].map((it) => it.textContent)")
+    assert len(titles) == len(found["boxes"])
+    assert any(title.startswith("score: ") and f"line {line} of" in title for title in titles)
+
+
+def test_the_logs_of_all_processes_are_shown(page, job):
+    page.click("#log-part summary")
+    text = "document.querySelector('#log').textContent"
+    page.wait_for(f"return {text}.includes('control_plane INFO')", "the log of the control plane")
+    address = job.status()["task_managers"][0]["address"]
+    page.run(
+        "const select = document.querySelector('#log-of'); select.value = arguments[0];"
+        "select.dispatchEvent(new Event('change'))",
+        address,
+    )
+    page.wait_for(f"return {text}.includes('registered at the control plane')", "that of a task manager")
+
+
 def differences(page, status):
     """Where the page shows something else than a status says: what is shown, and what is said."""
     pairs = [
@@ -236,7 +283,7 @@ def assert_report_shows(page, job, directory):
     assert not page.run("return document.querySelector('#cancel').checkVisibility()")
     page.open(job.page)
     page.wait_for("return document.querySelector('#state').textContent === 'STOPPED'", "the page")
-    for item in ("savepoint", "stop", "cancel", "more", "fewer"):
+    for item in ("savepoint", "stop", "cancel", "more", "fewer", "profile"):
         assert page.run("return document.getElementById(arguments[0]).disabled", item)
 
 
@@ -266,6 +313,46 @@ def test_a_page_says_that_the_control_plane_is_gone(browser, tmp_path, forks):
             "return document.querySelector('#connection').textContent.startsWith('no word from the control plane')",
             "a word of that",
         )
+    browser.open("about:blank")
+    browser.complaints()
+
+
+def test_a_stage_of_200_subtasks_is_shown_with_the_busiest_first(browser, tmp_path, forks):
+    """Of a job that waits, since 800 threads would need more than a machine of tests; then with loads of their own."""
+    with Cluster(tmp_path, settings={"controlPlane.max_parallelism": 256}, popen=forks.popen) as cluster:
+        parameters = {"input": "x", "parallelism": 200}
+        cluster.start_control_plane("jobs.server_count", parameters, exit_when_finished=False)
+        status = cluster.wait_for(lambda status: True, "the first status")
+        assert [len(stage["subtasks"]) for stage in status["stages"]] == [1, 200, 200, 200, 200]
+        browser.open(f"http://127.0.0.1:{cluster.http_port}/")
+        browser.wait_for("return document.querySelectorAll('#graph .node').length === 5", "the graph")
+        choose(browser, 3)
+        browser.wait_for(
+            "return document.querySelectorAll('#subtasks tbody tr').length === 200", "the subtasks"
+        )
+        assert browser.text("#subtasks-order").startswith("200 subtasks, the busiest first: it is 0 % busy")
+        assert browser.run("return document.querySelector('#subtasks').parentElement.clientHeight") <= 440
+        browser.run("window.seen = 0; new EventSource('/live').onmessage = () => { window.seen += 1; }")
+        browser.wait_for("return window.seen >= 3", "moments of 800 subtasks")
+        stage = status["stages"][3]
+        for subtask in stage["subtasks"]:
+            subtask["recent_busy_ratio"] = subtask["subtask_index"] * 77 % 200 / 200
+        # Before the next moment comes.
+        shown = browser.run(
+            "return import('/page/panels.js').then((panels) => { panels.showSubtasks(arguments[0]); return ["
+            "document.querySelector('#subtasks-order').textContent,"
+            "[...document.querySelectorAll('#subtasks tbody tr')].map((row) => Number(row.cells[0].textContent))]; })",
+            stage,
+        )
+        assert shown[0] == (
+            "200 subtasks, the busiest first: it is 100 % busy, half of them are 50 % or less, the idlest is 0 %."
+        )
+        assert shown[1] == sorted(range(200), key=lambda index: -(index * 77 % 200))
+        try:
+            browser.resize(390, 844)
+            assert browser.run("return document.documentElement.scrollWidth") <= 390
+        finally:
+            browser.resize(1280, 900)
     browser.open("about:blank")
     browser.complaints()
 

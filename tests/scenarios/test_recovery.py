@@ -268,6 +268,8 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
     cluster = make_cluster(settings=SETTINGS)
     events = start(cluster, tmp_path)
     victim = with_count(cluster)
+    known = cluster.directory / "control_plane.json.history"
+    cluster.wait_for(lambda _: known.exists(), "the history of the page")
     control_plane = cluster.processes.pop("control_plane")
     control_plane.popen.kill()
     control_plane.popen.wait()
@@ -277,6 +279,9 @@ def test_kill_the_control_plane_and_a_task_manager(make_cluster, tmp_path):
     cluster.start_control_plane(JOB, parameters, exit_when_finished=False)
     cluster.start_task_manager("third")
     restarted(cluster)
+    found = cluster.http("GET", "/history")[1]
+    (takeover,) = (mark["time_ms"] for mark in found["marks"] if mark["kind"] == "takeover")
+    assert found["times_ms"][0] < takeover, "what was before the kill is still there"
     finish(cluster, events, tmp_path)
 
 

@@ -12,6 +12,7 @@ PAGES = (
     "/plan",
     "/configuration",
     "/history",
+    "/logs?entries=400",
     "/checkpoints",
     "/restores",
     "/report",

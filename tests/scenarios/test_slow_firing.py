@@ -30,11 +30,19 @@ def delivered(output):
     return [json.loads(line) for part in parts for line in part.read_text().splitlines()]
 
 
+def slow_file(directory):
+    """While it is there, what fires takes long: until the kill, and not after it."""
+    path = directory / "slow"
+    path.touch()
+    return path
+
+
 def start(make_cluster, directory, rows):
     directory.mkdir()
     cluster = make_cluster(SETTINGS, task_managers=1)
     parameters = {"input": write(directory / "rows.jsonl", rows), "output": directory / "out"}
-    cluster.start_control_plane("flow_slow_timers", parameters | {"s_per_timer": S_PER_TIMER})
+    parameters |= {"slow": slow_file(directory), "s_per_timer": S_PER_TIMER}
+    cluster.start_control_plane("flow_slow_timers", parameters)
     cluster.start_task_manager("first")
     return cluster
 
@@ -57,7 +65,8 @@ def test_a_kill_between_timers_of_one_watermark_throws_none_away(make_cluster, t
     for cluster in clusters:
         assert cluster.status()["totals"]["events_out"] < KEYS, "all have fired"
         cluster.processes["first"].popen.kill()
-    for cluster in clusters:
+    for cluster, directory in zip(clusters, inputs, strict=True):
+        (directory / "slow").unlink()
         cluster.start_task_manager("second")
     for cluster, (directory, rows) in zip(clusters, inputs.items(), strict=True):
         cluster.wait_ended()
@@ -71,13 +80,16 @@ def test_a_kill_between_windows_of_one_watermark_throws_none_away(make_cluster, 
     rows = [(key, 10_000) for key in range(KEYS)] + [(KEYS, 60_000)]
     cluster = make_cluster(SETTINGS, task_managers=1)
     parameters = {"input": write(tmp_path / "rows.jsonl", rows), "output": tmp_path / "out"}
-    cluster.start_control_plane("flow_slow_windows", parameters | {"kind": kind, "s_per_call": 0.25})
+    slow = slow_file(tmp_path)
+    parameters |= {"slow": slow, "kind": kind, "s_per_call": 0.25}
+    cluster.start_control_plane("flow_slow_windows", parameters)
     cluster.start_task_manager("first")
     cluster.wait_for(lambda _: complete(cluster) >= 1, "a first checkpoint")
     before = complete(cluster)
     cluster.wait_for(lambda _: complete(cluster) >= before + 2, "checkpoints between windows", 20)
     assert cluster.status()["totals"]["events_out"] < KEYS, "all have been told"
     cluster.processes["first"].popen.kill()
+    slow.unlink()
     cluster.start_task_manager("second")
     cluster.wait_ended()
     found = Counter((row["k"], row["window_start"], row["n"]) for row in delivered(tmp_path / "out"))

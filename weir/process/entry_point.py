@@ -17,6 +17,7 @@ import typer
 
 from weir.errors import ConfigError, JobCodeError, WeirError
 from weir.process.log_lines import EntryFormatter, FloodFilter
+from weir.process.log_tail import LOG_TAIL
 from weir.process.printable import one_entry
 from weir.redaction import redacted_text
 
@@ -54,7 +55,7 @@ REPEATED_LOGGER = "weir.repeated"
 def set_up_logging(
     process: str, *, verbose: bool, path: Path | None = None, has_parent: bool = False
 ) -> None:
-    """Log to standard error, one line per event, with the process's name.
+    """Log to standard error, one line per event, with the process's name; the last ones are kept for the page.
 
     Args:
         process: name in each line.
@@ -63,7 +64,7 @@ def set_up_logging(
         has_parent: ``weir run`` started this process.
     """
     stream = logging.StreamHandler(sys.stderr)
-    handlers: list[logging.Handler] = [stream]
+    handlers: list[logging.Handler] = [stream, LOG_TAIL]
     if path is not None:
         stream.addFilter(_worth_showing)
         if has_parent:

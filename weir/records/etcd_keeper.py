@@ -4,6 +4,7 @@ Keys, below ``/weir/<job name>/`` for a control plane and ``/weir-log/<name>/`` 
 
     leader   random id of the leading process, bound to its lease: it goes when the process does
     record   the document
+    ...      documents beside it, such as history
 
 A record is written in a transaction that compares the leader, so one that has lost its lease changes nothing.
 Reached through etcd's JSON gateway (etcd 3.4 and later).
@@ -75,6 +76,7 @@ class EtcdKeeper:
                 )
             )
         self._endpoints = redacted_text(", ".join(endpoints))
+        self._prefix = prefix
         self._leader_key, self._record_key = (f"{prefix}/{name}" for name in ("leader", "record"))
         self._owner = owner
         self._setting = setting
@@ -117,12 +119,26 @@ class EtcdKeeper:
 
     def load(self) -> bytes | None:
         """The record; see ``keeper.Keeper``."""
-        found: list[bytes] = self._do(lambda client: client.get(self._record_key))
+        return self._load(self._record_key)
+
+    def load_beside(self, name: str) -> bytes | None:
+        """Another document; see ``keeper.Keeper``."""
+        return self._load(f"{self._prefix}/{name}")
+
+    def _load(self, key: str) -> bytes | None:
+        found: list[bytes] = self._do(lambda client: client.get(key))
         return found[0] if found else None
 
     def save(self, data: bytes) -> None:
         """Replace the record, as long as this process leads; see ``keeper.Keeper``."""
-        put = {"request_put": {"key": _text(self._record_key), "value": _text(data)}}
+        self._save(self._record_key, data)
+
+    def save_beside(self, name: str, data: bytes) -> None:
+        """Replace another document, as long as this process leads; see ``keeper.Keeper``."""
+        self._save(f"{self._prefix}/{name}", data)
+
+    def _save(self, key: str, data: bytes) -> None:
+        put = {"request_put": {"key": _text(key), "value": _text(data)}}
         compare = {
             "key": _text(self._leader_key),
             "target": "VALUE",

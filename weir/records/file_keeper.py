@@ -17,7 +17,7 @@ from weir.security.private_files import private_directory
 class Keeper(Protocol):
     """Holds one document for the process that leads: a control plane, or the controller of a log.
 
-    Methods block; none is called twice at once.
+    Methods block; none is called twice at once. Beside the document there may be others, which can be lost.
     """
 
     @property
@@ -53,6 +53,17 @@ class Keeper(Protocol):
         Raises:
             CheckpointError: it cannot be written.
             SupersededError: another process leads.
+        """
+        ...
+
+    def load_beside(self, name: str) -> bytes | None:
+        """Return what :meth:`save_beside` saved last under a name, which is a word; None: nothing."""
+        ...
+
+    def save_beside(self, name: str, data: bytes) -> None:
+        """Replace another document, which may be lost when the machine goes down; raises like :meth:`save`.
+
+        Comes also while :meth:`save` runs.
         """
         ...
 
@@ -108,29 +119,48 @@ class FileKeeper:
 
     def load(self) -> bytes | None:
         """Read the file; see :class:`Keeper`."""
+        return self._load(self.path)
+
+    def load_beside(self, name: str) -> bytes | None:
+        """Read a file beside it; see :class:`Keeper`."""
+        return self._load(self._beside(name))
+
+    def _load(self, path: Path) -> bytes | None:
         try:
-            return self.path.read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._error("read", error) from error
+            raise self._error("read", error, path) from error
 
     def save(self, data: bytes) -> None:
         """Write another file, sync it and rename it; see :class:`Keeper`."""
-        fresh = self.path.with_name(f".{self.path.name}.unfinished")
+        self._save(self.path, data, is_durable=True)
+
+    def save_beside(self, name: str, data: bytes) -> None:
+        """Write another file and rename it; see :class:`Keeper`."""
+        self._save(self._beside(name), data, is_durable=False)
+
+    def _beside(self, name: str) -> Path:
+        return self.path.with_name(f"{self.path.name}.{name}")
+
+    def _save(self, path: Path, data: bytes, *, is_durable: bool) -> None:
+        fresh = path.with_name(f".{path.name}.unfinished")
         try:
             # It has the job's parameters.
             with open(fresh, "wb", opener=partial(os.open, mode=0o600)) as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
-            os.replace(fresh, self.path)
-            # Else the one before may be there after the machine went down.
-            sync(self.path.parent)
+                if is_durable:
+                    os.fsync(file.fileno())
+            os.replace(fresh, path)
+            if is_durable:
+                # Else the one before may be there after the machine went down.
+                sync(path.parent)
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink()
-            raise self._error("write", error) from error
+            raise self._error("write", error, path) from error
 
     def close(self) -> None:
         """Release the lock; see :class:`Keeper`."""
@@ -138,7 +168,7 @@ class FileKeeper:
             self._lock.close()
             self._lock = None
 
-    def _error(self, verb: str, error: OSError) -> CheckpointError:
+    def _error(self, verb: str, error: OSError, path: Path | None = None) -> CheckpointError:
         return CheckpointError(
-            f"cannot {verb} {self.path}: {error.strerror}; name another file ({self._setting})"
+            f"cannot {verb} {path or self.path}: {error.strerror}; name another file ({self._setting})"
         )

@@ -60,6 +60,62 @@ STATE_MOVE_SHIPPED: StateMove
 STATE_MOVE_LEFT: StateMove
 STATE_MOVE_FETCHED: StateMove
 
+class ProfileRequest(_message.Message):
+    __slots__ = ("handshake", "stage_index", "duration_ms")
+    HANDSHAKE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_INDEX_FIELD_NUMBER: _ClassVar[int]
+    DURATION_MS_FIELD_NUMBER: _ClassVar[int]
+    handshake: _common_pb2.Handshake
+    stage_index: int
+    duration_ms: int
+    def __init__(self, handshake: _Optional[_Union[_common_pb2.Handshake, _Mapping]] = ..., stage_index: _Optional[int] = ..., duration_ms: _Optional[int] = ...) -> None: ...
+
+class ProfileReply(_message.Message):
+    __slots__ = ("frames", "stacks", "subtasks")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    STACKS_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedCompositeFieldContainer[ProfileFrame]
+    stacks: _containers.RepeatedCompositeFieldContainer[ProfileStack]
+    subtasks: int
+    def __init__(self, frames: _Optional[_Iterable[_Union[ProfileFrame, _Mapping]]] = ..., stacks: _Optional[_Iterable[_Union[ProfileStack, _Mapping]]] = ..., subtasks: _Optional[int] = ...) -> None: ...
+
+class ProfileFrame(_message.Message):
+    __slots__ = ("function", "file", "line", "kind")
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    function: str
+    file: str
+    line: int
+    kind: int
+    def __init__(self, function: _Optional[str] = ..., file: _Optional[str] = ..., line: _Optional[int] = ..., kind: _Optional[int] = ...) -> None: ...
+
+class ProfileStack(_message.Message):
+    __slots__ = ("frames", "samples", "step", "waits")
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FIELD_NUMBER: _ClassVar[int]
+    frames: _containers.RepeatedScalarFieldContainer[int]
+    samples: int
+    step: str
+    waits: bool
+    def __init__(self, frames: _Optional[_Iterable[int]] = ..., samples: _Optional[int] = ..., step: _Optional[str] = ..., waits: _Optional[bool] = ...) -> None: ...
+
+class LogTailRequest(_message.Message):
+    __slots__ = ("entries_max",)
+    ENTRIES_MAX_FIELD_NUMBER: _ClassVar[int]
+    entries_max: int
+    def __init__(self, entries_max: _Optional[int] = ...) -> None: ...
+
+class LogTailReply(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, entries: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class QueryRequest(_message.Message):
     __slots__ = ("handshake", "question_json", "state_id", "manifest_path")
     HANDSHAKE_FIELD_NUMBER: _ClassVar[int]

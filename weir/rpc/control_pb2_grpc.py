@@ -445,6 +445,16 @@ class TaskManagerStub:
                 request_serializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
                 _registered_method=True)
+        self.Profile = channel.unary_unary(
+                '/weir.v1.TaskManager/Profile',
+                request_serializer=weir_dot_rpc_dot_control__pb2.ProfileRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.ProfileReply.FromString,
+                _registered_method=True)
+        self.LogTail = channel.unary_unary(
+                '/weir.v1.TaskManager/LogTail',
+                request_serializer=weir_dot_rpc_dot_control__pb2.LogTailRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_control__pb2.LogTailReply.FromString,
+                _registered_method=True)
 
 
 class TaskManagerServicer:
@@ -551,6 +561,21 @@ class TaskManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Profile(self, request, context):
+        """For people who look; changes nothing.
+        Stacks of the subtasks of a stage that run here, seen for some seconds. Answers after these.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LogTail(self, request, context):
+        """The last entries of the log of this process, without credentials and control characters.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TaskManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -623,6 +648,16 @@ def add_TaskManagerServicer_to_server(servicer, server):
                     servicer.PullState,
                     request_deserializer=weir_dot_rpc_dot_control__pb2.PullStateRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_control__pb2.PullStateReply.SerializeToString,
+            ),
+            'Profile': grpc.unary_unary_rpc_method_handler(
+                    servicer.Profile,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.ProfileRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.ProfileReply.SerializeToString,
+            ),
+            'LogTail': grpc.unary_unary_rpc_method_handler(
+                    servicer.LogTail,
+                    request_deserializer=weir_dot_rpc_dot_control__pb2.LogTailRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_control__pb2.LogTailReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1004,6 +1039,60 @@ class TaskManager:
             '/weir.v1.TaskManager/PullState',
             weir_dot_rpc_dot_control__pb2.PullStateRequest.SerializeToString,
             weir_dot_rpc_dot_control__pb2.PullStateReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Profile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/Profile',
+            weir_dot_rpc_dot_control__pb2.ProfileRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.ProfileReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LogTail(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.v1.TaskManager/LogTail',
+            weir_dot_rpc_dot_control__pb2.LogTailRequest.SerializeToString,
+            weir_dot_rpc_dot_control__pb2.LogTailReply.FromString,
             options,
             channel_credentials,
             insecure,

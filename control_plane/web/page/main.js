@@ -2,6 +2,7 @@
 
 import { scale, wireActions } from "./actions.js";
 import { Chart } from "./charts.js";
+import { showLog, showLogChoice, showProfile, wireProfile } from "./diagnosis.js";
 import { byId, make, say, set } from "./dom.js";
 import { clock, number, percent, time } from "./format.js";
 import { Graph } from "./graph.js";
@@ -81,7 +82,7 @@ function showHead(status) {
   byId("autoscaler").hidden = !status.autoscaler?.enabled;
   say(byId("autoscaler"), `autoscaler: ${status.autoscaler?.text ?? ""}`);
   say(byId("identity"), `job ${status.job_id}, generation ${status.generation}, started ${clock(status.started_ms)}`);
-  for (const id of ["savepoint", "stop", "cancel", "more", "fewer"]) byId(id).disabled = FINAL.includes(status.state);
+  for (const id of ["savepoint", "stop", "cancel", "more", "fewer", "profile"]) byId(id).disabled = FINAL.includes(status.state);
 }
 
 function showStage(status) {
@@ -117,8 +118,11 @@ function take(moment) {
   addPoint(moment.point);
   show();
   showManagers(moment.status, moment.drains_at);
+  showLogChoice(moment.status);
+  if (!kept) showLog();
   refresh("plan", moment.status.fingerprint, "/plan", (plan) => { state.graph = new Graph(plan, choose); state.plan = plan; show(); });
   refresh("checkpoints", moment.status.job_id, "/checkpoints", (list) => { state.checkpoints = list; show(); });
+  if (moment.profile_at.length) refresh("profile", moment.profile_at, "/profile", showProfile);
   refresh("rescales", moment.rescales_at, "/rescales", (list) => { state.rescales = list; show(); });
 }
 
@@ -147,7 +151,7 @@ function listen() {
 
 async function begin() {
   if (kept) {
-    byId("actions").hidden = byId("more").hidden = byId("fewer").hidden = true;
+    for (const id of ["actions", "more", "fewer", "profile", "log-section"]) byId(id).hidden = true;
     say(byId("connection"), `report of ${new Date(kept["/live"].point.time_ms ?? 0).toLocaleString("en-GB")}`);
     const { times_ms, columns, marks } = kept["/history"];
     Object.assign(state, { times: times_ms, columns, marks });
@@ -168,6 +172,8 @@ byId("more").addEventListener("click", () => { const stage = selected(); if (sta
 byId("fewer").addEventListener("click", () => { const stage = selected(); if (stage) scale(stage, stage.parallelism - 1); });
 byId("stage").addEventListener("change", (event) => choose(event.target.value));
 byId("span").addEventListener("change", show);
+wireProfile(selected);
+for (const name of ["log-part", "log-of"]) byId(name).addEventListener(name === "log-of" ? "change" : "toggle", showLog);
 wireActions(() => state.status?.job ?? "job");
 
 for (const [id, load] of [["parameters", async () => state.status?.parameters], ["plan", () => get("/plan")], ["configuration", () => get("/configuration")]])

@@ -4,6 +4,8 @@ import { drainButton } from "./actions.js";
 import { byId, fill, make, say, set } from "./dom.js";
 import { bytes, clock, number, percent, time } from "./format.js";
 
+/** Of more subtasks nobody reads all. */
+const MANY = 16;
 const column = (title, text, more = {}) => ({ title, text, ...more });
 const figure = (title, text) => column(title, text, { number: true });
 
@@ -59,7 +61,13 @@ export function lostRows(status) {
   return [...rejected, ...late];
 }
 
-export function showSubtasks(stage) { fill(byId("subtasks"), SUBTASKS, stage ? stage.subtasks : []); }
+/** Of few subtasks all, by number; of many the busiest first, and how the others are. */
+export function showSubtasks(stage) {
+  const all = stage ? stage.subtasks : [], busiest = [...all].sort((a, b) => b.recent_busy_ratio - a.recent_busy_ratio || a.subtask_index - b.subtask_index);
+  const isMany = all.length > MANY, at = (part) => percent(busiest[Math.floor((busiest.length - 1) * part)].recent_busy_ratio);
+  say(byId("subtasks-order"), isMany ? `${all.length} subtasks, the busiest first: it is ${at(0)} busy, half of them are ${at(0.5)} or less, the idlest is ${at(1)}.` : "");
+  fill(byId("subtasks"), SUBTASKS, isMany ? busiest : all);
+}
 
 export function showManagers(status, drains) {
   fill(byId("managers"), MANAGERS, status.task_managers);

@@ -85,7 +85,7 @@ def test_the_root_is_a_page_whose_files_are_all_here(waiting):
 
 
 def test_no_script_of_the_page_makes_markup_of_texts(waiting):
-    scripts = ["main", "dom", "graph", "charts", "panels", "actions", "format"]
+    scripts = ["main", "dom", "graph", "charts", "panels", "actions", "format", "diagnosis"]
     for name in scripts:
         _, _, text = ask(waiting, f"/page/{name}.js")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text), name
@@ -118,6 +118,7 @@ def test_a_refusal_of_the_guard_has_the_headers_too(waiting):
         "/drain?task_manager=a:1",
         "/savepoint?path=x",
         "/stop?savepoint=x",
+        "/profile?stage=0",
     ],
 )
 def test_what_the_buttons_ask_is_refused_to_pages_of_others(waiting, path):
@@ -183,8 +184,30 @@ def test_who_asks_another_program_for_a_report_is_told():
 
 
 def test_no_credential_is_shown(waiting):
-    for path in ("/status", "/plan", "/configuration", "/history", "/report", "/"):
+    for path in ("/status", "/plan", "/configuration", "/history", "/logs", "/report", "/"):
         assert SECRET not in ask(waiting, path)[2], path
+
+
+def test_the_end_of_the_log_is_shown_and_of_a_task_manager_that_is_not_there_none(waiting):
+    code, found = waiting.http("GET", "/logs?entries=3")
+    assert (code, found["process"]) == (200, "control plane")
+    assert 1 <= len(found["entries"]) <= 3
+    assert any("control_plane INFO" in entry for entry in waiting.http("GET", "/logs")[1]["entries"])
+    code, answer = waiting.http("GET", "/logs?task_manager=h:1")
+    assert (code, answer) == (404, {"error": "no task manager 'h:1'; there are none"})
+    for entries in (0, 401, "x"):
+        assert waiting.http("GET", f"/logs?entries={entries}")[0] == 400
+
+
+def test_a_job_that_waits_has_no_profile(waiting):
+    code, answer = waiting.http("POST", "/profile?stage=0")
+    assert code == 409
+    assert "only what runs can be looked at" in answer["error"]
+    assert waiting.http("POST", "/profile?stage=77")[0] == 404
+    assert waiting.http("POST", "/profile?stage=0&seconds=61")[0] == 400
+    code, answer = waiting.http("GET", "/profile")
+    assert code == 404
+    assert "POST /profile" in answer["error"]
 
 
 def test_settings_of_the_autoscaler_are_shown(waiting):

@@ -64,6 +64,15 @@ def test_strangers_write_nothing_into_the_audit_file(ask, directory, caplog):
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO", "INFO"]
 
 
+def test_who_may_look_sees_logs_and_profiles_and_asks_for_none(ask):
+    look, operate = ("Bearer " + name * 8 for name in ("look", "operate"))
+    for path in ("/logs", "/profile"):
+        assert ask("GET", path) == 401
+        assert ask("GET", path, authorization=look) == 200
+    assert ask("POST", "/profile", authorization=look) == 403
+    assert ask("POST", "/profile", authorization=operate) == 200
+
+
 def test_a_token_is_not_sent_in_plain(directory, monkeypatch):
     monkeypatch.setenv("WEIR_TOKEN", "t" * 20)
     monkeypatch.delenv("WEIR_SECURITY_DIRECTORY", raising=False)

@@ -110,6 +110,9 @@ def test_who_may_make_which_call():
     assert Role.CLIENT in callers("/weir.log.v1.LogBroker/Produce")
     assert callers("/of.others/Call") == frozenset() == callers("") == callers("/")
     assert takes_orders("/weir.v1.TaskManager/EndCheckpoint")
+    for method in ("Profile", "LogTail"):
+        assert callers(f"/weir.v1.TaskManager/{method}") == {Role.CONTROL_PLANE}
+        assert takes_orders(f"/weir.v1.TaskManager/{method}")
     assert not takes_orders("/weir.v1.TaskManager/Status")
     assert not takes_orders("/weir.v1.TaskManager/TakeImage")
 

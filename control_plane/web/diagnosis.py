@@ -1,0 +1,90 @@
+"""Pages that tell what processes do inside: a profile of a stage, and the ends of logs."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query
+
+from control_plane.composition import ControlPlane
+from control_plane.watch.profiler import SECONDS, SECONDS_MAX, ProfileRefusal, StageProfile
+from control_plane.web.diagnosis_views import LogView, ProfileView
+from control_plane.web.views import ErrorView
+from weir.errors import WeirError
+from weir.process.log_tail import ENTRIES_MAX
+
+#: What is shown if nothing else is asked for.
+_ENTRIES = 200
+OWN_LOG = "control plane"
+
+
+def add_diagnosis_pages(app: FastAPI, control_plane: ControlPlane) -> None:
+    """Add them all."""
+    _add_profile_pages(app, control_plane)
+    _add_log_page(app, control_plane)
+
+
+def _add_profile_pages(app: FastAPI, control_plane: ControlPlane) -> None:
+    refusals: dict[int | str, dict[str, Any]] = {
+        400: {"model": ErrorView, "description": "a bad number"},
+        404: {"model": ErrorView, "description": "no such stage"},
+        409: {"model": ErrorView, "description": "none can be made now; the error says why"},
+    }
+
+    # It takes a twentieth of the time of the stage's task managers meanwhile, so it is an action.
+    @app.post(
+        "/profile",
+        status_code=202,
+        summary="Look for some seconds where a stage spends its time",
+        responses=refusals,
+    )
+    async def profile(
+        stage: int,
+        seconds: Annotated[float, Query(description=f"at most {SECONDS_MAX:g}")] = SECONDS,
+    ) -> ProfileView:
+        result = control_plane.profiler.request(stage, seconds)
+        if isinstance(result, ProfileRefusal):
+            raise HTTPException(result.status, result.message)
+        return profile_view(result)
+
+    @app.get(
+        "/profile",
+        summary="The latest profile of a stage, in words and as a flame graph",
+        responses={404: {"model": ErrorView, "description": "none was asked for"}},
+    )
+    async def latest_profile() -> ProfileView:
+        latest = control_plane.profiler.latest
+        if latest is None:
+            raise HTTPException(404, "no profile was asked for; send POST /profile?stage=3&seconds=10")
+        return profile_view(latest)
+
+
+def _add_log_page(app: FastAPI, control_plane: ControlPlane) -> None:
+    @app.get(
+        "/logs",
+        summary="The last entries of the log of the control plane, or of a task manager",
+        responses={
+            404: {"model": ErrorView, "description": "no such task manager"},
+            503: {"model": ErrorView, "description": "the task manager does not answer"},
+        },
+    )
+    async def logs(
+        task_manager: Annotated[str, Query(description="address; without it the control plane's own")] = "",
+        entries: Annotated[int, Query(ge=1, le=ENTRIES_MAX)] = _ENTRIES,
+    ) -> LogView:
+        tails = control_plane.log_tails
+        if not task_manager:
+            return LogView(process=OWN_LOG, entries=list(tails.own(entries)))
+        try:
+            return LogView(process=task_manager, entries=list(await tails.of(task_manager, entries)))
+        except KeyError:
+            known = ", ".join(sorted(control_plane.task_managers.clients)) or "none"
+            raise HTTPException(404, f"no task manager {task_manager!r}; there are {known}") from None
+        except WeirError as error:
+            raise HTTPException(503, str(error)) from error
+
+
+def profile_view(profile: StageProfile) -> ProfileView:
+    """Return what JSON shows of it."""
+    return ProfileView.model_validate({**dataclasses.asdict(profile), "profile": profile.number})

@@ -1,0 +1,41 @@
+"""The last entries of this process's log, for the page: as they are written, without credentials."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+#: Entries that are kept, and characters of each.
+ENTRIES_MAX, CHARACTERS_MAX = 400, 2_000
+
+
+class LogTail(logging.Handler):
+    """A handler that keeps the last entries in memory, and writes none; at most some 800 kB."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entries: deque[str] = deque(maxlen=ENTRIES_MAX)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep an entry; called by the logger."""
+        try:
+            text = self.format(record)
+        except Exception:
+            self.handleError(record)
+            return
+        cut = text[:CHARACTERS_MAX]
+        self._entries.append(cut if len(cut) == len(text) else f"{cut} ...")
+
+    def last(self, entries_max: int) -> list[str]:
+        """The last entries, oldest first; any thread may ask. 0: none."""
+        # A copy of a deque fails if another thread adds to it meanwhile, which it does with this lock.
+        self.acquire()
+        try:
+            entries = list(self._entries)
+        finally:
+            self.release()
+        return entries[max(len(entries) - max(entries_max, 0), 0) :]
+
+
+#: Of this process; ``set_up_logging`` lets it hear what is logged.
+LOG_TAIL = LogTail()
