@@ -25,7 +25,7 @@ class TextRoom(Protocol):
     address: int
 
     def taken(self, size_bytes: int) -> pa.Buffer:
-        """Its first bytes, which are all that is used of it; called once."""
+        """Return its first bytes, which are all that is used of it; called once."""
         ...
 
 
@@ -141,7 +141,7 @@ class Block:
         return self._selected
 
     def window(self, start: int, stop: int) -> pa.RecordBatch:
-        """As :meth:`rows`, those from number ``start`` on and before ``stop``."""
+        """Return those of :meth:`rows` from number ``start`` on and before ``stop``."""
         if stop - start == self.columns.num_rows:
             return self.rows()
         if self.selection is not None:
