@@ -226,8 +226,8 @@ class WindowResults(KeyedStream):
 
         Args:
             name: the step's name; the step that chooses first is called ``name.part``.
-            by: the column whose largest values count; never nulls and NaN. Or a list of columns of any type, of which the
-                first counts most: then null and NaN count, as in ``top``.
+            by: the column whose largest values count; never nulls and NaN. Or a list of columns of any type, of which
+                the first counts most: then null and NaN count, as in ``top``.
             rows: how many of each window.
             ties: also all rows that are equal to the last one in the order. Else equal ones go by the other columns.
             key: columns that divide the rows of a window: so many rows of each of their values.
