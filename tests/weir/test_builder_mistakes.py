@@ -81,8 +81,8 @@ def test_a_process_that_returns_a_row_is_told_to_yield_it():
         testing.run(step, {"rows": [{"k": "a", "x": 1, "tags": [], "price": 1}]})
 
 
-def test_a_top_of_decimals_says_how_to_go_by_them():
+def test_deduplicate_by_decimals_says_how_to_go_by_them():
     with pytest.raises(
         weir.GraphError, match=r"column 'price', which is decimal128.* exactly, .* \* 100\).cast"
     ):
-        source().key_by("k").top("t", by="price", rows=1)
+        source().key_by("k").deduplicate("t", keep="last", by="price")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import pyarrow as pa
@@ -31,8 +31,9 @@ from weir.specs import (
 )
 from weir.specs.broadcast import BroadcastProcessSpec
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
-from weir.specs.changes import deduplicate_spec
-from weir.specs.key_checks import check_key_columns
+from weir.specs.changes import deduplicate_spec, is_number_or_time
+from weir.specs.key_checks import check_is_name, check_key_columns
+from weir.specs.row_order import order_columns
 from weir.state.ttl import duration_ms
 from weir.state.types import describe
 
@@ -133,23 +134,27 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         self,
         name: str | None,
         *,
-        by: str,
+        by: str | Sequence[str],
         rows: int,
-        ascending: bool = False,
+        ascending: bool | Sequence[bool] = False,
+        nulls_first: bool | Sequence[bool] = False,
         rank: str | None = None,
         parallelism: int | None = None,
         renamed_from: str | None = None,
     ) -> Self:
-        """The first rows of each key in the order of a column, as a changelog (see ``weir.rows.changes``).
+        """The first rows of each key in the order of one or several columns, as a changelog (``weir.rows.changes``).
 
-        Of rows that are equal in the column, those that came first go first. Nulls and NaN go last. Of a changelog all
-        rows of each key are kept, since those that follow come up when one is taken away.
+        Of rows that are equal in the order, those that came first go first. Of a changelog all rows of each key are
+        kept, since those that follow come up when one is taken away.
 
         Args:
             name: the step's name; its state belongs to it.
-            by: column of numbers, dates or times; the highest go first.
+            by: a column, or a list of them, of which the first counts most; the highest go first. Of one column of
+                numbers, dates or times nulls and NaN go last. Of a list, or of a column of another type, NaN is above
+                all numbers, and nulls go last unless ``nulls_first`` says otherwise.
             rows: how many rows of each key.
-            ascending: the lowest go first.
+            ascending: the lowest go first; for all columns, or a list with one for each.
+            nulls_first: nulls go before all values; in the same way.
             rank: name of a column with the row's place, from 1 on. Then a row that enters changes all places after its
                 own; without it, it takes the place of one other row. None: no such column.
             parallelism: subtasks; None: as many as the producer has.
@@ -157,7 +162,18 @@ class KeyedSteps(JoinSteps[StreamT, KeyedT]):
         """
         name = renamed_step(name, renamed_from)
         kind = ChangelogTopSpec if is_changelog(self.schema) else TopSpec
-        return self._same_kind(name, kind(self.key_columns, by, rows, bool(ascending), rank), parallelism)
+        if isinstance(by, str) or not isinstance(by, Sequence):
+            check_is_name(f"step {name!r}: by", by)
+            names, is_known = [str(by)], by in self.schema.names
+            is_plain = not is_known or is_number_or_time(self.schema.field(by).type)
+            if is_plain and nulls_first is False and not isinstance(ascending, Sequence):
+                plain = kind(self.key_columns, str(by), rows, bool(ascending), rank)
+                return self._same_kind(name, plain, parallelism)
+        else:
+            names = list(by)
+        order = order_columns(str(name), names, ascending, nulls_first)
+        spec = kind(self.key_columns, order[0].name, rows, order[0].ascending, rank, order=order)
+        return self._same_kind(name, spec, parallelism)
 
     def connect_broadcast(
         self,

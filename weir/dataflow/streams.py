@@ -5,7 +5,7 @@ The classes return each other, so they stand together; their steps come from ``r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +22,7 @@ from weir.plan.graph import Exchange, Input
 from weir.plan.step_names import renamed_columns
 from weir.specs import UnionSpec
 from weir.specs.key_checks import check_is_name, check_key_columns
+from weir.specs.row_order import order_columns
 from weir.specs.window_kinds import Window
 from weir.specs.window_top import WindowTopPartSpec, WindowTopSpec
 from weir.specs.window_updates import ResultMode, Trigger, WindowUpdates
@@ -207,25 +208,50 @@ class WindowResults(KeyedStream):
         return cls(stream.flow, stream.node, None, stream.key_columns)
 
     def window_top(
-        self, name: str, *, by: str, rows: int = 1, ties: bool = False, parallelism: int | None = None
+        self,
+        name: str,
+        *,
+        by: str | Sequence[str],
+        rows: int = 1,
+        ties: bool = False,
+        key: str | Sequence[str] = (),
+        ascending: bool | Sequence[bool] = False,
+        nulls_first: bool | Sequence[bool] = False,
+        rank: str | None = None,
+        parallelism: int | None = None,
     ) -> KeyedStream:
-        """The rows with the largest values of each window, over all keys, when the window is complete.
+        """The first rows of each window in an order, over all keys, when the window is complete.
 
         Every subtask chooses from what it has first, so few rows go over the network.
 
         Args:
             name: the step's name; the step that chooses first is called ``name.part``.
-            by: the column whose largest values count; never null ones.
+            by: the column whose largest values count; never null ones. Or a list of columns of any type, of which the
+                first counts most: then null and NaN count, as in ``top``.
             rows: how many of each window.
-            ties: also all rows whose value is that of the last one. Else equal ones go by the other columns.
+            ties: also all rows that are equal to the last one in the order. Else equal ones go by the other columns.
+            key: columns that divide the rows of a window: so many rows of each of their values.
+            ascending: of a list of columns: the lowest go first; for all columns, or a list with one for each.
+            nulls_first: of a list of columns: nulls go before all values; in the same way.
+            rank: name of a column with the row's place in its window, from 1 on; with ``ties`` equal rows have one
+                place in common. None: no such column.
             parallelism: subtasks that choose from all; None: as many as the producer has.
 
         Raises:
             GraphError: there is no such column, or ``rows`` is no number above 0.
         """
-        check_is_name(f"step {name!r}: by", by)
-        if by not in self.schema.names:
-            raise GraphError(f"step {name!r}: there is no column {by!r}{did_you_mean(by, self.schema.names)}")
+        is_plain = isinstance(by, str) and not key and rank is None and ascending is nulls_first is False
+        if isinstance(by, str) or not isinstance(by, Sequence):
+            check_is_name(f"step {name!r}: by", by)
+            by = [str(by)]
+        order = order_columns(name, by, ascending, nulls_first)
+        for column in by:
+            if column not in self.schema.names:
+                near = did_you_mean(column, self.schema.names)
+                raise GraphError(f"step {name!r}: there is no column {column!r}{near}")
+        divides = (key,) if isinstance(key, str) else tuple(key)
+        if divides:
+            check_key_columns(name, divides, self.schema)
         if not isinstance(rows, int) or isinstance(rows, bool) or rows < 1:
             raise GraphError(f"step {name!r}: rows is {rows!r}; it must be a whole number from 1 on")
         told = self.node.spec
@@ -238,6 +264,10 @@ class WindowResults(KeyedStream):
         for column in WINDOW_BOUNDS:
             if column not in self.schema.names:
                 raise GraphError(f"step {name!r}: column {column!r} of the window is gone; keep it")
-        part = self._same_kind(f"{name}.part", WindowTopPartSpec(by, rows, ties), None)
-        keyed = part.key_by(*WINDOW_BOUNDS)
-        return keyed.keyed_step(name, WindowTopSpec(WINDOW_BOUNDS, by, rows, ties, keyed.schema), parallelism)
+        if is_plain:
+            order = ()
+        keys = (*WINDOW_BOUNDS, *(each for each in divides if each not in WINDOW_BOUNDS))
+        part = self._same_kind(f"{name}.part", WindowTopPartSpec(by[0], rows, ties, order, keys[2:]), None)
+        keyed = part.key_by(*keys)
+        spec = WindowTopSpec(keys, by[0], rows, ties, keyed.schema, order, keys[2:], rank)
+        return keyed.keyed_step(name, spec, parallelism)

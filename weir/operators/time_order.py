@@ -62,8 +62,10 @@ class _Part:
 class TimeOrder:
     """Rows of one subtask that wait; its methods raise ``StateError`` where the store cannot be read or written."""
 
-    def __init__(self, context: OperatorContext) -> None:
+    def __init__(self, context: OperatorContext, state: str = IN_ORDER_STATE) -> None:
+        """``state``: the name of the state that has the rows where a checkpoint needs them."""
         self._step = context.operator_name
+        self._state = state
         self._context = context
         self._parts: list[_Part] = []
         self._lowest_ms = WATERMARK_MIN_MS
@@ -74,7 +76,7 @@ class TimeOrder:
 
     def open(self) -> None:
         """Open the state; its rows of a checkpoint are read when they are first asked for."""
-        table = declared_tables(self._context).held(IN_ORDER_STATE, _MEMORY_BYTES)
+        table = declared_tables(self._context).held(self._state, _MEMORY_BYTES)
         self._blocks = OrderBlocks(table, self._context.max_parallelism, self._waiting, self._keep)
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from weir.rows.records import SYSTEM_COLUMNS
 from weir.specs.aggregate_functions import decimal_mend
 from weir.specs.key_checks import check_is_name
 from weir.specs.keyed import ExpiringSpec, KeyedSpec
+from weir.specs.row_order import OrderColumn, check_row_order
 from weir.specs.words import duration_words
 from weir.spelling import did_you_mean
 
@@ -50,7 +51,7 @@ class DeduplicateSpec(ExpiringSpec):
 
 @dataclass(frozen=True)
 class TopSpec(KeyedSpec):
-    """The first ``rows`` rows of each key in the order of a column, as a changelog."""
+    """The first ``rows`` rows of each key in the order of a column, or of several, as a changelog."""
 
     kind: ClassVar[str] = "top"
     keeps_columns: ClassVar[bool] = True
@@ -65,6 +66,8 @@ class TopSpec(KeyedSpec):
     rank: str | None = None
     #: Of rows that are equal in the column, those that come later go first.
     prefers_later: bool = False
+    #: Columns of any type in place of ``by``, which is the first of them then.
+    order: tuple[OrderColumn, ...] = field(default=(), metadata={"came_later": True})
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -82,7 +85,9 @@ class TopSpec(KeyedSpec):
             raise GraphError(
                 f"step {step!r}: rows is {self.rows!r}; it must be a whole number from 1 to {TOP_ROWS_MAX:,}"
             )
-        if self.by is not None:
+        if self.order:
+            check_row_order(step, self.order, schema)
+        elif self.by is not None:
             _check_order(step, self.by, schema)
         for column in schema:
             _check_kept(step, column)
@@ -95,7 +100,7 @@ class TopSpec(KeyedSpec):
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
         """Keys, the order, and what is wanted; see :class:`OperatorSpec`."""
-        order = set() if self.by is None else {self.by}
+        order = {each.name for each in self.order} | (set() if self.by is None else {self.by})
         return wanted.intersection(schema.names) | {*self.key_columns} | order
 
     @property
@@ -198,12 +203,17 @@ def _check_order(step: str, name: str, schema: pa.Schema) -> None:
             f"step {step!r}: there is no column {name!r} to go by{did_you_mean(str(name), schema.names)}"
         )
     dtype = schema.field(name).type
-    number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
-    if not (number or pa.types.is_temporal(dtype)) or pa.types.is_interval(dtype):
+    if not is_number_or_time(dtype):
         raise GraphError(
             f"step {step!r}: it goes by column {name!r}, which is {dtype}; order by a number, a date or a time"
             + (f"; {decimal_mend(name, dtype)}" if pa.types.is_decimal(dtype) else "")
         )
+
+
+def is_number_or_time(dtype: pa.DataType) -> bool:
+    """Whether values of a type are in the order of 64-bit integers, which a state has of rows."""
+    number = pa.types.is_integer(dtype) or pa.types.is_boolean(dtype) or pa.types.is_floating(dtype)
+    return bool((number or pa.types.is_temporal(dtype)) and not pa.types.is_interval(dtype))
 
 
 def _check_kept(step: str, field: pa.Field) -> None:

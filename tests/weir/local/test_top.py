@@ -198,8 +198,14 @@ def test_many_keys_are_read_bit_by_bit(monkeypatch):
     [
         ({"by": "prize"}, "step 'top': there is no column 'prize' to go by; did you mean 'price'"),
         (
-            {"by": "note"},
-            "step 'top': it goes by column 'note', which is string; order by a number, a date or a time",
+            {"by": ["price", "prize"]},
+            "step 'top': there is no column 'prize' to go by; did you mean 'price'",
+        ),
+        ({"by": []}, "step 'top': by has no column"),
+        ({"by": ["price", "price"]}, "step 'top': a column is in by twice"),
+        (
+            {"by": ["price", "n"], "ascending": [True]},
+            "step 'top': ascending is \\[True\\]; it is True or False, or a list of 2 of these",
         ),
         ({"rows": 0}, "step 'top': rows is 0; it must be a whole number from 1 to 10,000"),
         ({"rows": True}, "step 'top': rows is True"),

@@ -22,6 +22,8 @@ from weir.specs.joins import JoinBounds
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, Descriptors, ProtobufSpec, RegistrySpec
 from weir.specs.keyed import Aggregate
+from weir.specs.over import OverColumn
+from weir.specs.row_order import OrderColumn
 from weir.specs.window_kinds import Window
 from weir.specs.window_updates import Trigger, WindowUpdates
 from weir.specs.windows import WindowAggregate
@@ -85,6 +87,8 @@ SAMPLES |= dict.fromkeys(
         "JoinType",
         "LogCompression",
         "LookupType",
+        "OverFrame",
+        "OverFunction",
         "OnBadRecord",
         "OnTruncation",
         "ParquetCompression",
@@ -110,6 +114,8 @@ DATACLASSES = {
     "DeclaredState": DeclaredState,
     "SideOutput": SideOutput,
     "JoinBounds": JoinBounds,
+    "OrderColumn": OrderColumn,
+    "OverColumn": OverColumn,
     "RegistrySpec": RegistrySpec,
     "AvroSpec": AvroSpec,
     "ProtobufSpec": ProtobufSpec,

@@ -16,7 +16,7 @@ from typing_extensions import override
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import OperatorContext
 from weir.keys import hashing as weir_keys
-from weir.operators.keyed.top import Merged, Told, TopOperator, orders_of
+from weir.operators.keyed.top import Merged, Told, TopOperator
 from weir.rows.change_codes import DELETE, INSERT, UPDATE_AFTER, UPDATE_BEFORE, adds_rows, change_codes
 from weir.specs import ChangelogTopSpec
 from weir.state.handles.block import Keys
@@ -66,14 +66,15 @@ class ChangelogTopOperator(TopOperator):
         totals = np.bincount(there, minlength=len(firsts))
         totals -= np.bincount(np.concatenate([of_batch[~adds], of_owed]), minlength=len(firsts))
         ids = np.concatenate([came, count + np.flatnonzero(adds)])[_last_ones(there, totals)]
-        orders = np.concatenate([stored.orders, orders_of(batch.column(spec.by), ascending=spec.ascending)])
+        orders = self._orders(stored, batch)
         key_of = np.concatenate([stored.keys, keys.inverse])
         turns = np.where(ids < count, ids, -ids) if spec.prefers_later else ids
         kept = ids[np.lexsort((turns, ~orders[ids], key_of[ids]))]
         starts = np.concatenate([stored.starts, len(stored.data) + rows.offsets[:-1]])
         lengths = np.concatenate([stored.lengths, np.diff(rows.offsets)])
         data = np.concatenate([stored.data, rows.data])
-        _write(table, state_keys, stored, key_of[kept], orders[kept], starts[kept], lengths[kept], data)
+        kept_orders = np.zeros(len(kept), dtype=np.int64) if spec.order else orders[kept]
+        _write(table, state_keys, stored, key_of[kept], kept_orders, starts[kept], lengths[kept], data)
         self._write_owed(owed_table, owed_keys, owed, totals, firsts, both, np.append(key_of, owed.keys))
         told = self._told(stored, kept, key_of, same)
         if len(told.rows):

@@ -8,9 +8,10 @@ again by the same batch is never told.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
 from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
+from weir.operators.keyed.row_ranks import row_ranks
 from weir.operators.keyed.state_codec import (
     differing,
     kept_snapshots,
@@ -178,9 +180,12 @@ class TopOperator(Operator):
 
     def _codec_of(self, schema: pa.Schema) -> dict[str, Json]:
         spec = self._spec
+        order: list[Json] = [spec.by, spec.ascending, spec.prefers_later, spec.rows]
+        # Of several columns; a state of one has nothing of it.
+        order += [asdict(each) for each in spec.order]
         return {
             "keys": list(spec.key_columns),
-            "order": [spec.by, spec.ascending, spec.prefers_later, spec.rows],
+            "order": order,
             "columns": [[field.name, arrow_form(field.type)] for field in self._columns_of(schema)],
         }
 
@@ -218,25 +223,46 @@ class TopOperator(Operator):
             StateError: the store cannot be read or written.
         """
         spec = self._spec
-        by = EVENT_TIME_COLUMN if spec.by is None else spec.by
-        orders = orders_of(batch.column(by), ascending=spec.ascending)
         column = weir_keys.key_bytes(batch, spec.key_columns)
         keys = Keys(row_hashes(batch, column), column, self._max_parallelism)
         keys_max = max(1, _ROWS_AT_A_TIME // spec.rows)
         count = len(keys.distinct)
         if count <= keys_max:
-            yield from self._processed(batch, keys, orders)
+            yield from self._processed(batch, keys)
             return
         for start in range(0, count, keys_max):
             rows = np.flatnonzero((keys.inverse >= start) & (keys.inverse < start + keys_max))
             part = Keys(keys.hashes[rows], weir_keys.select_keys(column, rows), self._max_parallelism)
-            yield from self._processed(batch.take(pa.array(rows)), part, orders[rows])
+            yield from self._processed(batch.take(pa.array(rows)), part)
 
-    def _processed(self, batch: pa.RecordBatch, keys: Keys, orders: np.ndarray) -> Iterator[pa.RecordBatch]:
+    def _orders(self, stored: StoredRows, batch: pa.RecordBatch) -> np.ndarray:
+        """Numbers that sort as rows do, the highest first: of stored rows, then of those of the batch; int64.
+
+        Of several columns they are good for these rows only, and the state has none.
+        """
+        spec = self._spec
+        if not spec.order:
+            by = EVENT_TIME_COLUMN if spec.by is None else spec.by
+            return np.concatenate([stored.orders, orders_of(batch.column(by), ascending=spec.ascending)])
+        names = [each.name for each in spec.order]
+        given = pl.DataFrame(batch.select(names))
+        if len(stored.orders):
+            types = [*(batch.column(name).type for name in self._names), pa.int64()]
+            columns = dict(
+                zip(self._names, stored.decoded(np.arange(len(stored.orders)), types), strict=False)
+            )
+            kept = pl.DataFrame(pa.table({name: columns[name] for name in names}))
+            given = pl.concat([kept, given], how="vertical_relaxed")
+        return ~row_ranks(given, spec.order)
+
+    def _processed(self, batch: pa.RecordBatch, keys: Keys) -> Iterator[pa.RecordBatch]:
         table, spec = self._table, self._spec
         assert table is not None
         state_keys = keys.distinct.state_keys(table)
         stored = read_rows(table.get_stored(state_keys, will_write=True))
+        all_orders = self._orders(stored, batch)
+        orders = all_orders[len(stored.orders) :]
+        stored = replace(stored, orders=all_orders[: len(stored.orders)])
         new_rows = self._entering(stored, keys.inverse, orders)
         if not len(new_rows):
             return
@@ -295,6 +321,8 @@ class TopOperator(Operator):
         starts[is_new] = encoded.offsets[at] + len(stored.data)
         lengths[is_new] = encoded.offsets[at + 1] - encoded.offsets[at]
         row_orders[is_new] = new_orders[merged.kept[is_new] - count]
+        if self._spec.order:
+            row_orders[:] = 0
         positions, counts = np.unique(merged.keys, return_counts=True)
         values = write_rows(counts, row_orders, starts, lengths, np.concatenate([stored.data, encoded.data]))
         keys = map(state_keys.__getitem__, positions.tolist())

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from typing_extensions import override
 
+from weir.operators.keyed.over_frames import Running, told
 from weir.operators.queries.reading import StateReading
 from weir.operators.queries.state_format import ABSENT, AskedStep, EntryFormat, below_key, first_of
 from weir.operators.windows.rows.row_chunks import rows_of_chunk
@@ -20,6 +21,7 @@ from weir.questions.json_values import arrow_column, plain
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.python_values import row_dicts
 from weir.specs import TopSpec
+from weir.specs.over import OverSpec
 from weir.specs.window_top import WindowTopSpec
 from weir.state.handles.stored_rows import read_rows
 
@@ -87,8 +89,18 @@ def top_format(asked: AskedStep[TopSpec]) -> tuple[str, RankedFormat]:
 
 
 def window_top_format(asked: AskedStep[WindowTopSpec]) -> tuple[str, RankedFormat]:
-    """Rows with the largest values of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
-    decode = WindowTop.rows.type.decode
+    """The first rows of each window; keys are bounds of windows. See ``OperatorSpec.asked_by``."""
+    decode, schema = WindowTop.rows.type.decode, asked.spec.schema
+
+    def ordered_rows_of(values: Sequence[bytes]) -> list[_Rows]:
+        stored = read_rows([decode(data) for data in values])
+        columns = stored.decoded(np.arange(len(stored.orders)), schema.types)
+        listed = row_dicts(pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema))
+        starts = [0, *np.cumsum(stored.counts).tolist()]
+        return [listed[start:stop] for start, stop in pairwise(starts)]
+
+    if asked.spec.order:
+        return asked.node.states[asked.state], RankedFormat(ordered_rows_of)
 
     def rows_of(values: Sequence[bytes]) -> list[_Rows]:
         found = []
@@ -99,6 +111,26 @@ def window_top_format(asked: AskedStep[WindowTopSpec]) -> tuple[str, RankedForma
         return found
 
     return asked.node.states[asked.state], RankedFormat(rows_of)
+
+
+def over_format(asked: AskedStep[OverSpec]) -> tuple[str, RankedFormat]:
+    """Rows that later ones look back at, the last one last, with the running values as of each."""
+    spec, node = asked.spec, asked.node
+    types = spec.kept_types(node.schema)
+
+    def rows_of(values: Sequence[bytes]) -> list[_Rows]:
+        stored = read_rows(list(values))
+        columns = stored.decoded(np.arange(len(stored.orders)), types)
+        made = dict(zip(spec.looked_at, columns, strict=False))
+        for number, each in enumerate(spec.running):
+            numbers, count = columns[len(spec.looked_at) + 2 * number :][:2]
+            found = Running(numbers.to_numpy(), count.to_numpy())
+            made[each.output] = told(each, found, node.schema.field(each.output).type)
+        listed = row_dicts(pa.RecordBatch.from_pydict({**made, "time": columns[-1]}))
+        starts = [0, *np.cumsum(stored.counts).tolist()]
+        return [listed[start:stop] for start, stop in pairwise(starts)]
+
+    return node.states[asked.state], RankedFormat(rows_of)
 
 
 def _ranked(rows: _Rows) -> list[dict[str, Any]]:

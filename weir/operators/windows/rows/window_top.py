@@ -1,7 +1,13 @@
-"""The rows with the largest values of each window, over all keys: chosen in each subtask first, then of all."""
+"""The first rows of each window in an order: chosen in each subtask first, then of all.
+
+Of one column whose largest values count, the state of a window are its rows as a chunk of Arrow IPC. Of other orders,
+or where columns divide the rows of a window, it is a value of ``weir.state.handles.stored_rows``: there may be many
+groups.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 
@@ -16,12 +22,15 @@ from weir.author.keyed_process import KeyedProcess
 from weir.author.operator import Operator, OperatorContext
 from weir.author.states import ValueState
 from weir.operators.keyed.process_operator import KeyedProcessOperator
+from weir.operators.keyed.row_ranks import sorted_rows
 from weir.operators.windows.rows.row_chunks import chunk_of_rows, rows_of_chunk
 from weir.rows.frames import frame_of
 from weir.rows.records import EVENT_TIME_COLUMN, UNNAMED_COLUMN, int64_column, user_columns, with_times
 from weir.specs import KeyedProcessSpec
+from weir.specs.row_order import OrderColumn
 from weir.specs.window_top import WindowTopPartSpec, WindowTopSpec
 from weir.specs.windows import WINDOW_BOUNDS, WINDOW_END
+from weir.state.handles.stored_rows import encoded_rows, read_rows, write_rows
 
 
 def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np.ndarray:
@@ -48,8 +57,38 @@ def largest_rows(batch: pa.RecordBatch, by: str, rows: int, *, ties: bool) -> np
     return numbers
 
 
+#: Of rows in an order: the group that they are in, and the place in it, from 0 on.
+_GROUP, _PLACE = "\1group", "\1place"
+
+
+def first_rows(
+    rows: pl.DataFrame, groups: list[str], order: tuple[OrderColumn, ...], count: int, *, ties: bool
+) -> pl.DataFrame:
+    """The first rows of each group, those of a group together and in their order.
+
+    Args:
+        rows: of all groups; equal ones in the order go by the other columns, unless ``ties`` is there.
+        groups: columns that say which group a row is in.
+        order: of the rows of a group.
+        count: of each group.
+        ties: also all rows that are equal to the last of these in the order.
+
+    Returns:
+        Numbers of the rows in :data:`UNNAMED_COLUMN`, and their places from 0 on in :data:`_PLACE`, where equal ones
+        have one place in common with ``ties``.
+    """
+    names = [each.name for each in order]
+    others = [] if ties else [each for each in rows.columns if each not in (*groups, *names)]
+    ordered = sorted_rows(rows.with_row_index(UNNAMED_COLUMN), order, before=groups, after=others)
+    place = pl.int_range(pl.len(), dtype=pl.Int64).over(groups)
+    placed = ordered.with_columns(place.alias(_PLACE))
+    if ties:
+        placed = placed.with_columns(pl.col(_PLACE).min().over([*groups, *names]))
+    return placed.filter(pl.col(_PLACE) < count).select(UNNAMED_COLUMN, _PLACE)
+
+
 class WindowTopPartOperator(Operator):
-    """Of each batch, the rows that may be among the largest of their windows. Keeps nothing."""
+    """Of each batch, the rows that may be among the first of their windows. Keeps nothing."""
 
     def __init__(self, spec: WindowTopPartSpec) -> None:
         self._spec = spec
@@ -57,11 +96,17 @@ class WindowTopPartOperator(Operator):
     @override
     def process(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         spec = self._spec
+        if spec.order:
+            frame = frame_of(batch.select(user_columns(batch.schema)))
+            groups = [*WINDOW_BOUNDS, *spec.key]
+            found = first_rows(frame, groups, spec.order, spec.rows, ties=spec.ties)[UNNAMED_COLUMN].sort()
+            yield batch.take(found.to_arrow())
+            return
         yield batch.take(pa.array(largest_rows(batch, spec.by, spec.rows, ties=spec.ties)))
 
 
 class WindowTop(KeyedProcess):
-    """Keeps the largest rows of each window until the watermark has reached its end."""
+    """Keeps the rows with the largest values of each window until the watermark has reached its end."""
 
     rows = ValueState(pl.Binary)
 
@@ -114,9 +159,82 @@ class WindowTop(KeyedProcess):
         self.rows.put(keys, [None] * batch.num_rows)
 
 
+class OrderedWindowTop(KeyedProcess):
+    """Keeps the first rows of each window and group until the watermark has reached its end."""
+
+    rows = ValueState(pl.Binary)
+
+    def __init__(self, spec: WindowTopSpec) -> None:
+        self._spec, self._schema, self._told_schema = spec, spec.schema, spec.told_schema
+        order = [dataclasses.asdict(each) for each in spec.order]
+        # Rows that another order would keep are not there.
+        self.state_form = {"order": order, "rows": spec.rows, "ties": spec.ties, "columns": spec.schema.names}
+
+    def open(self, context: OperatorContext) -> None:
+        """Take the clock."""
+        self._clock = context.clock
+
+    def process_batch(self, batch: pa.RecordBatch, context: KeyContext) -> None:
+        """Merge rows with those that are kept of their groups."""
+        keys = context.keys(batch)
+        distinct = keys.distinct
+        given = batch.select(self._schema.names).cast(self._schema)
+        groups, whole = self._kept(self.rows.get(distinct).to_list(), keys.inverse, given)
+        found = self._first(groups, whole)
+        numbers = found[UNNAMED_COLUMN].to_numpy().astype(np.int64)
+        kept, of_group = whole.take(pa.array(numbers)), groups[numbers]
+        encoded = encoded_rows(kept.columns)
+        counts = np.bincount(of_group, minlength=len(distinct))
+        orders = np.zeros(len(numbers), dtype=np.int64)
+        starts, lengths = encoded.offsets[:-1].astype(np.int64), np.diff(encoded.offsets).astype(np.int64)
+        # Each key of the batch has a row at least, and the groups are in their order.
+        self.rows.put(distinct, write_rows(counts, orders, starts, lengths, encoded.data))
+        ends_ms = int64_column(batch, WINDOW_END)[keys.first_rows]
+        # Sessions leave when the watermark is above their end, which is their event time.
+        due_ms = ends_ms + (int64_column(batch, EVENT_TIME_COLUMN)[keys.first_rows] == ends_ms)
+        context.timers.register_ends(due_ms, distinct)
+
+    def on_timers(self, batch: pa.RecordBatch, context: KeyContext) -> Iterator[pa.RecordBatch]:
+        """Tell the rows of windows that are complete."""
+        keys = context.keys(batch)
+        nothing = self._schema.empty_table().to_batches()
+        given = nothing[0] if nothing else pa.RecordBatch.from_pylist([], schema=self._schema)
+        groups, whole = self._kept(self.rows.get(keys).to_list(), np.empty(0, dtype=np.int64), given)
+        self.rows.put(keys, [None] * batch.num_rows)
+        if not whole.num_rows:
+            return
+        found = self._first(groups, whole)
+        numbers = found[UNNAMED_COLUMN].to_numpy().astype(np.int64)
+        told = whole.take(pa.array(numbers))
+        if self._spec.rank is not None:
+            told = told.append_column(
+                self._told_schema.field(self._spec.rank), (found[_PLACE] + 1).to_arrow()
+            )
+        times_ms = (int64_column(batch, EVENT_TIME_COLUMN) - 1)[groups[numbers]]
+        yield with_times(told.cast(self._told_schema), times_ms, self._clock.now_us())
+
+    def _kept(
+        self, values: list[bytes | None], of_given: np.ndarray, given: pa.RecordBatch
+    ) -> tuple[np.ndarray, pa.RecordBatch]:
+        """The group of each row (int64), and the rows: those that are kept, then the given ones."""
+        stored = read_rows(values)
+        if not len(stored.orders):
+            return of_given, given
+        columns = stored.decoded(np.arange(len(stored.orders)), self._schema.types)
+        kept = pa.RecordBatch.from_arrays(columns, names=self._schema.names).cast(self._schema)
+        return np.concatenate([stored.keys, of_given]), pa.concat_batches([kept, given])
+
+    def _first(self, groups: np.ndarray, rows: pa.RecordBatch) -> pl.DataFrame:
+        """The first rows of each group; see :func:`first_rows`."""
+        spec = self._spec
+        frame = frame_of(rows).with_columns(pl.Series(_GROUP, groups, pl.Int64))
+        return first_rows(frame, [_GROUP], spec.order, spec.rows, ties=spec.ties)
+
+
 def make_window_top(spec: WindowTopSpec) -> KeyedProcessOperator:
     """The operator that chooses among what subtasks have chosen."""
+    kind = OrderedWindowTop if spec.order else WindowTop
     made = KeyedProcessSpec(
-        spec.key_columns, functools.partial(WindowTop, spec), spec.schema, spec.states, spec.key_schema
+        spec.key_columns, functools.partial(kind, spec), spec.told_schema, spec.states, spec.key_schema
     )
     return KeyedProcessOperator(made)
