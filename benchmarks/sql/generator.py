@@ -1,8 +1,12 @@
-"""Queries over the tables of the judge, made up from a seed."""
+"""Queries over the tables of the judge, made up from a seed.
+
+``python -m benchmarks.sql.generator 300 7 > tests/weir/sql/made_up.slt`` freezes so many different ones of a seed.
+"""
 
 from __future__ import annotations
 
 import random
+import sys
 
 from benchmarks.sql.judge import Record, for_duckdb
 
@@ -16,7 +20,24 @@ def made_up(seed: int) -> Record:
     """A query and what DuckDB is asked in its place."""
     chance = random.Random(f"query-{seed}")
     kind = chance.choice(
-        (_rows, _rows, _groups, _groups, _windows, _windows, _joins, _places, _distinct, _existing)
+        (
+            _rows,
+            _rows,
+            _groups,
+            _groups,
+            _windows,
+            _windows,
+            _joins,
+            _places,
+            _distinct,
+            _existing,
+            _ranked,
+            _ranked_results,
+            _over,
+            _over,
+            _nested,
+            _union,
+        )
     )
     text = kind(chance)
     return Record(f"seed {seed}", text, for_duckdb(text), "made up")
@@ -165,3 +186,110 @@ def _existing(chance: random.Random) -> str:
     word = chance.choice(("EXISTS", "NOT EXISTS"))
     on = chance.choice(("u.k = t.k", "u.c = t.a", "u.id = t.id"))
     return f"SELECT id, k FROM t WHERE {word} (SELECT 1 FROM u WHERE {on} AND {of.truth(1)})"
+
+
+def _order(chance: random.Random, columns: tuple[str, ...], last: str) -> str:
+    """Some columns, each with a direction; the last one is different in every row."""
+    chosen = chance.sample(columns, chance.randrange(1, 3))
+    parts = [
+        f"{each}{chance.choice(('', ' DESC', ' NULLS FIRST', ' DESC NULLS FIRST', ' DESC NULLS LAST'))}"
+        for each in chosen
+    ]
+    return ", ".join([*parts, f"{last}{chance.choice(('', ' DESC'))}"])
+
+
+def _ranked(chance: random.Random) -> str:
+    of = _Values(chance, "t")
+    columns = ("k", "a", "b", "x", "f", "a % 3", "UPPER(k)", "a > 0", "x - a")
+    part = chance.choice(("PARTITION BY k ", "PARTITION BY f, k ", "PARTITION BY id % 4 ", ""))
+    inner = f"SELECT *, ROW_NUMBER() OVER ({part}ORDER BY {_order(chance, columns, 'id')}) AS r FROM t"
+    where = f" WHERE {of.truth(1)}" if chance.random() < 0.5 else ""
+    what = chance.choice(("k, id, a", "id, r", "x, id, r, f"))
+    return f"SELECT {what} FROM ({inner}{where}) WHERE r <= {chance.randrange(1, 6)}"
+
+
+def _ranked_results(chance: random.Random) -> str:
+    of = _Values(chance, "t")
+    window = chance.choice(
+        ("TUMBLE(t, ts, INTERVAL '8' SECOND)", "HOP(t, ts, INTERVAL '4' SECOND, INTERVAL '8' SECOND)", "")
+    )
+    value = of.aggregate()
+    if not window:
+        inner = f"SELECT k, f, COUNT(*) AS n, {value} AS v FROM t GROUP BY k, f"
+        part = chance.choice(("", "PARTITION BY f "))
+        order = _order(chance, ("n", "v"), "k") + ", f"
+    else:
+        inner = (
+            f"SELECT k, f, window_end, COUNT(*) AS n, {value} AS v FROM {window} "
+            "GROUP BY k, f, window_start, window_end"
+        )
+        part = chance.choice(("PARTITION BY window_end ", "PARTITION BY window_end, f "))
+        order = _order(chance, ("n", "v"), "k") + ", f"
+    places = f"SELECT *, ROW_NUMBER() OVER ({part}ORDER BY {order}) AS r FROM ({inner})"
+    end = ", window_end" if window else ""
+    return f"SELECT k, f, n, r{end} FROM ({places}) WHERE r <= {chance.randrange(2, 5)}"
+
+
+def _over(chance: random.Random) -> str:
+    of = _Values(chance, "t")
+    part = chance.choice(("PARTITION BY k ", "PARTITION BY f ", "PARTITION BY id % 3, f ", ""))
+
+    def function() -> str:
+        value = of.number(1, whole=True)
+        if chance.random() < 0.3:
+            column = chance.choice(("a", "k", "f", "x", "ts", value))
+            more = chance.choice(("", f", {chance.randrange(1, 5)}"))
+            return f"LAG({column}{more}) OVER ({part}ORDER BY ts)"
+        functions = ("COUNT", "SUM", "MIN", "MAX", "AVG")
+        made = chance.choice(("COUNT(*)", *(f"{each}({value})" for each in functions), "SUM(x)", "MAX(x)"))
+        frame = chance.choice(
+            (
+                "",
+                " ROWS UNBOUNDED PRECEDING",
+                f" ROWS BETWEEN {chance.randrange(0, 6)} PRECEDING AND CURRENT ROW",
+                f" RANGE BETWEEN INTERVAL '{chance.randrange(1, 9)}' SECOND PRECEDING AND CURRENT ROW",
+                " RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
+            )
+        )
+        where = f" FILTER (WHERE {of.truth(1)})" if chance.random() < 0.2 else ""
+        return f"{made}{where} OVER ({part}ORDER BY ts{frame})"
+
+    where = f" WHERE {of.truth(1)}" if chance.random() < 0.5 else ""
+    return f"SELECT id, {function()} AS one, {function()} AS two FROM t{where}"
+
+
+def _nested(chance: random.Random) -> str:
+    of = _Values(chance, "t")
+    inner = f"SELECT id, k, {of.number(1, whole=True)} AS v, {of.truth(1)} AS c FROM t"
+    outer = chance.choice(
+        (
+            "SELECT k, SUM(v) AS s, COUNT(*) FILTER (WHERE c) AS n FROM ({}) GROUP BY k",
+            "SELECT c, MIN(v) AS low, MAX(id) AS high FROM ({}) WHERE v IS NOT NULL GROUP BY c",
+            "SELECT x.id, u.c FROM ({}) x JOIN u ON x.v = u.c",
+            "SELECT DISTINCT v, c FROM ({})",
+            "SELECT n, COUNT(*) AS m FROM (SELECT v, COUNT(*) AS n FROM ({}) GROUP BY v) GROUP BY n",
+        )
+    )
+    return outer.format(inner)
+
+
+def _union(chance: random.Random) -> str:
+    left, right = _Values(chance, "t"), _Values(chance, "u")
+    word = chance.choice(("UNION ALL", "UNION"))
+    one = f"SELECT k, {left.number(1, whole=True)} AS n FROM t WHERE {left.truth(1)}"
+    return f"{one} {word} SELECT k, {right.number(1, whole=True)} FROM u WHERE {right.truth(1)}"
+
+
+def frozen(count: int, seed: int) -> str:
+    """So many different queries, as a file of the judge has them."""
+    found: dict[str, None] = {}
+    number = 0
+    while len(found) < count:
+        found.setdefault(made_up(seed * 1_000_000 + number).text)
+        number += 1
+    head = f"# Made up: python -m benchmarks.sql.generator {count} {seed}\n"
+    return head + "".join(f"\nquery made up {at}\n{text}\n" for at, text in enumerate(found, start=1))
+
+
+if __name__ == "__main__":
+    print(frozen(int(sys.argv[1]), int(sys.argv[2])), end="")

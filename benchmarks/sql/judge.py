@@ -21,7 +21,7 @@ import weir
 from weir import testing
 
 #: Rows of a table lie at most so far apart from the order of their times.
-_DISORDER_MS = 400
+_DISORDER_MS = 1_500
 TABLES: dict[str, dict[str, object]] = {
     "t": {
         "id": int,
@@ -87,21 +87,26 @@ def for_duckdb(text: str) -> str:
 
     text = re.sub(r"TUMBLE\((\w+), ts, INTERVAL '(\d+)' SECOND\)", tumbled, text)
     text = re.sub(r"HOP\((\w+), ts, INTERVAL '(\d+)' SECOND, INTERVAL '(\d+)' SECOND\)", hopped, text)
+    text = re.sub(
+        r"INTERVAL '(\d+)' SECOND PRECEDING", lambda found: f"{int(found[1]) * 1000} PRECEDING", text
+    )
     text = re.sub(r"([+-]) INTERVAL '(\d+)' SECOND", lambda found: f"{found[1]} {int(found[2]) * 1000}", text)
     return text.replace(" / ", " // ")
 
 
 def rows_of(table: str, seed: int, count: int) -> list[dict[str, Any]]:
-    """Rows of a table, the same for a seed, nearly in the order of their times."""
+    """Rows of a table, the same for a seed, nearly in the order of their times, each of which is there once."""
     chance = random.Random(f"{table}-{seed}")
-    rows = []
+    rows, times = [], set[int]()
     for number in range(count):
         row: dict[str, Any] = {"id": number}
         for name in TABLES[table]:
             if name in ("id", "ts"):
                 continue
             row[name] = None if chance.random() < 0.12 else _value(name, chance)
-        row["ts"] = 1_000_000 + number * 700 + chance.randrange(_DISORDER_MS)
+        time_ms = 1_000_000 + number * 700 + chance.randrange(_DISORDER_MS)
+        row["ts"] = next(each for each in range(time_ms, time_ms + count + 1) if each not in times)
+        times.add(row["ts"])
         rows.append(row)
     return rows
 
@@ -145,11 +150,11 @@ def streamed(
     streams: dict[str, weir.Stream] = {}
     for name in read:
         source = weir.JsonLines("unused", schema=TABLES[name], event_time="ts")
-        watermark = weir.bounded_out_of_orderness(f"{_DISORDER_MS + 1}ms")
+        watermark = weir.bounded_out_of_orderness(f"{_DISORDER_MS + len(tables[name]) + 1}ms")
         streams[name] = flow.source(name, source, parallelism=parallelism, watermark=watermark)
     flow.sql(text, step=None, **streams).sink("out", weir.Blackhole())
     left = {name: list(tables[name]) for name in read}
-    with testing.start(flow, collect_sinks=True) as job:
+    with testing.start(flow, watermarks="follow_rows", collect_sinks=True) as job:
         while any(left.values()):
             name = chance.choice([each for each, rows in left.items() if rows])
             count = chance.choice([1, 2, 5, 20])

@@ -44,6 +44,16 @@ weir plan counts.py --from-savepoint savepoints/monday
 weir plan counts.py --from-running localhost:9008
 """
 
+SQL_EPILOG = """
+Examples:
+
+\b
+weir sql
+weir sql -c "SELECT who, COUNT(*) AS n FROM 'orders.jsonl' GROUP BY who ORDER BY n DESC LIMIT 5"
+weir sql -c "SELECT * FROM 'state/totals/n' WHERE key = 'ann'" --job localhost:9008 --format json
+weir sql declarations.sql -c "SELECT * FROM bids LIMIT 10" --for 2
+"""
+
 STATE_EPILOG = """
 Examples:
 
@@ -89,6 +99,7 @@ Examples:
 weir run counts.py --param input=events.jsonl
 weir status
 weir plan counts.py
+weir sql -c "SELECT COUNT(*) AS n FROM 'events.jsonl'"
 weir control-plane --job my_jobs.counts --exit-when-finished
 weir task-manager --control-plane 10.0.0.5:8008
 weir log start --brokers 3 --dir data/log
@@ -100,6 +111,14 @@ class Runner(StrEnum):
 
     WEIR = "weir"
     SPARK = "spark"
+
+
+class TableForm(StrEnum):
+    """How rows are written."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
 
 
 class Store(StrEnum):
@@ -346,6 +365,54 @@ def plan_command(
         )
 
     run("weir plan", plan)
+
+
+@app.command("sql", epilog=SQL_EPILOG)
+def sql_command(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="Statements that are run first (CREATE SOURCE ...)."),
+    ] = None,
+    command: Annotated[
+        str | None,
+        typer.Option("--command", "-c", metavar="TEXT", help="Run these statements, without a prompt."),
+    ] = None,
+    job: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="HTTP address of a running job whose states are tables.")
+    ] = "localhost:9008",
+    for_s: Annotated[
+        float | None,
+        typer.Option(
+            "--for", metavar="SECONDS", min=0.1, help="Read sources for so long (default: to their end; 5 s)."
+        ),
+    ] = None,
+    form: Annotated[
+        TableForm, typer.Option("--format", help="How rows are written.", show_choices=True)
+    ] = TableForm.TABLE,
+    rows: Annotated[int, typer.Option(min=1, help="Show so many rows of a table.")] = 200,
+) -> None:
+    """Answer SQL queries over files, topics and the states of a running job: at a prompt, or once with -c.
+
+    Queries run in this process and change nothing. Without a terminal the statements are read from standard input.
+    """
+
+    def answer() -> int:
+        from weir.console.sql_prompt import prompt, run_text
+        from weir.sql.job import text_of
+        from weir.sql.session import Session
+
+        # Functions of Python are beside the user, as those of jobs.
+        sys.path.insert(0, os.getcwd())
+        session = Session(job, for_s)
+        if file is not None:
+            run_text(session, text_of(str(file)), file.name, form.value, rows)
+        if command is not None:
+            return run_text(session, command, "SQL", form.value, rows)
+        if not sys.stdin.isatty():
+            return 0 if file is not None else run_text(session, sys.stdin.read(), "SQL", form.value, rows)
+        return prompt(session, form.value, rows)
+
+    run("weir sql", answer)
 
 
 @app.command("state", epilog=STATE_EPILOG)

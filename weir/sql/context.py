@@ -4,14 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
+import polars as pl
 from sqlglot import exp
 
 from weir.sql.names import StepNames
 from weir.sql.relations import Relation
 
 Emit = Literal["close", "changes"]
+
+
+@dataclass(frozen=True)
+class PythonFunction:
+    """A function of CREATE FUNCTION.
+
+    Attributes:
+        name: as the text calls it.
+        function: what is called: with a value of each argument, None for NULL; or with a Polars series of each.
+        takes_series: whether it is called with series.
+        result: type of what it returns.
+        count: how many arguments it takes; None: any number.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    takes_series: bool
+    result: pl.DataType
+    count: int | None
 
 
 @dataclass(frozen=True)
@@ -24,6 +44,7 @@ class Context:
         compile: the compiler of queries, for those within others.
         views: queries of WITH.
         emit: when results of windows are told; None: as usual.
+        functions: of Python, by name in lower case.
     """
 
     find: Callable[[exp.Table], Relation]
@@ -31,6 +52,7 @@ class Context:
     compile: Callable[[exp.Expr, Context], Relation]
     views: Mapping[str, Relation] = field(default_factory=dict)
     emit: Emit | None = None
+    functions: Mapping[str, PythonFunction] = field(default_factory=dict)
 
     def within(self, part: str) -> Context:
         """Return the surroundings of a query within this one."""

@@ -23,8 +23,8 @@ _ABSENT = {
     "CURRENT_DATE": "which differs with every run; use the event time of the rows",
     "RAND": "which differs with every run; use a hash of a column",
     "RANDOM": "which differs with every run; use a hash of a column",
-    "LAG": "use a weir.KeyedProcess in Python",
-    "LEAD": "use a weir.KeyedProcess in Python",
+    "LAG": "without OVER; write LAG(x) OVER (PARTITION BY k ORDER BY at)",
+    "LEAD": "since rows that follow are not known; tell a row with LAG when the next one has come",
     "UNNEST": "use stream.explode in Python",
     "EXPLODE": "use stream.explode in Python",
 }
@@ -218,6 +218,12 @@ def _substring(text: pl.Expr, start: pl.Expr, length: pl.Expr | None = None) -> 
 
 def _split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
     """The part at a place from 1 on, or from -1 on before the end; an empty text beyond the last, null of null."""
+    if delimiter.meta.is_literal() and place.meta.is_literal():
+        text_between, number = pl.select(delimiter).item(), pl.select(place).item()
+        if text_between and number is not None and number > 0:
+            # Not into a list of all parts: the text is cut as often as needed.
+            parts = text.str.splitn(text_between, number + 1)
+            return pl.when(text.is_not_null()).then(parts.struct.field(f"field_{number - 1}").fill_null(""))
     index = pl.when(place > 0).then(place - 1).otherwise(place)
     found = text.str.split(delimiter).list.get(index, null_on_oob=True)
     return pl.when(text.is_not_null()).then(found.fill_null(""))

@@ -29,7 +29,7 @@ from weir.sql.relations import (
     values_of,
 )
 from weir.sql.scalars import condition, scalar
-from weir.sql.types import Typed, column, computed
+from weir.sql.types import Typed, as_type, column, computed
 
 _ALL = "_all"
 #: Bounds of windows where they are keys of a further window.
@@ -118,7 +118,8 @@ class _Aggregation:
         assert windowed is not None
         extra: list[tuple[str, Typed]] = []
         window = windowed.window
-        if windowed.is_result:
+        has_one_time = windowed.is_result or bool(windowed.calendar)
+        if has_one_time:
             # Results of a window have one time, so a window of a millisecond has those of one window alone.
             assert windowed.bounds is not None
             extra, window = list(zip(_KEY_BOUNDS, windowed.bounds, strict=True)), tumbling(1)
@@ -131,12 +132,12 @@ class _Aggregation:
                 made: Stream = stream.key_by(*keys).window(window).aggregate(name, **calls)
             else:
                 made = stream.window_all(window).aggregate(name, **calls)
-            if windowed.is_result:
+            if has_one_time:
                 names = [each for each in made.schema.names if each not in (*WINDOW_BOUNDS, *_KEY_BOUNDS)]
                 bounds = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
                 made = made.select(f"{name}.bounds", *names, *bounds)
         bounds_now = (column("window_start", pl.Int64()), column("window_end", pl.Int64()))
-        told = Windowed(windowed.window, True, bounds_now, windowed.time, windowed.node)
+        told = replace(windowed, is_result=True, bounds=bounds_now)
         added = [Column(each, bound_value(each, windowed.time)) for each in WINDOW_BOUNDS]
         last = bound_value("window_end", windowed.time)
         if windowed.window.kind != "session":
@@ -150,6 +151,9 @@ class _Aggregation:
         """A row for each group, as a changelog."""
         for each in self.aggregates:
             check_takes_back(each)
+        extreme = self._extreme()
+        if extreme is not None:
+            return extreme
         extra = [] if self.groups else [(_ALL, computed(pl.lit(0, pl.Int64), pl.Int64()))]
         if not self.relation.is_changelog:
             extra.append((CHANGE_COLUMN, computed(pl.lit(_INSERT), pl.String())))
@@ -160,23 +164,67 @@ class _Aggregation:
             made = stream.key_by(*keys).aggregate(name, **(calls or _counted()))
         return self._told(made, [], None)
 
+    def _extreme(self) -> tuple[Relation, Scope] | None:
+        """The only aggregate is the least or greatest value of rows that are never taken back: one row of each group.
+
+        An aggregate over a changelog keeps all values, since the greatest may be taken back. None: it is another case.
+        """
+        each = self.aggregates[0] if len(self.aggregates) == 1 else None
+        if each is None or each.function not in ("MIN", "MAX") or self.relation.is_changelog:
+            return None
+        if each.argument is None or each.filter is not None:
+            return None
+        value = scalar(each.argument, self.scope)
+        if not (value.dtype.is_integer() or value.dtype.is_temporal()):
+            return None
+        if value.dtype.is_integer():
+            value = as_type(value, pl.Int64())
+        output = self._output(each, {})
+        wanted = {group.name: group.value for group in self.groups}
+        wanted |= {} if self.groups else {_ALL: computed(pl.lit(0, pl.Int64), pl.Int64())}
+        listed = [*wanted.items(), (output, value.without_role())]
+        stream = selected(self.relation, self.context.steps.step("input"), listed)
+        with at(each.node):
+            made = stream.key_by(*wanted).top(
+                self.context.steps.step("group"), by=output, rows=1, ascending=each.function == "MIN"
+            )
+        return self._told(made, [], None)
+
     def _input(self, extra: list[tuple[str, Typed]]) -> tuple[Stream, dict[str, Any]]:
         """The stream with the columns that are read, and the aggregates over it."""
         wanted = {each.name: each.value for each in self.groups} | dict(extra)
         calls: dict[str, Any] = {}
         predicates: dict[str, str] = {}
+        filtered: list[tuple[Aggregate, str, str | None, pl.Expr | None]] = []
         for each in self.aggregates:
-            output = self._output(each, calls)
-            name = predicate = None
+            output = self._output(each, {**calls, **{made: None for _, made, *_ in filtered}})
+            name: str | None = None
+            predicate: pl.Expr | None = None
             if each.argument is not None:
                 value = scalar(each.argument, self.scope)
                 name = value.name or f"of_{output}"
                 wanted[name] = value
             if each.filter is not None:
-                value = condition(each.filter, self.scope, "FILTER")
-                text = each.filter.sql()
-                predicates.setdefault(text, value.name or f"where_{len(predicates) + 1}")
-                wanted[predicates[text]] = value
+                predicate = condition(each.filter, self.scope, "FILTER").expr
+            filtered.append((each, output, name, predicate))
+        # A condition goes over the columns of the stream, where these keep their names.
+        roots = {
+            root
+            for *_, predicate in filtered
+            if predicate is not None
+            for root in predicate.meta.root_names()
+        }
+        types = polars_types(self.relation.stream.schema)
+        keeps = all(
+            root in types and (root not in wanted or wanted[root].name == root) for root in sorted(roots)
+        )
+        if keeps:
+            wanted |= {root: column(root, types[root]) for root in sorted(roots)}
+        for each, output, name, predicate in filtered:
+            if predicate is not None and not keeps:
+                text = str(each.filter.sql() if each.filter is not None else "")
+                predicates.setdefault(text, f"where_{len(predicates) + 1}")
+                wanted[predicates[text]] = computed(predicate, pl.Boolean())
                 predicate = pl.col(predicates[text])
             with at(each.node):
                 calls[output] = each.call(name, predicate)

@@ -45,7 +45,7 @@ def interval_ms(node: exp.Expr | None, parent: exp.Expr, what: str) -> int:
         raise Unplaced(
             f"{what} is an interval, such as INTERVAL '10' SECOND", parent if node is None else node
         )
-    count, unit = _parts(node)
+    count, unit = interval_parts(node)
     if unit not in _UNITS_MS:
         raise Unplaced(f"{what} cannot be in {unit}S, which differ in length; give DAYS, HOURS, ...", node)
     return count * _UNITS_MS[unit]
@@ -57,7 +57,7 @@ def shifted(value: Typed, interval: exp.Interval, sign: int, node: exp.Expr) -> 
     Raises:
         Unplaced: it is no time.
     """
-    count, unit = _parts(interval)
+    count, unit = interval_parts(interval)
     if isinstance(value.dtype, pl.Date):
         value = computed(value.expr.cast(pl.Datetime("us")), pl.Datetime("us"))
     if value.dtype.is_integer() and unit in _UNITS_MS:
@@ -70,7 +70,12 @@ def shifted(value: Typed, interval: exp.Interval, sign: int, node: exp.Expr) -> 
     return computed(value.expr + added, value.dtype)
 
 
-def _parts(node: exp.Interval) -> tuple[int, str]:
+def interval_parts(node: exp.Interval) -> tuple[int, str]:
+    """How many of which unit.
+
+    Raises:
+        Unplaced: there is no such unit, or no whole number of it.
+    """
     text = str(node.this.name if node.this is not None else "").strip()
     unit = str(node.args["unit"].name).upper() if node.args.get("unit") is not None else ""
     if not unit:

@@ -106,7 +106,11 @@ def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dic
     """The bounds of the join, as ``stream.join`` takes them."""
     if match.windows:
         one, two = left.windowed, right.windowed
-        if one is None or two is None or one.window != two.window or one.is_result != two.is_result:
+        if (
+            one is None
+            or two is None
+            or (one.window, one.calendar, one.is_result) != (two.window, two.calendar, two.is_result)
+        ):
             raise Unplaced(
                 "both sides of a join of windows have equal windows, results of them or rows", node
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -15,9 +16,10 @@ from weir.plan.graph import Node
 from weir.specs import AssignEventTimeSpec, SourceSpec
 from weir.spelling import did_you_mean
 from weir.sql.connectors import sink_of, source_of
-from weir.sql.context import Context
+from weir.sql.context import Context, PythonFunction
 from weir.sql.errors import Place, Unplaced, at
 from weir.sql.names import StepNames
+from weir.sql.python_functions import python_function
 from weir.sql.queries import compiled, solid_result
 from weir.sql.relations import Relation, polars_types, relation_of
 from weir.sql.statements import Statement, statement_of
@@ -32,10 +34,14 @@ class Program:
     Attributes:
         flow: gets the steps.
         parallelism: of sources that do not say theirs.
+        functions: of CREATE FUNCTION, by name in lower case.
+        other: finds a table that no statement declares; None: there are no others.
     """
 
     flow: Dataflow
     parallelism: int = 1
+    functions: dict[str, PythonFunction] = field(default_factory=dict)
+    other: Callable[[exp.Table], Relation | None] | None = None
     statements: dict[str, Statement] = field(default_factory=dict)
     relations: dict[str, Relation] = field(default_factory=dict)
     order: list[Statement] = field(default_factory=list)
@@ -49,6 +55,13 @@ class Program:
         name = statement.name.lower()
         if statement.kind == "INSERT":
             self._insert(statement, name)
+            return
+        if statement.kind == "FUNCTION":
+            if name in self.functions:
+                raise Unplaced(f"function {statement.name!r} is there twice", statement.start)
+            self.functions[name] = python_function(
+                statement.name, statement.target, statement.returns, statement.start, statement.target_start
+            )
             return
         if name in self.statements:
             raise Unplaced(f"{statement.name!r} is there twice", statement.start)
@@ -134,6 +147,9 @@ class Program:
             known = {each.name.lower(): each for each in self.order[:before] if each.kind != "SINK"}
             found = known.get(node.name.lower())
             if found is None:
+                other = self.other(node) if self.other is not None else None
+                if other is not None:
+                    return other
                 later = self.statements.get(node.name.lower())
                 if later is not None and later.name == statement.name:
                     raise Unplaced(f"{node.name!r} reads itself; a stream has no fixed point", node)
@@ -145,7 +161,9 @@ class Program:
                 )
             return self.relation(found)
 
-        context = Context(find, StepNames(statement.name), compiled, emit=statement.emit)
+        context = Context(
+            find, StepNames(statement.name), compiled, emit=statement.emit, functions=self.functions
+        )
         return compiled(statement.query, context)
 
     def _source(self, statement: Statement) -> Relation:
@@ -221,7 +239,7 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
     statements = statements_of(tokens_of(place, text))
     if len(statements) != 1:
         raise place.error("give one query, SELECT ...", 0)
-    known = {name.lower(): relation_of(each, _times_of(flow, each)) for name, each in streams.items()}
+    known = {name.lower(): relation_of(each, times_of(flow, each)) for name, each in streams.items()}
 
     def find(node: exp.Table) -> Relation:
         found = known.get(node.name.lower())
@@ -238,7 +256,7 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
         return solid_result(relation, f"{step}.result", query)
 
 
-def _times_of(flow: Dataflow, stream: Stream) -> list[str]:
+def times_of(flow: Dataflow, stream: Stream) -> list[str]:
     """Columns of a stream that are its event time, as far as its steps by row say."""
     node, names = stream.node, set(stream.schema.names)
     while True:

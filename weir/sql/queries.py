@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import polars as pl
@@ -15,6 +15,8 @@ from weir.sql.conditions import conjuncts
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.grouping import distinct, grouped
+from weir.sql.over import overs_in, with_overs
+from weir.sql.python_functions import with_calls
 from weir.sql.ranking import rank_bound, rank_of, ranked
 from weir.sql.relations import Column, Rank, Relation, Scope, relation_of, selected, values_of
 from weir.sql.scalars import condition, scalar
@@ -78,9 +80,16 @@ def _select(node: exp.Select, context: Context) -> Relation:
     if node.args.get("from_") is None and node.args.get("from") is None:
         raise Unplaced("FROM is missing: a query reads a stream", node)
     relation, left = from_clause(node, context)
+    relation, scope = with_calls(relation, scope_of(relation), left, context)
+    relation = _filtered(relation, left, node, context, scope.known)
     scope = scope_of(relation)
-    relation = _filtered(relation, left, node, context)
-    scope = scope_of(relation)
+    items = list(_items(node, scope))
+    relation, scope = with_calls(
+        relation,
+        scope,
+        [*_groups(node, items, scope), *(each for _, each in items if isinstance(each, exp.Expr))],
+        context,
+    )
     items = list(_items(node, scope))
     having = node.args.get("having")
     groups = _groups(node, items, scope)
@@ -91,6 +100,15 @@ def _select(node: exp.Select, context: Context) -> Relation:
         raise Unplaced(
             "DISTINCT ON is not there; use ROW_NUMBER() OVER (PARTITION BY ...) with the bound 1", node
         )
+    qualify = node.args.get("qualify")
+    overs = overs_in([*roots, *([qualify.this] if qualify is not None else [])])
+    if overs and (groups or aggregates):
+        raise Unplaced(
+            "OVER beside GROUP BY is not there; make a view of the groups, and query that", overs[0]
+        )
+    if overs:
+        relation, scope = with_overs(relation, scope, overs, context)
+        items = list(_items(node, scope))
     if groups or aggregates:
         aliases = {value.sql(): name for name, value in items if isinstance(value, exp.Expr)}
         relation, scope = grouped(relation, scope, groups, aggregates, aliases, context, _place(node))
@@ -125,7 +143,7 @@ def _told(value: exp.Expr | Column, scope: Scope) -> tuple[Typed | None, str, Ra
     ):
         found = scope.find(value)
         return found.value, "", found.rank
-    if isinstance(value, exp.Window):
+    if isinstance(value, exp.Window) and value.sql() not in scope.known:
         return None, "", rank_of(value, scope)
     return scalar(value, scope), "", None
 
@@ -202,8 +220,14 @@ def _groups(node: exp.Select, items: list[tuple[str, exp.Expr | Column]], scope:
     return found
 
 
-def _filtered(relation: Relation, nodes: list[exp.Expr], select: exp.Select, context: Context) -> Relation:
-    """The rows that meet all conditions; bounds of places come first."""
+def _filtered(
+    relation: Relation,
+    nodes: list[exp.Expr],
+    select: exp.Select,
+    context: Context,
+    known: Mapping[str, Typed] | None = None,
+) -> Relation:
+    """The rows that meet all conditions; bounds of places come first. ``known``: values by their text."""
     rest = []
     for node in nodes:
         bound = rank_bound(node, scope_of(relation))
@@ -212,7 +236,7 @@ def _filtered(relation: Relation, nodes: list[exp.Expr], select: exp.Select, con
             continue
         relation = ranked(relation, *bound, context, is_read=_reads(select, bound[0].name, node))
     if rest:
-        scope = scope_of(relation)
+        scope = replace(scope_of(relation), known=dict(known or {}))
         whole = rest[0] if len(rest) == 1 else exp.and_(*rest, copy=False, wrap=True)
         for node in rest:
             condition(node, scope, "WHERE")
@@ -235,7 +259,8 @@ def _qualified(made: Relation, node: exp.Select, scope: Scope, context: Context)
     columns = list(made.columns)
     for number, window in enumerate(list(tree.find_all(exp.Window)), start=1):
         name = f"_place_{number}"
-        columns.append(Column(name, None, "", rank_of(window, scope)))
+        known = scope.known.get(window.sql())
+        columns.append(Column(name, known, "", None if known is not None else rank_of(window, scope)))
         if window is tree:
             raise Unplaced("QUALIFY needs a bound, such as <= 3", window)
         window.replace(exp.column(name))

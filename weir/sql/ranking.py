@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from weir.author.aggregator import WindowBounds
 from weir.dataflow.streams import Stream, WindowResults
-from weir.dataflow.windows import tumbling
 from weir.specs.windows import WINDOW_BOUNDS
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
@@ -32,8 +31,8 @@ def rank_of(node: exp.Window, scope: Scope) -> Rank:
     name = function.sql_name().upper() if isinstance(function, exp.Func) else type(function).__name__
     if not isinstance(function, exp.RowNumber) and name != "RANK":
         raise Unplaced(
-            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), and "
-            "aggregates with GROUP BY",
+            f"{name}() OVER is not there; there are ROW_NUMBER and RANK with a bound (WHERE place <= 3), LAG, and "
+            "COUNT, SUM, AVG, MIN and MAX over rows before",
             node,
         )
     order = node.args.get("order")
@@ -133,29 +132,29 @@ def _in_windows(
     assert relation.windowed is not None
     relation.windowed.check_named({each.role for each in rank.partition}, rank.node)
     partition = [each for each in rank.partition if each.role not in WINDOW_BOUNDS]
-    value, descends, nulls_first = rank.order[0]
-    is_simple = not partition and len(rank.order) == 1 and descends and not nulls_first and value.is_number
-    extra = [(each.name or f"_order_{number}", each) for number, (each, _, _) in enumerate(rank.order)]
+    order = _columns_of_order(rank)
+    extra = [(to, each) for to, each, _, _ in order]
     extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(partition)]
     made = solid(relation, context.steps.step("columns"), extra)
-    order = tuple(each.name or f"_order_{number}" for number, (each, _, _) in enumerate(rank.order))
     parts = tuple(each.name or f"_part_{number}" for number, each in enumerate(partition))
     stream: Stream = made.stream
+    has_ties = rank.function == "RANK"
     with at(rank.node):
-        if not partition and descends and not nulls_first and value.is_number:
-            # Few rows are left of each window before the places are told.
+        if relation.windowed.is_result:
             results = WindowResults(stream.flow, stream.node)
-            stream = results.window_top(context.steps.step("top"), by=order[0], rows=bound, ties=True)
-        if is_simple and rank.function == "RANK" and (bound == 1 or not is_read):
-            return replace(made, stream=stream)
-        ordering = Ordering(
-            tuple(
-                zip(order, (each[1] for each in rank.order), (each[2] for each in rank.order), strict=True)
-            ),
-            bound,
-            name,
-            rank.function == "RANK",
-        )
+            told: Stream = results.window_top(
+                context.steps.step("top"),
+                by=[to for to, *_ in order],
+                rows=bound,
+                ties=has_ties,
+                key=parts,
+                ascending=[not descends for *_, descends, _ in order],
+                nulls_first=[each for *_, each in order],
+                rank=name if is_read and bound > 1 else None,
+            )
+            return replace(made, stream=told)
+        # Rows of windows that come late are left out by the window.
+        ordering = Ordering(tuple((to, down, nulls) for to, _, down, nulls in order), bound, name, has_ties)
         step = context.steps.step("places")
         bounds = [pl.col(each).alias(to) for each, to in zip(WINDOW_BOUNDS, _KEY_BOUNDS, strict=True)]
         kept = [each for each in stream.schema.names if each not in WINDOW_BOUNDS]
@@ -164,9 +163,7 @@ def _in_windows(
         schema = pa.schema(
             [*(stream.schema.field(each) for each in rest), pa.field(name, pa.int64(), nullable=False)]
         )
-        # Results of a window have one time; rows have their own ones.
-        window = tumbling(1) if relation.windowed.is_result else relation.windowed.window
-        placed = keyed.window(window).process(step, ordering, schema)
+        placed = keyed.window(relation.windowed.window).process(step, ordering, schema)
         back = [pl.col(each).alias(to) for each, to in zip(_KEY_BOUNDS, WINDOW_BOUNDS, strict=True)]
         told = placed.select(f"{step}.bounds", *parts, *rest, name, *back)
     return replace(made, stream=told)
@@ -212,16 +209,8 @@ def _running(
         raise Unplaced(
             "RANK() is of windows only (PARTITION BY window_start, window_end); use ROW_NUMBER()", rank.node
         )
-    if len(rank.order) > 1:
-        raise Unplaced(
-            "ROW_NUMBER() without a window goes by one value; put several into one number, such as "
-            "price * 4294967296 - seconds",
-            rank.node,
-        )
-    value, descends, nulls_first = rank.order[0]
-    if nulls_first:
-        raise Unplaced("NULLS FIRST is not there without a window; NULL comes last", rank.node)
-    extra = [(value.name or "_order", value)]
+    order = _columns_of_order(rank)
+    extra = [(to, each) for to, each, _, _ in order]
     extra += [(each.name or f"_part_{number}", each) for number, each in enumerate(rank.partition)]
     if not rank.partition:
         extra.append((_ALL, constant(0, pl.Int64())))
@@ -230,15 +219,38 @@ def _running(
     step = context.steps.step("top")
     with at(rank.node):
         keyed = made.stream.key_by(*dict.fromkeys(keys))
-        if bound == 1 and descends and value.role == "time" and not relation.is_changelog:
-            stream: Stream = keyed.deduplicate(step, keep="last")
-        else:
-            place = name if is_read and bound > 1 else None
-            stream = keyed.top(
-                step, by=value.name or "_order", rows=bound, ascending=not descends, rank=place
+        to, value, descends, nulls_first = order[0]
+        place = name if is_read and bound > 1 else None
+        if len(order) > 1 or nulls_first or not _is_exact(value):
+            stream: Stream = keyed.top(
+                step,
+                by=[each for each, *_ in order],
+                rows=bound,
+                ascending=[not each for *_, each, _ in order],
+                nulls_first=[each for *_, each in order],
+                rank=place,
             )
+        elif bound == 1 and descends and value.role == "time" and not relation.is_changelog:
+            stream = keyed.deduplicate(step, keep="last")
+        else:
+            stream = keyed.top(step, by=to, rows=bound, ascending=not descends, rank=place)
     columns = tuple(_plain(each) for each in made.columns)
     return Relation(stream, columns)
+
+
+def _columns_of_order(rank: Rank) -> list[tuple[str, Typed, bool, bool]]:
+    """Columns by which rows go, with their values, whether they descend, and whether NULL comes first; each once."""
+    found: dict[str, tuple[str, Typed, bool, bool]] = {}
+    for number, (value, descends, nulls_first) in enumerate(rank.order):
+        name = value.name or f"_order_{number}"
+        # What is equal in a column is equal in it again.
+        found.setdefault(name, (name, value, descends, nulls_first))
+    return list(found.values())
+
+
+def _is_exact(value: Typed) -> bool:
+    """Whether values are in the order of integers, in which NULL alone comes last; NaN is above all numbers."""
+    return value.dtype.is_integer() or value.dtype.is_temporal() or isinstance(value.dtype, pl.Boolean)
 
 
 def _plain(each: Column) -> Column:

@@ -59,6 +59,7 @@ class Windowed:
         bounds: beginning and end of the window in ms; None: a row is in several, and has none yet.
         time: type of the bounds as the query sees them.
         node: where the text says so.
+        calendar: of windows by the calendar of a time zone, what tells them from others.
     """
 
     window: Window
@@ -66,6 +67,7 @@ class Windowed:
     bounds: tuple[Typed, Typed] | None
     time: pl.DataType
     node: exp.Expr
+    calendar: str = ""
 
     def check_named(self, bounds: Collection[str], node: exp.Expr) -> None:
         """Refuse bounds that several windows have.

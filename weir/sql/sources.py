@@ -121,6 +121,7 @@ def _joined(
         conditions = [_using(each, left, right) for each in node.args["using"]]
     else:
         conditions = conjuncts(node.args.get("on"))
+        _check_calls(conditions, context)
     later: list[exp.Expr] = []
     if how == "inner":
         # Conditions of WHERE are those of the join.
@@ -144,6 +145,12 @@ def _joined(
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
     left, right = _one_sided(left, right, match, how, context)
     return joined(left, right, match, how, context, node, as_of=version is not None), later
+
+
+def _check_calls(conditions: list[exp.Expr], context: Context) -> None:
+    for each in (call for node in conditions for call in node.find_all(exp.Anonymous)):
+        if str(each.this).lower() in context.functions:
+            raise Unplaced(f"{each.this}() in ON is not there; join a view that has it as a column", each)
 
 
 def _one_sided(

@@ -1,4 +1,4 @@
-"""Statements: CREATE SOURCE, CREATE VIEW, CREATE SINK and INSERT INTO, taken apart."""
+"""Statements: CREATE SOURCE, VIEW, SINK and FUNCTION, INSERT INTO and EXPLAIN, taken apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from weir.sql.context import Emit
 from weir.sql.errors import Unplaced
 from weir.sql.text import first_words, parse_expression, parse_query, parse_type
 
-_BEGINNINGS = ("CREATE SOURCE", "CREATE VIEW", "CREATE SINK", "INSERT INTO")
+_BEGINNINGS = ("CREATE SOURCE", "CREATE VIEW", "CREATE SINK", "CREATE FUNCTION", "INSERT INTO")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Statement:
     """Statement, taken apart.
 
     Attributes:
-        kind: SOURCE, VIEW, SINK or INSERT.
+        kind: SOURCE, VIEW, SINK, FUNCTION or INSERT.
         name: what it makes, or writes to.
         start: the place of the name.
         columns: of a source.
@@ -63,6 +63,9 @@ class Statement:
         options: of WITH.
         query: of a view, a sink or INSERT; None: a sink that INSERT INTO writes to.
         emit: when results are told.
+        target: of a function: ``module:function``,
+        target_start: its place,
+        returns: and what it returns; None: the function says it.
     """
 
     kind: str
@@ -73,6 +76,9 @@ class Statement:
     options: list[Option] = field(default_factory=list)
     query: exp.Expr | None = None
     emit: Emit | None = None
+    target: str = ""
+    target_start: int = 0
+    returns: exp.DataType | None = None
 
 
 class _Reader:
@@ -159,7 +165,29 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
         if reader.take(kind):
             name, start = reader.name(f"the {kind.lower()}")
             return _created(Statement(kind, name, start), reader)
+    if reader.take("FUNCTION"):
+        name, start = reader.name("the function")
+        return _function(Statement("FUNCTION", name, start), reader)
     return _refuse(tokens)
+
+
+def _function(statement: Statement, reader: _Reader) -> Statement:
+    """``CREATE FUNCTION score RETURNS DOUBLE AS 'my_job:score'``."""
+    if reader.word == "(":
+        raise Unplaced(
+            "CREATE FUNCTION takes no list of arguments; the function of Python has them", reader.start
+        )
+    if reader.take("RETURNS"):
+        words = [token.text.upper() for token in reader.tokens]
+        stop = words.index("AS", reader.at) if "AS" in words[reader.at :] else len(words)
+        statement.returns = parse_type(reader.tokens[reader.at : stop], reader.text, reader.start)
+        reader.at = stop
+    reader.need("AS", f"CREATE FUNCTION {statement.name}")
+    rest = reader.tokens[reader.at :]
+    if len(rest) != 1 or rest[0].token_type is not TokenType.STRING:
+        raise Unplaced("a function is 'module:function', such as 'my_job:score', in quotes", reader.start)
+    statement.target, statement.target_start = rest[0].text, int(rest[0].start)
+    return statement
 
 
 def _refuse(tokens: Sequence[Token]) -> Statement:
@@ -173,10 +201,10 @@ def _refuse(tokens: Sequence[Token]) -> Statement:
             "CREATE TABLE is not there; write CREATE SOURCE for input and CREATE SINK for output",
             tokens[0].start,
         )
-    if found.upper() == "CREATE FUNCTION":
-        raise Unplaced("CREATE FUNCTION is not there; use stream.map_batches in Python", tokens[0].start)
     if tokens[0].text.upper() == "EXPLAIN":
-        raise Unplaced("EXPLAIN is not there; weir plan shows what a text becomes", tokens[0].start)
+        raise Unplaced(
+            "EXPLAIN is of the prompt (weir sql); weir plan FILE shows what a file becomes", tokens[0].start
+        )
     raise Unplaced(
         f"there is no statement {found}{did_you_mean(found.upper(), _BEGINNINGS)}", tokens[0].start
     )

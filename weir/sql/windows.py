@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
 from sqlglot import exp
 
 from weir.dataflow.windows import cumulative, session, sliding, tumbling
 from weir.rows.records import EVENT_TIME_COLUMN
 from weir.specs.window_kinds import Window, WindowTime
+from weir.sql.calendars import CALENDAR_BOUNDS, in_calendar
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.intervals import interval_ms
 from weir.sql.relations import Column, Relation, Scope, Windowed
-from weir.sql.types import Role, Typed, computed, type_words
+from weir.sql.types import Role, Typed, column, computed, type_words
 
 _FORMS = {
     "TUMBLE": ("table", "time column", "size"),
@@ -35,6 +38,8 @@ def windowed_relation(node: exp.Anonymous, relation: Relation, context: Context)
     """
     name = str(node.this).upper()
     form = _FORMS[name]
+    if name == "TUMBLE" and len(node.expressions) == len(form) + 1:
+        return _by_calendar(node, relation, context)
     if len(node.expressions) != len(form):
         raise Unplaced(f"{name} takes {', '.join(form)}", node)
     kind, dtype = _time_of(node.expressions[1], relation, name)
@@ -54,6 +59,29 @@ def windowed_relation(node: exp.Anonymous, relation: Relation, context: Context)
         added = tuple(Column(each.name, None) for each in added)
     columns = (*relation.columns, *added)
     return Relation(relation.stream, columns, Windowed(window, False, bounds, dtype, node))
+
+
+def _by_calendar(node: exp.Anonymous, relation: Relation, context: Context) -> Relation:
+    """``TUMBLE(t, at, INTERVAL '1' DAY, 'Europe/Berlin')``: windows of a day there, whose lengths differ."""
+    _, time, length, zone = node.expressions
+    kind, dtype = _time_of(time, relation, "TUMBLE")
+    if kind != "event":
+        raise Unplaced("windows in a time zone go by event time", time)
+    if relation.is_changelog:
+        raise Unplaced("windows in a time zone take rows that are never taken back", node)
+    made, calendar = in_calendar(relation, length, zone, node, context)
+    bounds = (column(CALENDAR_BOUNDS[0], pl.Int64()), column(CALENDAR_BOUNDS[1], pl.Int64()))
+    added = (
+        Column("window_start", _shown(bounds[0], dtype, "window_start")),
+        Column("window_end", _shown(bounds[1], dtype, "window_end")),
+    )
+    # Rows have the last moment of their window as event time.
+    columns = tuple(
+        each if each.value is None else replace(each, value=each.value.without_role())
+        for each in made.columns
+    )
+    windowed = Windowed(tumbling(1), False, bounds, dtype, node, calendar)
+    return Relation(made.stream, (*columns, *added), windowed)
 
 
 def _window(name: str, lengths: list[int], kind: WindowTime) -> Window:

@@ -73,6 +73,9 @@ def build():
         keyed.connect_broadcast("ruled", other, Rules, {"k": str}),
         keyed.deduplicate("once"),
         keyed.top("newest", by="v", rows=2).key_by("k").count("changes"),
+        flow.sql(
+            "SELECT k, SUM(v) OVER (PARTITION BY k ORDER BY t) AS s FROM rows", rows=rows, step="so_far"
+        ),
     ]
     for number, step in enumerate(steps):
         step.sink(f"out_{number}", weir.Blackhole())

@@ -1,9 +1,13 @@
 """``weir plan`` and ``weir run`` of a file of SQL: real processes."""
 
 import json
+import re
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +23,15 @@ CREATE SINK out WITH (connector = 'json', path = 'out') AS SELECT k, n FROM coun
 def _weir(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "weir", *arguments]
     return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _wait_for(condition: Callable[[], Any], timeout_s: float = 60) -> Any:
+    """What a condition returns as soon as that is true."""
+    ends_s = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < ends_s, "it did not come true"
+        time.sleep(0.2)
+    return found
 
 
 def test_a_file_is_planned_and_run(tmp_path: Path):
@@ -47,3 +60,40 @@ def test_a_mistake_is_one_line(tmp_path: Path):
         assert told.stderr.strip() == (
             f"weir {command}: error: counts.sql:4:70: there is no column 'm'; there are k, n"
         )
+
+
+def test_files_are_asked_without_a_prompt(tmp_path: Path):
+    (tmp_path / "in.jsonl").write_text(
+        "".join(json.dumps({"id": n, "k": "ab"[n % 2]}) + "\n" for n in range(9))
+    )
+    query = "SELECT k, COUNT(*) AS n FROM 'in.jsonl' GROUP BY k ORDER BY k"
+    told = _weir(tmp_path, "sql", "-c", query, "--format", "csv")
+    assert (told.returncode, told.stdout) == (0, "k,n\na,5\nb,4\n"), told.stderr
+    told = _weir(tmp_path, "sql", "-c", query.replace("COUNT", "CONT"))
+    assert told.returncode == 2
+    assert told.stderr.startswith("weir sql: error: SQL:1:11: there is no function CONT")
+
+
+def test_states_of_a_running_job_are_tables(tmp_path: Path):
+    text = """
+CREATE SOURCE t WITH (connector = 'nexmark', stream = 'bid', events = '100000000', rate = '2000');
+CREATE VIEW counts AS SELECT channel, COUNT(*) AS n FROM t WHERE channel IS NOT NULL GROUP BY channel;
+CREATE SINK out WITH (connector = 'blackhole') AS SELECT channel, n FROM counts;
+"""
+    (tmp_path / "counts.sql").write_text(text)
+    command = [sys.executable, "-m", "weir", "run", "counts.sql", "--no-follow", "--http-port", "0"]
+    log = tmp_path / "log"
+    with log.open("w") as out, subprocess.Popen(command, cwd=tmp_path, stdout=out, stderr=out) as job:
+        try:
+            found = _wait_for(lambda: re.search(r"page http://([^/]+)/", log.read_text()))
+            address = found[1]
+            query = "SELECT COUNT(*) AS keys FROM 'state/counts.group/totals'"
+
+            def keys() -> bool:
+                told = _weir(tmp_path, "sql", "-c", query, "--job", address, "--format", "json")
+                return told.returncode == 0 and json.loads(told.stdout)["keys"] > 2
+
+            _wait_for(keys)
+        finally:
+            job.terminate()
+            job.wait(60)

@@ -1,0 +1,95 @@
+"""The prompt's session: files as tables, declarations that stay, order and limits, plans, messages."""
+
+import json
+
+import polars as pl
+import pytest
+
+from weir.errors import WeirError
+from weir.sql.session import Session
+
+ROWS = [{"id": n, "who": "ab"[n % 2], "price": n * 10 if n != 4 else None} for n in range(7)]
+
+
+@pytest.fixture
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    frame = pl.DataFrame(ROWS)
+    frame.write_parquet("orders.parquet")
+    frame.write_csv("orders.csv")
+    frame.write_ipc("orders.arrow")
+    (tmp_path / "orders.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return tmp_path
+
+
+def _frames(text, session=None):
+    return [each.frame for each in (session or Session()).run(text) if each.frame is not None]
+
+
+@pytest.mark.parametrize("name", ["orders.parquet", "orders.csv", "orders.jsonl", "orders.arrow"])
+def test_files_are_tables(directory, name):
+    (found,) = _frames(f"SELECT id, price FROM '{name}' WHERE who = 'a' ORDER BY price DESC, id LIMIT 3")
+    assert found.rows() == [(6, 60), (2, 20), (0, 0)]
+
+
+def test_groups_are_shown_as_the_table_that_they_are(directory):
+    (found,) = _frames(
+        "SELECT who, COUNT(*) AS n, SUM(price) AS s FROM 'orders.jsonl' GROUP BY who ORDER BY 1"
+    )
+    assert found.rows() == [("a", 4, 80), ("b", 3, 90)]
+
+
+def test_what_is_declared_stays_and_may_be_declared_anew(directory):
+    session = Session()
+    text = (
+        "CREATE SOURCE t (id BIGINT, who VARCHAR) WITH (connector = 'json', path = 'orders.jsonl');"
+        "CREATE VIEW v AS SELECT who, id FROM t WHERE id > {};"
+    )
+    assert [each.message for each in session.run(text.format(4))] == ["source t", "view v"]
+    assert _frames("SELECT * FROM v ORDER BY id", session)[0].rows() == [("b", 5), ("a", 6)]
+    list(session.run("CREATE VIEW v AS SELECT who, id FROM t WHERE id > 5"))
+    assert _frames("SELECT v.id, o.price FROM v JOIN 'orders.csv' AS o ON v.id = o.id", session)[
+        0
+    ].rows() == [(6, 60)]
+
+
+def test_a_limit_without_an_order_ends_early(directory):
+    (found,) = _frames("SELECT id FROM 'orders.parquet' LIMIT 2 OFFSET 1")
+    assert found.height == 2
+
+
+def test_a_plan_is_drawn_and_nothing_runs(directory):
+    (answer,) = Session().run("EXPLAIN SELECT who, COUNT(*) AS n FROM 'orders.jsonl' GROUP BY who")
+    assert any(node.spec.kind == "changelog_aggregate" for node in answer.graph.nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("SELECT x FROM 'orders.csv'", "SQL:1:8: there is no column 'x'"),
+        ("SELECT id FROM 'order.csv'", "SQL:1:16: there is no file 'order.csv'"),
+        ("SELECT id FROM nothing", "SQL:1:16: there is no source or view 'nothing'"),
+        ("SELECT id FROM 'orders.csv' ORDER BY y", "SQL:1:38: there is no column 'y'"),
+        ("SELECT id FROM 'orders.csv' ORDER BY 3", "SELECT has 1 columns"),
+        ("SELECT id FROM 'orders.csv' LIMIT id", "LIMIT takes a whole number"),
+        ("SELECT * FROM 'state/totals'", "a state is 'state/STEP/STATE'"),
+        ("CREATE SINK o WITH (connector = 'print') AS SELECT 1", "SQL:1:1: the prompt answers queries"),
+        ("EXPLAIN", "EXPLAIN takes a query"),
+        ("DROP TABLE t", "SQL:1:1: there is no statement DROP TABLE"),
+        ("SELECT id FROM (SELECT id FROM 'orders.csv' LIMIT 2)", "LIMIT is not there"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(directory, text, words):
+    with pytest.raises(WeirError) as told:
+        list(Session().run(text))
+    assert words in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_records_that_cannot_be_read_are_told(directory):
+    (directory / "bad.jsonl").write_text('{"id": 1}\n{"id": 2}\nnothing\n' + '{"id": 3}\n' * 200)
+    session = Session()
+    list(session.run("CREATE SOURCE t (id BIGINT) WITH (connector = 'json', path = 'bad.jsonl')"))
+    (answer,) = session.run("SELECT COUNT(*) AS n FROM t")
+    assert answer.frame.rows() == [(202,)]
+    assert answer.notes[0].startswith("1 records could not be read")
