@@ -63,7 +63,7 @@ class _Relay:
         for task in tasks:
             task.cancel()
         for channel in channels:
-            await channel.close()
+            await channel.close(None)
 
 
 async def _answers(stream: Any) -> AsyncIterator[bytes]:

@@ -185,6 +185,14 @@ class WorldClient:
             raise
         return reply
 
+    async def profile(self, request: control_pb2.ProfileRequest) -> control_pb2.ProfileReply:
+        """Nobody asks in a simulation."""
+        raise NotImplementedError
+
+    async def log_tail(self, request: control_pb2.LogTailRequest) -> control_pb2.LogTailReply:
+        """Nobody asks in a simulation."""
+        raise NotImplementedError
+
     async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
         """Nobody asks in a simulation."""
         raise NotImplementedError
