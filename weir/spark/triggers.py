@@ -21,8 +21,8 @@ from weir.clock import SystemClock
 from weir.errors import StateError
 from weir.local.deployment import Deployment
 from weir.local.raising import told
-from weir.local.subtasks import LocalTask
 from weir.operators.step_errors import StepError
+from weir.operators.task_times import TaskTimes
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -172,7 +172,7 @@ class GroupTrigger:
             stage = self._graph.graph.stage(subtask.subtask.stage_index)
             if any(node.name == self._graph.steps.node.name for node in stage.nodes):
                 times = subtask.times
-                self.watermark_ms = times.left_ms if isinstance(subtask, LocalTask) else times.time_ms
+                self.watermark_ms = times.left_ms if isinstance(times, TaskTimes) else times.time_ms
 
     def _sorted(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table | None]:
         """The rows of each input, in the order of time, and of the types that the step knows them by."""
