@@ -38,12 +38,12 @@ class SparkMap(Protocol):
         ...
 
     def iterator(self) -> Iterator[tuple[tuple[bytes], tuple[bytes]]]:
-        """All entries, in no order."""
+        """Return entries in no order, every one of them."""
         ...
 
 
 class _Part:
-    """One state: keys are without the prefix."""
+    """A state, whose keys are without the prefix."""
 
     def __init__(self, entries: SparkMap) -> None:
         self._entries = entries

@@ -129,7 +129,7 @@ class StatefulStep:
 
 
 def _transformed(frame: DataFrame, step: StatefulStep) -> DataFrame:
-    """As ``GroupedData.transformWithState``.
+    """Return what ``GroupedData.transformWithState`` returns.
 
     Raises:
         ConfigError: there is no pandas, and this pyspark cannot do without.

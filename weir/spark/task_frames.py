@@ -96,7 +96,7 @@ def _tagged(frames: list[DataFrame], given: list[pa.Schema], keys: list[list[str
 
 
 def highest_ms(rows: DataFrame, inputs: int) -> tuple[int, ...]:
-    """Of each input the highest event time of all rows of :func:`gathered`.
+    """Return the highest event time of each input in all rows of :func:`gathered`.
 
     A task whose keys have none so late sees time come so far all the same.
     """

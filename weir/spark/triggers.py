@@ -1,4 +1,4 @@
-"""One trigger of a stream for one key group of a step with state: what came is brought into the order of time.
+"""A trigger of a stream for one key group of a step with state: what came is brought into the order of time.
 
 The step goes on from where Spark's state says it was, takes the rows of the trigger in the order of event times, and
 sees time come as far as the marks say. So it says what a run says that reads the rows of each trigger in that order.
@@ -21,8 +21,8 @@ from weir.clock import SystemClock
 from weir.errors import StateError
 from weir.local.deployment import Deployment
 from weir.local.raising import told
-from weir.local.subtasks import LocalTask
 from weir.operators.step_errors import StepError
+from weir.operators.task_times import TaskTimes
 from weir.rows.records import (
     EVENT_TIME_COLUMN,
     WATERMARK_MAX_MS,
@@ -57,7 +57,7 @@ class Position:
     marks: dict[int, dict[str, int]] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """As Spark keeps it."""
+        """Return the text that Spark keeps."""
         told_now = {"operators": self.operators, "marks": self.marks}
         return json.dumps({"version": _VERSION, "checkpoint_id": self.checkpoint_id, **told_now})
 
@@ -172,7 +172,7 @@ class GroupTrigger:
             stage = self._graph.graph.stage(subtask.subtask.stage_index)
             if any(node.name == self._graph.steps.node.name for node in stage.nodes):
                 times = subtask.times
-                self.watermark_ms = times.left_ms if isinstance(subtask, LocalTask) else times.time_ms
+                self.watermark_ms = times.left_ms if isinstance(times, TaskTimes) else times.time_ms
 
     def _sorted(self, parts: Sequence[Sequence[pa.RecordBatch]]) -> list[pa.Table | None]:
         """The rows of each input, in the order of time, and of the types that the step knows them by."""
@@ -191,7 +191,7 @@ def _comes_first(graph: TaskGraph) -> tuple[int, ...]:
 
 
 def _taken(coming: Iterable[Any], inputs: int) -> tuple[list[list[pa.RecordBatch]], list[list[Mark]]]:
-    """By input the rows and the marks."""
+    """Return the rows and the marks of each input."""
     parts: list[list[pa.RecordBatch]] = [[] for _ in range(inputs)]
     marks: list[list[Mark]] = [[] for _ in range(inputs)]
     for row in coming:
