@@ -28,8 +28,10 @@ Format = Literal["json", "parquet"]
 FORMATS: tuple[Format, ...] = ("json", "parquet")
 #: Files of a stream that are read at the same time; also the parallelism of all systems.
 PARALLELISM = 2
-#: Events of all three streams that Spark takes in one trigger.
+#: Events of all three streams that Spark takes in one trigger, at most.
 EVENTS_PER_TRIGGER = 500_000
+#: And it has several triggers, so that state goes from one to the next.
+_TRIGGERS_MIN = 4
 #: Different servers of the flat lines.
 SERVERS = 100_000
 
@@ -99,7 +101,7 @@ def _write_stream(stream: StreamName, events: int, events_per_second: int, direc
         for rows in _rows(stream, events, events_per_second):
             for number, part in enumerate(turns):
                 part.add(rows.gather_every(PARALLELISM, offset=number))
-    cut_ms = EVENTS_PER_TRIGGER * 1000 // events_per_second
+    cut_ms = max(min(EVENTS_PER_TRIGGER, events // _TRIGGERS_MIN) * 1000 // events_per_second, 1)
     last = -1
     with ExitStack() as stack:
         for rows in _rows(stream, events, events_per_second):
