@@ -80,7 +80,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=cases(10))
+@settings(max_examples=cases(4))
 @given(ROWS, st.integers(1, 9), st.integers(1, 2), st.booleans())
 def test_values_are_those_of_plain_python(rows, cut, parallelism, moves):
     made = []
