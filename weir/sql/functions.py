@@ -221,8 +221,8 @@ def _split_part(text: pl.Expr, delimiter: pl.Expr, place: pl.Expr) -> pl.Expr:
     if delimiter.meta.is_literal() and place.meta.is_literal():
         text_between, number = pl.select(delimiter).item(), pl.select(place).item()
         if text_between and number is not None and number > 0:
-            # Not into a list of all parts: the text is cut as often as needed.
-            parts = text.str.splitn(text_between, number + 1)
+            # Not into a list of all parts; of several places of a text the same expression, which is computed once.
+            parts = text.str.splitn(text_between, max(number + 1, 8))
             return pl.when(text.is_not_null()).then(parts.struct.field(f"field_{number - 1}").fill_null(""))
     index = pl.when(place > 0).then(place - 1).otherwise(place)
     found = text.str.split(delimiter).list.get(index, null_on_oob=True)

@@ -103,7 +103,7 @@ def job(order, count, *, is_changelog=False):
 
 
 @pytest.mark.parametrize("is_changelog", [False, True])
-@settings(max_examples=cases(6))
+@settings(max_examples=cases(3))
 @given(rows=ROWS, order=ORDERS, count=st.integers(1, 4), cut=st.integers(1, 9))
 def test_first_rows_are_those_of_plain_python(is_changelog, rows, order, count, cut):
     with testing.start(job(order, count, is_changelog=is_changelog)) as running:
@@ -141,7 +141,7 @@ def windows(order, count, key, *, ties, rank):
     return flow
 
 
-@settings(max_examples=cases(8))
+@settings(max_examples=cases(4))
 @given(
     st.lists(
         st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.integers(0, 20_000)),
