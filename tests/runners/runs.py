@@ -125,7 +125,8 @@ def write_parts(directory, rows, parts):
     write_input(whole, rows)
     for path in whole.glob("*.jsonl"):
         lines = path.read_bytes().splitlines()
-        size = -(-len(lines) // parts)
+        # Rules are there from the start, as in a run that reads them beside the rows.
+        size = len(lines) if path.stem == "rules" else -(-len(lines) // parts)
         cuts = [in_time_order(lines[start : start + size]) for start in range(0, parts * size, size)]
         if path.stem != "rules":
             last_ms = ODD_LAST_MS if path.stem == "odd" else LAST_MS
