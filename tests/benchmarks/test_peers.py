@@ -211,10 +211,13 @@ class FakeSystem:
 
 def test_what_fails_or_is_refused_is_told_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # The middle one of three counts.
+    small = [Usage(1.0, cpu_s, 1) for cpu_s in (1.0, 0.5, 9.0)]
+    large = [Usage(2.0, cpu_s, 1) for cpu_s in (3.0, 0.1, 9.0)]
     systems = {
         "flink": FakeSystem(ClusterError("out of memory")),
         "spark": FakeSystem(RefusedError("no such join")),
-        "weir": FakeSystem(Usage(1.0, 1.0, 1), Usage(2.0, 3.0, 1)),
+        "weir": FakeSystem(*small, *large),
     }
     bench = Bench(tmp_path, systems, lambda step, done: None)
     figures = bench.figures("servers", "json", 300, 0)
