@@ -55,7 +55,7 @@ def one_run(factor: float = 1.0) -> dict[str, object]:
 def test_cases_are_chosen_by_a_part_of_their_names():
     cases, trials = chosen(())
     assert cases == list(CASES)
-    assert trials == ["failover", "reader"]
+    assert trials == ["failover", "reader", "wire"]
     assert chosen(["paced"]) == ([Case("paced", "random")], [])
     # A whole name is that case alone, not those whose names go on.
     assert chosen(["sync, random, acks=all"]) == ([Case("sync", "random")], [])

@@ -101,7 +101,7 @@ class AvroFields:
         return time_of(found, data_type) or data_type
 
     def read_times(self, found: Sequence[Json], data_type: pa.DataType) -> pa.DataType | None:
-        """As :meth:`stored_times`, as what numbers are to be read; None: the column has no times."""
+        """Return as what :meth:`stored_times` are to be read; None: the column has no times."""
         return None if plain_numbers(data_type) == data_type else self.stored_times(found, data_type)
 
     def _branches(self, kind: Json) -> list[Json]:
