@@ -222,17 +222,21 @@ class Names:
         self.kept = {}
 
     def pop_range(self, first=None, last=None, *, limit):
-        gone = self.range(first, last)[:limit]
+        # What stays is not accessed.
+        gone = [(key, self.kept[key][0]) for key in self._between(first, last)[:limit]]
         for key, _ in gone:
             del self.kept[key]
         return gone
 
-    def range(self, start=None, stop=None, reverse=False):
-        chosen = [
+    def _between(self, start, stop):
+        return [
             key
             for key in sorted(self._live())
             if (start is None or key >= start) and (stop is None or key <= stop)
         ]
+
+    def range(self, start=None, stop=None, reverse=False):
+        chosen = self._between(start, stop)
         return [(key, self.get(key)) for key in (chosen[::-1] if reverse else chosen)]
 
 
