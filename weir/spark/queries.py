@@ -105,7 +105,8 @@ class Queries:
     starts: int = 0
     #: Of each query the time of the latest trigger whose bad records are counted.
     counted: dict[str, str] = field(default_factory=dict)
-    bad_records: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: Of each query: by source, reasons and counts.
+    bad_records: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
 
     def add(self, sink: SinkQuery) -> None:
         """Start the query of a sink."""
@@ -153,7 +154,12 @@ class Queries:
                 if progress.timestamp > self.counted.get(query.id, ""):
                     self.counted[query.id] = progress.timestamp
                     for source, seen in progress.observedMetrics.items():
-                        count_bad(self.bad_records, source, seen.asDict())
+                        count_bad(self.bad_records.setdefault(query.id, {}), source, seen.asDict())
+        # Each query reads the sources for itself: the one that has come farthest has seen all bad records.
+        bad: dict[str, dict[str, int]] = {}
+        for told in self.bad_records.values():
+            for source, reasons in told.items():
+                bad[source] = max(bad.get(source, {}), reasons, key=lambda each: sum(each.values()))
         # Copies: another thread adds to them.
         in_tasks = {step: dict(reasons) for step, reasons in [*self.aside.value.items()]}
-        self.put_aside(in_tasks | self.bad_records)
+        self.put_aside(in_tasks | bad)

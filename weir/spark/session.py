@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import logging
 import os
 import re
 import socket
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
@@ -168,15 +169,29 @@ def innermost_cause(text: str) -> str:
         text: The message of the Python exception, stack trace included.
 
     Returns:
-        The last ``Caused by:`` line without that prefix, or the first line that names an exception, or the
-        first line; at most 300 characters.
+        What a Python process of Spark raised, in one line; else the last ``Caused by:`` line without that prefix, or
+        the first line that names an exception, or the first line; at most 300 characters.
     """
+    if raised := _raised_in_python(text.splitlines()):
+        return raised[:300]
     lines = [
         line.strip().removeprefix('Exception in thread "main" ') for line in text.splitlines() if line.strip()
     ]
     caused = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     named = [line.removeprefix(": ") for line in lines if re.match(r"(: )?[\w.$]+(Exception|Error)\b", line)]
     return (caused[-1:] or named[:1] or lines[:1] or ["no reason given"])[0][:300]
+
+
+def _raised_in_python(lines: Sequence[str]) -> str:
+    """Return what the last traceback of Python among the lines ends with; "": there is none."""
+    starts = [
+        number for number, line in enumerate(lines) if line.endswith("Traceback (most recent call last):")
+    ]
+    if not starts:
+        return ""
+    after = itertools.dropwhile(lambda line: not line.strip() or line[0].isspace(), lines[starts[-1] + 1 :])
+    message = itertools.takewhile(lambda line: line.strip() and not line[0].isspace(), after)
+    return "; ".join(line.strip() for line in message)
 
 
 def _quiet_bridge() -> None:

@@ -50,6 +50,23 @@ def test_innermost_cause_is_picked():
     assert innermost_cause("") == "no reason given"
 
 
+def test_what_a_python_process_raised_is_one_line():
+    trace = "\n".join(
+        [
+            "An error occurred while calling o1.getResult.",
+            "Caused by: a.PythonException: An exception was thrown: Traceback (most recent call last):",
+            '  File "tasks.py", line 1, in run',
+            "    store.close()",
+            "weir.errors.UserFunctionError: step 'each': process raised ValueError: thirteen",
+            'row: {"k":"b"}',
+            " SQLSTATE: 38000",
+            "\tat org.apache.spark.Foo",
+        ]
+    )
+    told = 'weir.errors.UserFunctionError: step \'each\': process raised ValueError: thirteen; row: {"k":"b"}'
+    assert innermost_cause(trace) == told
+
+
 def test_a_failed_start_says_the_exception_and_no_warning():
     said = 'WARNING: incubator\n\nException in thread "main" java.lang.RuntimeException: [unresolved: x]\n\tat a.B'
     assert innermost_cause(said) == "java.lang.RuntimeException: [unresolved: x]"
