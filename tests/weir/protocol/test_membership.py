@@ -103,6 +103,10 @@ class Leases(RuleBasedStateMachine):
     def end(self, address):
         self.ended.add(self.model.pop(address)[0])
 
+    def lease_end_ms(self, before_ms):
+        # Leases are longer once members whose lease had ended turn out to be alive.
+        return max(before_ms, self.now_ms + self.table.lease_ms)
+
     @rule(step_ms=st.integers(0, 80))
     def time_passes(self, step_ms):
         self.now_ms += step_ms
@@ -122,7 +126,10 @@ class Leases(RuleBasedStateMachine):
             self.end(address)
         else:
             assert replaced is None
-        self.model[address] = (name, self.now_ms + 100)
+        self.model[address] = (
+            name,
+            self.lease_end_ms(0 if holder is None or holder[0] != name else holder[1]),
+        )
 
     @rule(address=addresses, number=incarnations)
     def heartbeat(self, address, number):
@@ -132,7 +139,7 @@ class Leases(RuleBasedStateMachine):
         answer = self.table.heartbeat(address, name, self.now_ms)
         assert answer is (HeartbeatAnswer.RENEWED if alive else HeartbeatAnswer.UNKNOWN)
         if alive:
-            self.model[address] = (name, self.now_ms + 100)
+            self.model[address] = (name, self.lease_end_ms(holder[1]))
 
     @rule(address=addresses, number=incarnations)
     def deregister(self, address, number):
