@@ -187,6 +187,13 @@ class PackedPanes:
         return [part.of_groups(wanted) for part in held]
 
     def _stored(self, end_ms: int, wanted: np.ndarray) -> PackedPane:
+        """The rows that the store has of a pane of these key groups (bool), without those that it is to lose.
+
+        Where some groups came later than others, the pane may be over for these alone, and so may that to which their
+        rows refer.
+        """
+        if end_ms in self._gone:
+            wanted = wanted & ~self._gone[end_ms][0]
         rows = [
             (group, value)
             for group in np.flatnonzero(wanted).tolist()
