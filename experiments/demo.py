@@ -13,7 +13,7 @@ from rich.console import Console
 from experiments.cluster import Cluster
 from experiments.demo_display import Display, closing_table, phases_table
 from experiments.demo_log import run_through_the_log
-from experiments.demo_paced import PICTURE, REPORT, analyse, latency_file, paced_cluster, run_paced
+from experiments.demo_paced import PICTURE, REPORT, analyse, latency_file, paced_cluster, run_paced, with_load
 from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
 from experiments.processes import ClusterError
 from weir.errors import WeirError
@@ -47,12 +47,13 @@ def main(
         float, typer.Option(min=0.1, help="Length of the paced run (shorter when there are too few events).")
     ] = 20,
     count_load_ms: Annotated[
-        float,
+        float | None,
         typer.Option(
             min=0,
-            help="CPU of the counts for each of their events in the paced run, 3/4 of all: a bit too much.",
+            help="CPU of the counts for each of their events in the paced run, 3/4 of all (default: a bit too much for "
+            "what one process gets of this machine now).",
         ),
-    ] = 3.4,
+    ] = None,
     keep: Annotated[
         bool, typer.Option("--keep", help="Leave the processes of the paced run up until Ctrl-C.")
     ] = False,
@@ -99,6 +100,7 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
         f"{settings.paced_events:,} events at {settings.rate:,.0f} per second, late or not",
     )
     with ExitStack() as stack:
+        settings = with_load(settings, display)
         cluster = stack.enter_context(paced_cluster())
         paced, _ = run_paced(settings, display, cluster)
         REPORT.parent.mkdir(parents=True, exist_ok=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from experiments.cluster import FINAL_STATES, Cluster
 from experiments.demo_display import Display, JobProgress
+from experiments.demo_load import measure_free_cores
 from experiments.demo_steps import (
     DEMO_DIRECTORY,
     EVENTS_DIRECTORY,
@@ -34,6 +36,24 @@ SCALED_STAGE = 3
 #: Of the run's length: when the second task manager is started, and when scaling is asked for at the earliest.
 _SECOND_START_SHARE = 0.15
 _SCALE_SHARE = 0.4
+#: Events that reach the counts; and how much more they need than one subtask gets.
+_COUNTED_SHARE = 0.75
+_EXCESS = 1.02
+
+
+def with_load(settings: DemoSettings, display: Display) -> DemoSettings:
+    """Return the settings with a load of the counts that is a little too much for one process on this machine, now."""
+    if settings.count_load_ms is not None:
+        return settings
+    free = measure_free_cores()
+    if not free.second_helps:
+        display.line(
+            f"    two processes get {free.two:.1f} cores here, one alone {free.one:.1f}: other programs are busy, so "
+            "the second task manager will hardly help",
+            "yellow",
+        )
+    load_ms = round(free.load_ms(_COUNTED_SHARE * settings.rate, _EXCESS), 2)
+    return replace(settings, count_load_ms=load_ms)
 
 
 def paced_cluster() -> Cluster:

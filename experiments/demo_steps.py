@@ -49,8 +49,8 @@ class DemoSettings:
     #: Of the paced run, in events per second, and how long it lasts.
     rate: float
     seconds: float
-    #: Of the paced run: CPU of the counts for each event that reaches them.
-    count_load_ms: float
+    #: Of the paced run: CPU of the counts for each event that reaches them; None: a bit too much for one process.
+    count_load_ms: float | None
 
     @property
     def paced_events(self) -> int:
