@@ -189,7 +189,14 @@ def test_the_page_says_what_a_peer_refuses():
     told = peers_section([document(flink={"refused": "no such join"}, weir={})])
     assert "| q1 | JSON lines | refused |" in told
     assert "Flink refuses q1: no such join" in told
+    assert "faster" not in told, "nothing was compared"
     assert "among the results" in peers_section([{"name": "throughput"}])
+
+
+def test_the_page_says_which_runs_failed():
+    told = peers_section([document(weir={}) | {"failed": {"q1 from json on flink": "out of memory"}}])
+    assert "Failed: q1 from json on flink." in told
+    assert "Failed" not in peers_section([document(weir={})])
 
 
 def test_the_performance_page_has_a_place_for_the_peers(tmp_path):
