@@ -22,7 +22,10 @@ def peers_section(documents: Sequence[Mapping[str, Any]]) -> str:
     columns = _columns(found)
     lines = [f"| {' | '.join(columns)} |", f"| --- | --- |{' ---: |' * (len(columns) - 3)} --- |"]
     lines += [f"| {' | '.join(row)} |" for row in _rows(found)]
-    return "\n\n".join(["\n".join(lines), _faster(found), *_refusals(found), _set_up(found)]) + "\n"
+    return (
+        "\n\n".join(["\n".join(lines), *_faster(found), *_refusals(found), *_failures(found), _set_up(found)])
+        + "\n"
+    )
 
 
 def overview(document: Mapping[str, Any]) -> Table:
@@ -70,20 +73,23 @@ def _rows(document: Mapping[str, Any]) -> Iterator[list[str]]:
         yield row
 
 
-def _faster(document: Mapping[str, Any]) -> str:
-    """Where another system is faster, per core or by the clock."""
-    told = []
+def _faster(document: Mapping[str, Any]) -> list[str]:
+    """Where another system is faster, per core or by the clock; nothing if there is nothing to compare."""
+    told, compared = [], 0
     for query, words, figures in _cases(document):
         for name in _peers(document):
             for figure, how in (
                 (f"ratio_to_{name}_per_core", "per core"),
                 (f"ratio_to_{name}", "by the clock"),
             ):
-                if (ratio := figures.get(figure)) and ratio < 1:
+                ratio = figures.get(figure)
+                compared += ratio is not None
+                if ratio and ratio < 1:
                     told.append(f"{_NAMES[name]} in {query} from {words} ({1 / ratio:.1f} times, {how})")
     if told:
-        return f"Faster than Weir: {'; '.join(told)}."
-    return "No peer is faster than Weir in any of these, per core or by the clock."
+        return [f"Faster than Weir: {'; '.join(told)}."]
+    none = "No peer is faster than Weir where both have a figure, per core or by the clock."
+    return [none] if compared else []
 
 
 def _refusals(document: Mapping[str, Any]) -> list[str]:
@@ -94,6 +100,12 @@ def _refusals(document: Mapping[str, Any]) -> list[str]:
             if reason := figures.get(name, {}).get("refused"):
                 told[f"{_NAMES[name]} refuses {query}: {reason}"] = ""
     return [" ".join(told)] if told else []
+
+
+def _failures(document: Mapping[str, Any]) -> list[str]:
+    """Which runs failed; why stands in the result's file."""
+    failed = document.get("failed")
+    return [f"Failed: {'; '.join(failed)}."] if failed else []
 
 
 def _set_up(document: Mapping[str, Any]) -> str:

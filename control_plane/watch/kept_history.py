@@ -27,7 +27,7 @@ log = logging.getLogger("control_plane")
 #: Name of the document beside the record.
 NAME = "history"
 FORMAT_VERSION = 1
-#: Written so often, after the first seconds; to etcd, which keeps earlier versions for a while, more rarely.
+#: Written so often, after the first seconds; to etcd, which keeps earlier versions until it compacts, more rarely.
 _FIRST_SAVE_S, _SAVE_S, _SHARED_SAVE_S = 2.0, 10.0, 60.0
 #: Of the document; of a job with very many stages the oldest part is left out.
 BYTES_MAX = 512 << 10
@@ -104,6 +104,8 @@ class HistoryKeeping:
         self._history, self._job_id = history, job_id
         self._keeper, self._background = keeper, background
         self._failed = False
+        #: What was written last; that of a job that is over does not change any more.
+        self._written = b""
         #: A write that was cancelled goes on in its thread.
         self._writing = threading.Lock()
 
@@ -138,4 +140,7 @@ class HistoryKeeping:
     def _write(self, kept: KeptHistory) -> None:
         """Pack and write, in a thread: packing alone takes some ms."""
         with self._writing:
-            self._keeper.save_beside(NAME, history_to_bytes(kept, self._job_id))
+            data = history_to_bytes(kept, self._job_id)
+            if data != self._written:
+                self._keeper.save_beside(NAME, data)
+                self._written = data

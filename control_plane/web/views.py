@@ -295,7 +295,7 @@ class MarkView(BaseModel):
     """Something that happened."""
 
     time_ms: int = Field(description="wall clock, ms since the epoch")
-    kind: str = Field(description="restart or rescale")
+    kind: str = Field(description="restart, rescale or takeover")
     text: str
 
 

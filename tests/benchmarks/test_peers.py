@@ -94,10 +94,15 @@ def test_later_windows_than_those_of_a_result_are_left_out():
     expected = pl.DataFrame({"window_start": [0, 10, 10, 20]})
     kept, later = told_by_then(pl.DataFrame({"window_start": [0, 10]}), expected, "window_start")
     assert (kept["window_start"].to_list(), later) == ([0, 10, 10], 1)
-    kept, later = told_by_then(
-        pl.DataFrame({"window_start": []}, {"window_start": pl.Int64}), expected, "window_start"
-    )
-    assert (kept.height, later) == (0, 4)
+
+
+def test_a_result_without_rows_is_not_equal():
+    expected = pl.DataFrame({"window_start": [0, 10]})
+    kept, later = told_by_then(expected.clear(), expected, "window_start")
+    assert later == 0
+    assert difference(expected.clear(), kept) == "0 rows, not 2"
+    kept, _ = told_by_then(expected.clear(), expected.clear(), "window_start")
+    assert difference(expected.clear(), kept) == ""
 
 
 def test_both_cuts_of_a_stream_have_its_rows_in_order(tmp_path, monkeypatch):
@@ -184,7 +189,14 @@ def test_the_page_says_what_a_peer_refuses():
     told = peers_section([document(flink={"refused": "no such join"}, weir={})])
     assert "| q1 | JSON lines | refused |" in told
     assert "Flink refuses q1: no such join" in told
+    assert "faster" not in told, "nothing was compared"
     assert "among the results" in peers_section([{"name": "throughput"}])
+
+
+def test_the_page_says_which_runs_failed():
+    told = peers_section([document(weir={}) | {"failed": {"q1 from json on flink": "out of memory"}}])
+    assert "Failed: q1 from json on flink." in told
+    assert "Failed" not in peers_section([document(weir={})])
 
 
 def test_the_performance_page_has_a_place_for_the_peers(tmp_path):

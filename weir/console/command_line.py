@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,29 @@ import typer
 
 import weir
 from weir.console.log_commands import log_app
+from weir.console.options import (
+    CheckpointOption,
+    ConfigOption,
+    DroppedStateOption,
+    FollowOption,
+    FreshOption,
+    HttpPortOption,
+    JobArgument,
+    KeepDirOption,
+    MasterOption,
+    ParamOption,
+    ReportOption,
+    Runner,
+    RunnerOption,
+    SavepointOption,
+    SetOption,
+    SparkCheckpointsOption,
+    SparkConfOption,
+    StoreOption,
+    StreamingOption,
+    StrictOption,
+    TableForm,
+)
 from weir.console.security_commands import security_app
 from weir.process.entry_point import run
 
@@ -106,29 +128,6 @@ weir log start --brokers 3 --dir data/log
 """
 
 
-class Runner(StrEnum):
-    """What runs a job."""
-
-    WEIR = "weir"
-    SPARK = "spark"
-
-
-class TableForm(StrEnum):
-    """How rows are written."""
-
-    TABLE = "table"
-    CSV = "csv"
-    JSON = "json"
-
-
-class Store(StrEnum):
-    """Where keyed state lives."""
-
-    ROCKSDB = "rocksdb"
-    MEMORY = "memory"
-    CASSANDRA = "cassandra"
-
-
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
@@ -136,94 +135,6 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog=EPILOG,
 )
-
-JobArgument = Annotated[
-    str, typer.Argument(metavar="JOB", help="A file (counts.py, dir/counts.py) or a module (my_jobs.counts).")
-]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
-    ),
-]
-ConfigOption = Annotated[
-    Path | None, typer.Option(help="Configuration file (default: config.json, if there is one).")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key: taskManager.batch_size=1000."),
-]
-
-
-StoreOption = Annotated[
-    Store | None,
-    typer.Option(
-        help="Where keyed state lives; sets taskManager.state_backend (default: what the configuration says)."
-    ),
-]
-FollowOption = Annotated[
-    bool,
-    typer.Option("--follow/--no-follow", help="Show the job live; where there is no terminal, as lines."),
-]
-KeepDirOption = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="Where the run keeps state, checkpoints, logs (default: .weir/JOB)."),
-]
-SavepointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (made by POST /savepoint).")
-]
-CheckpointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Start from this retained checkpoint.")
-]
-FreshOption = Annotated[
-    bool,
-    typer.Option(
-        "--start-fresh", help="Discard the job of an earlier run that was killed, and start from nothing."
-    ),
-]
-DroppedStateOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-dropped-state",
-        help="Drop state of the savepoint or checkpoint whose step the job no longer has.",
-    ),
-]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
-]
-
-
-HttpPortOption = Annotated[
-    int | None,
-    typer.Option(
-        min=0,
-        max=65535,
-        help="HTTP port of /status and /state; 0: any free one (default: 9008, or any if that is taken).",
-    ),
-]
-
-
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Write what the page of the job shows into this HTML file at the end."),
-]
-
-
-RunnerOption = Annotated[
-    Runner,
-    typer.Option(
-        help="What runs the job: task managers of Weir, or Spark (docs/runners.md).", show_choices=True
-    ),
-]
-StreamingOption = Annotated[
-    bool,
-    typer.Option(
-        "--streaming",
-        help="With --runner spark: follow the sources, as a stream, instead of reading them once.",
-    ),
-]
-
 
 app.add_typer(log_app, name="log")
 app.add_typer(security_app, name="security")
@@ -253,21 +164,10 @@ def run_command(
     report: ReportOption = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
     runner: RunnerOption = Runner.WEIR,
-    master: Annotated[
-        str, typer.Option(help="With --runner spark: local[N], spark://HOST:PORT, yarn or k8s://...")
-    ] = "local[*]",
+    master: MasterOption = "local[*]",
     streaming: StreamingOption = False,
-    spark_conf: Annotated[
-        list[str] | None,
-        typer.Option("--spark-conf", metavar="KEY=VALUE", help="With --runner spark: a setting of Spark."),
-    ] = None,
-    checkpoints: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PATH",
-            help="With --streaming: where Spark keeps its checkpoints (default: .weir/JOB/spark).",
-        ),
-    ] = None,
+    spark_conf: SparkConfOption = None,
+    checkpoints: SparkCheckpointsOption = None,
 ) -> None:
     """Run a job on processes of this machine until it ends. The exit code says how it ended.
 

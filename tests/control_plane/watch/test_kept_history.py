@@ -116,6 +116,23 @@ def test_it_is_written_beside_the_record_and_read_by_the_next_process(tmp_path):
     run(test)
 
 
+def test_what_has_not_changed_is_not_written_again(tmp_path):
+    async def test(clock):
+        path = tmp_path / f"record.{NAME}"
+        history = History()
+        history.add(1_000, load(2.0))
+        keeping = HistoryKeeping(history, "job-1", FileKeeper(tmp_path / "record"), Background())
+        await keeping.save()
+        path.unlink()
+        await keeping.save()
+        assert not path.exists()
+        history.add(2_000, load(3.0))
+        await keeping.save()
+        assert path.exists()
+
+    run(test)
+
+
 def test_a_disk_that_takes_nothing_costs_the_history_and_is_told_once(tmp_path, caplog):
     async def test(clock):
         keeper = FileKeeper(tmp_path / "away" / "record")
