@@ -20,7 +20,7 @@ from tests.scenarios.test_rescale_losses import (
     send,
     wait_phase,
 )
-from tests.task_manager.rescale.test_relinking import GROUPS, World
+from tests.task_manager.rescale.two_owners import GROUPS, World
 from tests.weir.checkpoints.s3_server import s3_server, uri_of
 from weir.state.stores.directory_lock import PUBLISHED_NAME
 
