@@ -34,7 +34,7 @@ from weir.kernels.habits import load_habitual
 from weir.operators.registry import preload_operators, runtimes_of
 from weir.operators.user_errors import UserErrors
 from weir.plan.fingerprints import fingerprint_of
-from weir.plan.graph import PhysicalGraph
+from weir.plan.graph import LogicalGraph, PhysicalGraph
 from weir.plan.stages import physical_graph
 from weir.plan.state_horizons import with_horizons
 from weir.plan.stored_aggregates import with_layouts
@@ -112,10 +112,30 @@ def open_job(
         request.state_ids,
         **({"database_run": request.database_run} if in_database else {}),
     )
+    database = _open_database(request, identity, config, loaded.graph, graph, state, clock)
+    settings = _settings(request, parameters, config)
+    runtime = _connect(
+        identity, topology, settings, config.task_manager, address, state, metrics, clock, on_change, control,
+        restores, errors, places.network, database,
+    )  # fmt: skip
+    runtime.checkpoints.ended_id = request.ended_checkpoint_id
+    return runtime
+
+
+def _open_database(
+    request: control_pb2.DeployRequest,
+    identity: JobIdentity,
+    config: Config,
+    built: LogicalGraph,
+    graph: LogicalGraph,
+    state: JobStores,
+    clock: Clock,
+) -> JobDatabase | None:
+    """The job's database, if it keeps its state in one; ``built``: the graph as its author made it."""
     try:
-        database = open_job_database(
+        return open_job_database(
             config.task_manager,
-            loaded.graph.name,
+            built.name,
             identity.job_id,
             request.database_run,
             dict(request.state_ids),
@@ -128,13 +148,6 @@ def open_job(
     except BaseException:
         state.close()
         raise
-    settings = _settings(request, parameters, config)
-    runtime = _connect(
-        identity, topology, settings, config.task_manager, address, state, metrics, clock, on_change, control,
-        restores, errors, places.network, database,
-    )  # fmt: skip
-    runtime.checkpoints.ended_id = request.ended_checkpoint_id
-    return runtime
 
 
 def _load_code(graph: PhysicalGraph) -> None:

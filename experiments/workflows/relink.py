@@ -10,14 +10,14 @@ from typing import Any
 
 from experiments.scaling import rescale
 from experiments.workflows.driver import Launch
-from experiments.workflows.growth import fill, launch_and_wait
+from experiments.workflows.growth import check_room, fill, launch_and_wait
 from experiments.workflows.job import ENGINE
 from experiments.workflows.trial import WINDOW_MS, Say, Trial
 from weir.subtask_names import CHAINED
 
 #: Commands while groups move, and for how long.
 _RATE, _WORKFLOWS, _BESIDE_S = 1_000, 200, 12.0
-#: Of these the first ones come before the request.
+#: Those of so many seconds are processed before the request.
 _AHEAD_S = 3.0
 _MIGRATION_S_MAX = 1_800.0
 
@@ -32,7 +32,10 @@ def measure_relink(size: int, payload: str, say: Say) -> dict[str, Any]:
 
     Raises:
         ClusterError: a process ended, or the rescale did not come to its end.
+        InputError: the disk has too little room.
     """
+    temporary = Path(tempfile.gettempdir())
+    check_room(temporary, size, str(temporary), "--relink")
     relinked, copied = (_measure(size, payload, say, relinks=relinks) for relinks in (True, False))
     return {
         "relink_s": relinked["owned_s"],
@@ -59,15 +62,16 @@ def _measure(size: int, payload: str, say: Say, *, relinks: bool) -> dict[str, A
         fill(trial, done, size, payload, say)
         sending = threading.Thread(target=trial.launch, args=(beside,), name="beside", daemon=True)
         sending.start()
-        time.sleep(_AHEAD_S)
+        wanted = sum(each.commands for each in done) + round(_RATE * _AHEAD_S)
+        trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
         say(f"{'relinking' if relinks else 'copying'} half of {size:,} bytes")
         before = trial.sums(_this_window_ms() - 3 * WINDOW_MS)
         since_ms = _this_window_ms()
         moved = rescale(trial.cluster, _engine_stage(trial), 2, timeout_s=_MIGRATION_S_MAX, poll_s=0.02)
         sending.join()
         done.append(beside)
-        wanted = sum(each.commands for each in done)
-        trial.wait_for(lambda sums: sums["messages_processed"] >= wanted)
+        in_all = sum(each.commands for each in done)
+        trial.wait_for(lambda sums: sums["messages_processed"] >= in_all)
         during = trial.sums(since_ms)
         return {
             "owned_s": round((moved.owned_ms - moved.requested_ms) / 1e3, 3),

@@ -61,7 +61,7 @@ class RelinkSender:
         self.clock = clock
         #: By stage: version of its latest rescale, and the checkpoint whose images are meant.
         self._checkpoints: dict[int, tuple[int, int]] = {}
-        #: By old owner and group: what was sent ahead in its latest rescale.
+        #: By old owner and group: what was sent ahead in its latest rescale, until the group is handed over.
         self._ahead: dict[tuple[SubtaskId, int], _Ahead] = {}
         #: By old owner and address of the new one: the bytes of that, until they are told.
         self._ahead_bytes: dict[tuple[SubtaskId, str], int] = {}
@@ -177,6 +177,9 @@ class RelinkSender:
                 # What was sent does not count then: the new owner deletes it.
                 log.warning("key groups of subtask %s are not relinked: %s", source, error)
                 parts = []
+        for group in groups:
+            # It keeps notes.
+            self._ahead.pop((source, group), None)
         named = {group for part in parts for group in part.groups}
         if rest := {group: epoch for group, epoch in groups.items() if group not in named}:
             parts.append(RelinkedPart(rest, None))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
@@ -47,6 +48,10 @@ def open_rescaling(
 
     ``stores``: of the images that groups are relinked to; None: they are not.
     """
+    relinks: tuple[RelinkSender, Relinking] | None = None
+    if strategy.relinks and stores is not None:
+        sender = RelinkSender(store, network.state_client, clock)
+        relinks = sender, Relinking(address, running, stores, partial(_steps_of, inboxes))
     workers = threads.pool(_THREADS, "rescale")
     locations: dict[SubtaskId, str] = {}
     ships = strategy.move is StateMove.SHIPPED
@@ -64,17 +69,6 @@ def open_rescaling(
         bytes_max=RELINKED_BYTES_MAX if strategy.relinks else COPIED_BYTES_MAX,
     )
     reports = OwnershipReports(address, on_change)
-    relinks: tuple[RelinkSender, Relinking] | None = None
-    if strategy.relinks and stores is not None:
-
-        def steps_of() -> dict[int, list[str]]:
-            stages = inboxes.topology.graph.stages
-            return {stage.index: [node.name for node in stage.nodes] for stage in stages}
-
-        relinks = (
-            RelinkSender(store, network.state_client, clock),
-            Relinking(address, running, stores, steps_of),
-        )
     handovers = Handovers(
         address,
         running,
@@ -83,7 +77,7 @@ def open_rescaling(
         copier,
         shipper if ships else None,
         reports,
-        lambda work: _submit(workers, work),
+        partial(_submit, workers),
         None if relinks is None else relinks[0],
     )
     migrator = Migrator(config.migration_bytes_per_second, config.migration_chunk_bytes, clock)
@@ -104,6 +98,11 @@ def open_rescaling(
         close,
         relinks,
     )
+
+
+def _steps_of(inboxes: Inboxes) -> dict[int, list[str]]:
+    """Names of the steps of each stage."""
+    return {stage.index: [node.name for node in stage.nodes] for stage in inboxes.topology.graph.stages}
 
 
 def _submit(workers: Executor, work: Callable[[], None]) -> None:

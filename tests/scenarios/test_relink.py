@@ -8,19 +8,19 @@ import signal
 import pytest
 
 from experiments.soak import SoakSettings, run_soak
-from tests.scenarios.test_rescale_losses import (
+from tests.scenarios.parties import (
     BALLAST_BYTES,
     KEYED_STAGE,
     SETTINGS,
     Parties,
     check_goes_on,
-    events,  # noqa: F401
-    job,  # noqa: F401
     request,
     send,
+    start_job,
     wait_phase,
+    write_rows,
 )
-from tests.task_manager.rescale.test_relinking import GROUPS, World
+from tests.task_manager.rescale.two_owners import GROUPS, World
 from tests.weir.checkpoints.s3_server import s3_server, uri_of
 from weir.state.stores.directory_lock import PUBLISHED_NAME
 
@@ -46,9 +46,10 @@ def test_random_rescales(tmp_path, environment, forks):
 
 
 @pytest.mark.parametrize("party", ["old", "new"])
-def test_kill_of_an_owner_while_state_is_in_images(job, events, tmp_path, release, party):  # noqa: F811
+def test_kill_of_an_owner_while_state_is_in_images(make_cluster, tmp_path, release, party):
     """The job goes on from a checkpoint that names the images of the one before it."""
-    cluster = job(SLOW, BALLAST_BYTES)
+    events = write_rows(tmp_path)
+    cluster = start_job(make_cluster, events, tmp_path, release, SLOW, BALLAST_BYTES)
     cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) >= 3, "checkpoints")
     parties = Parties(cluster)
     assert parties.stage == KEYED_STAGE

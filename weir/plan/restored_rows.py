@@ -11,7 +11,13 @@ from weir.errors import CheckpointError
 from weir.keys.hashing import hash_keys, key_bytes, key_groups
 from weir.plan.graph import Stage
 from weir.protocol.routing import RoutingTable
-from weir.rows.records import KEY_HASH_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
+from weir.rows.records import KEY_HASH_COLUMN, KEY_PART_COLUMN, SYSTEM_COLUMNS, InputRows, user_columns
+
+#: What to do where a changed job cannot take rows that were under way.
+FROM_A_SAVEPOINT = (
+    "let the job as it was go on, and start this one from a savepoint that it makes with nothing under way (a higher "
+    "checkpoint_alignment_timeout_ms)"
+)
 
 
 def rows_of_subtask(
@@ -33,7 +39,8 @@ def rows_of_subtask(
         waiting: of stages that begin with steps of other stages now: only what waits for a step of this one counts.
 
     Raises:
-        CheckpointError: rows lack a column that the stage reads now.
+        CheckpointError: rows lack a column that the stage reads now, or were added up for a step that it does not
+            begin with any more.
     """
     own = {node.name for node in stage.nodes}
     waits = [item for item in rows if item.step and (_step_of(item) in own or _step_of(item) not in steps)]
@@ -79,6 +86,13 @@ def _waiting_of(
 
 def _as_sent(item: InputRows, stage: Stage) -> InputRows:
     """The rows with the columns that are sent to the stage now: at the checkpoint others may have been read."""
+    first = stage.nodes[0]
+    if KEY_PART_COLUMN in item.batch.schema.names and not first.spec.combiner:
+        # Another step would take a row that stands for several as one.
+        raise CheckpointError(
+            f"the checkpoint has rows under way to step {first.name!r} that were added up for another step; "
+            f"{FROM_A_SAVEPOINT}"
+        )
     columns = stage.inputs[item.input_index].columns if stage.inputs else None
     found = user_columns(item.batch.schema)
     if columns is None or list(columns) == found:
@@ -86,9 +100,8 @@ def _as_sent(item: InputRows, stage: Stage) -> InputRows:
     missing = [name for name in columns if name not in found]
     if missing:
         raise CheckpointError(
-            f"the checkpoint has rows under way to step {stage.nodes[0].name!r} without column {missing[0]!r}, which "
-            "nothing read when it was made; let the job as it was go on, and start this one from a savepoint that it "
-            "makes with nothing under way (a higher checkpoint_alignment_timeout_ms)"
+            f"the checkpoint has rows under way to step {first.name!r} without column {missing[0]!r}, which nothing "
+            f"read when it was made; {FROM_A_SAVEPOINT}"
         )
     system = [name for name in item.batch.schema.names if name in SYSTEM_COLUMNS]
     return replace(item, batch=item.batch.select([*columns, *system]))

@@ -81,7 +81,7 @@ class Block:
             ``selection``, which is the last one.
     """
 
-    __slots__ = ("_kept", "_selected", "columns", "late", "selection")
+    __slots__ = ("_kept", "_numbers", "_selected", "columns", "late", "selection")
 
     def __init__(
         self,
@@ -91,8 +91,9 @@ class Block:
         kept: Sequence[np.ndarray] = (),
     ) -> None:
         self.columns, self.selection, self.late = columns, selection, late
-        # Few rows are found sooner in lists.
-        self._kept: list[list[int]] = [numbers.tolist() for numbers in kept]
+        self._kept = kept
+        # Few rows are found sooner in lists; of rows that leave all at once none is looked for.
+        self._numbers: list[list[int]] = [] if late is not None else [numbers.tolist() for numbers in kept]
         is_plain = selection is None and late is None
         self._selected: pa.RecordBatch | None = columns if is_plain else None
 
@@ -112,7 +113,10 @@ class Block:
             How many rows enter each filter, and how many pass all of them.
         """
         entered, rows = [], stop - start
-        for numbers in self._kept:
+        if rows == self.columns.num_rows:
+            counts = [rows, *map(len, self._kept)]
+            return counts[:-1], counts[-1]
+        for numbers in self._numbers:
             entered.append(rows)
             first = bisect_left(numbers, start)
             rows = bisect_left(numbers, stop, first) - first
@@ -145,7 +149,7 @@ class Block:
         if stop - start == self.columns.num_rows:
             return self.rows()
         if self.selection is not None:
-            numbers = self._kept[-1]
+            numbers = self._numbers[-1]
             start = bisect_left(numbers, start)
             stop = bisect_left(numbers, stop, start)
         return self.rows().slice(start, stop - start)

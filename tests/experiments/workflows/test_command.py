@@ -20,6 +20,7 @@ from weir.errors import ConfigError
         (["run", "bars", "--bounded-state", "1T"], "--bounded-state: '1T' is no size"),
         (["run", "bars", "--relink", "1T"], "--relink: '1T' is no size"),
         (["run", "bars", "--only", "sweep"], "--only sweep: there is relink"),
+        (["run", "bars", "--only", "relink", "--relink", "900000G"], "take smaller --relink or"),
         (["run", "bars", "--log", "pulsar"], "--log pulsar: there are weir, kafka"),
         (["run", "growth", "--sizes", "1T"], "'1T' is no size"),
         (["run", "growth", "--sizes", "2K,1K"], "give them in ascending order"),

@@ -164,6 +164,18 @@ def test_rows_of_a_checkpoint_have_the_columns_that_are_read_now(union):
         rows_of_subtask([fewer], stage, None, 0)
 
 
+def test_rows_that_were_added_up_for_a_step_that_is_gone_are_refused(union):
+    part = InputRows(0, wide(["id", "_key_part"]))
+    with pytest.raises(CheckpointError, match=r"step 'all' that were added up for another step; .*savepoint"):
+        rows_of_subtask([part], union, None, 0)
+    # An aggregate looks itself at what they were added up for.
+    flow = weir.Dataflow("sums")
+    rows = flow.source("in", weir.JsonLines("in", schema={"id": int}))
+    rows.key_by("id").aggregate("sums", n=weir.count()).sink("out", weir.Blackhole())
+    stage = physical_graph(flow.build()).stages[-1]
+    assert rows_of_subtask([part], stage, None, 0)[0].batch.schema.names == ["id", "_key_part"]
+
+
 def test_rows_that_wait_for_a_step_go_where_their_keys_are_or_stay_together(store):
     flow = weir.Dataflow("job", max_parallelism=8)
     source = flow.source(

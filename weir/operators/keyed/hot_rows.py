@@ -26,6 +26,7 @@ from weir.operators.aggregation.fold import Fold
 from weir.operators.aggregation.fold_classes import made_folds
 from weir.operators.aggregation.packed_cells import packed, packed_bytes, unpacked
 from weir.operators.aggregation.rows import NO_TIMES, Cells, FoldRows
+from weir.plan.restored_rows import FROM_A_SAVEPOINT
 from weir.rows.block import Block
 from weir.rows.records import EVENT_TIME_COLUMN, KEY_PART_COLUMN
 from weir.specs import KeyedAggregateSpec
@@ -159,8 +160,7 @@ def told_apart(step: str) -> str:
     """Say of a step that it cannot take rows that were added up, and what to do."""
     return (
         f"step {step!r}: the checkpoint has rows under way that were added up for other aggregates than the step has "
-        "now; let the job as it was go on, and start this one from a savepoint that it makes with nothing under way "
-        "(a higher checkpoint_alignment_timeout_ms)"
+        f"now; {FROM_A_SAVEPOINT}"
     )
 
 
