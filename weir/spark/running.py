@@ -88,8 +88,8 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 assert isinstance(made, Writing), "it is a sink"
                 write(rows, made, node.schema)
         bad: Counts = {}
-        for source, seen in frames.sources.observed.items():
-            count_bad(bad, source, seen.get)
+        for source, seen in frames.sources.seen.items():
+            count_bad(bad, source, seen)
     return SparkResult(collected, of_tasks(aside) | bad)
 
 

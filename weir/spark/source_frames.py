@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from weir.plan.graph import Node
 from weir.rows.records import EVENT_TIME_COLUMN
@@ -28,8 +29,18 @@ class SourceFrames:
 
     def __init__(self, spark: SparkSession, now_ms: int, *, in_stream: bool) -> None:
         self._spark, self._now_ms, self._in_stream = spark, now_ms, in_stream
-        #: By source, or step, what a batch of Spark has seen of its bad rows.
-        self.observed: dict[str, Observation] = {}
+        self._observed: dict[str, Observation] = {}
+
+    @property
+    def seen(self) -> dict[str, Mapping[str, Any]]:
+        """By source, or step, ``rows`` that were bad, and the ``reason`` of one: once a batch has run."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for name, observation in self._observed.items():
+            inner: Any = observation._jo  # noqa: SLF001
+            # Where Spark knows that no row is left it reads none, which pyspark cannot tell of.
+            if inner.getRow().size():
+                found[name] = observation.get
+        return found
 
     def read(self, node: Node, made: Reading, *, numbered: bool) -> DataFrame:
         """Return the good records: user columns, the event time, and the place; ``numbered``: that is of interest."""
@@ -89,7 +100,7 @@ class SourceFrames:
         if self._in_stream:
             # The progress of each query tells it, under this name.
             return frame.observe(name, counted, reason).where(good)
-        seen = self.observed[name] = Observation(f"weir {name}")
+        seen = self._observed[name] = Observation(f"weir {name}")
         return frame.observe(seen, counted, reason).where(good)
 
 
