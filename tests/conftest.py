@@ -53,7 +53,7 @@ def pytest_configure(config):
     sys.dont_write_bytecode = False
     # Servers of tests live for minutes: half of what a Java machine takes to start goes into its second compiler.
     os.environ["SERVICES_JVM"] = "-XX:TieredStopAtLevel=1"
-    # So do those of Spark; each that a test starts as a user does took 40 % more.
+    # So do those of Spark: a session that counts by key once took 8.5 s of the processor with it, 13.7 s without.
     os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A shell script's background job ignores Ctrl-C, and so would every process of a test.

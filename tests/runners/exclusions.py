@@ -16,3 +16,7 @@ STREAMING |= dict.fromkeys(
     ("union_of_quiet", "join_of_quiet"),
     "its quiet source counts as idle by the clock elsewhere, so that its rows are late; on Spark it never does",
 )
+#: With late rows, in several triggers.
+TRIGGERS = STREAMING | {
+    "union": "of its sources the one that is behind counts, where elsewhere each row is late by its own source"
+}

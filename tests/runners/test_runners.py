@@ -5,7 +5,7 @@ import pytest
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
 from tests.runners import matrix, runs
-from tests.runners.exclusions import BATCH, STREAMING
+from tests.runners.exclusions import BATCH, TRIGGERS
 
 ROWS = 60
 #: One of each way in which steps run.
@@ -46,8 +46,8 @@ def test_no_job_is_refused(batch, mode):
 
 
 def test_exclusions_are_jobs_and_few():
-    assert {*BATCH, *STREAMING} <= JOBS.keys()
-    assert max(len(BATCH), len(STREAMING)) <= 0.15 * len(JOBS)
+    assert {*BATCH, *TRIGGERS} <= JOBS.keys()
+    assert len(TRIGGERS) <= 0.15 * len(JOBS)
 
 
 def test_the_page_has_the_tables_of_the_command(tmp_path):

@@ -19,6 +19,7 @@ from weir.spark.bounds import bound_ms
 from weir.spark.grouped import grouped, stream_grouped, watermarked
 from weir.spark.marks import MarkedTask, Marking, with_mark_columns
 from weir.spark.native import Group, PairJoin, Reading, Timed, native_step
+from weir.spark.put_aside import SINK_PROPERTY
 from weir.spark.row_frames import MARKS, by_row, paired
 from weir.spark.source_frames import SourceFrames
 from weir.spark.stateful import with_state
@@ -65,12 +66,16 @@ class Frames:
         self._made: dict[str, DataFrame] = {}
         self._cached: list[DataFrame] = []
         self._streams = job.mode == "streaming"
-        #: What has been seen of the records of sources.
+        #: What has been seen of bad records, and event times.
         self.sources = SourceFrames(spark, wall_ms(clock), in_stream=self._streams)
         self._readers: dict[str, set[str]] = {}
         for node in self._nodes.values():
             for item in node.inputs:
                 self._readers.setdefault(item.output_id, set()).add(node.name)
+
+    def count_for(self, sink: str) -> None:
+        """Let what tasks put aside from now on count for this sink."""
+        self._spark.sparkContext.setLocalProperty(SINK_PROPERTY, sink)
 
     def close(self) -> None:
         """Forget rows that were kept for several readers."""
@@ -116,7 +121,7 @@ class Frames:
                 read = self.sources.read(node, made, numbered=self._job.needs_order)
                 return self._marked(node, read)
             case Timed():
-                return self._marked(node, self._timed(frames[0], made))
+                return self._marked(node, self._timed(node, frames[0], made))
             case Group() if self._streams:
                 bound = bound_ms(self._nodes, node.inputs[0].producer)
                 return stream_grouped(frames[0], made, node.schema, bound)
@@ -130,14 +135,14 @@ class Frames:
                 return paired(frames, made, "")
         return by_row(frames, made, node.schema, marked=self._job.keeps_state)
 
-    def _timed(self, frame: DataFrame, made: Timed) -> DataFrame:
+    def _timed(self, node: Node, frame: DataFrame, made: Timed) -> DataFrame:
         hidden = (EVENT_TIME_COLUMN, ORDER_COLUMN, *MARKS)
         names = [quoted(name) for name in frame.columns if name not in hidden]
         if self._job.keeps_state:
             # The step has marks of its own.
             frame = frame.where(f"{MARKS[0]} IS NULL")
         timed = frame.selectExpr(*names, f"CAST({made.time} AS BIGINT) AS {_TIME}", _ORDER)
-        return timed.where(self.sources.is_time(made.future_ms_max))
+        return self.sources.with_good_times(node, timed, made.future_ms_max)
 
     def _marked(self, node: Node, frame: DataFrame) -> DataFrame:
         """The rows of a source, or with other event times than before, with the marks of this step."""

@@ -60,7 +60,7 @@ class Exploded:
 
 @dataclass(frozen=True)
 class Timed:
-    """Rows with another event time; bad ones are dropped.
+    """Rows with another event time; bad ones are put aside.
 
     Attributes:
         time: whole number, ms since 1970.

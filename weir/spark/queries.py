@@ -13,6 +13,7 @@ from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.frames import Frames
 from weir.spark.native import native_step
 from weir.spark.outputs import stream_writer, write
+from weir.spark.put_aside import Counts, count_bad, of_farthest, of_tasks
 from weir.spark.session import started_too_slowly
 from weir.spark.translation import StepOnSpark, Way
 from weir.spark.writers import Writing
@@ -29,15 +30,6 @@ Collected: TypeAlias = "Callable[[str, pa.Table], None]"
 _POLL_S = 0.25
 #: How often a query is started anew because the machine was too busy for one of its processes.
 _STARTS_MAX = 10
-
-
-def count_bad(told: dict[str, dict[str, int]], source: str, seen: Mapping[str, Any]) -> None:
-    """Add what Spark has seen of the bad records of a source."""
-    if seen["rows"]:
-        reason = "a record does not fit the schema" + (f": {seen['text']}" if seen["text"] else "")
-        # Of a stream the reason stays the first one: each trigger may have another text.
-        reasons = told.setdefault(source, {reason: 0})
-        reasons[next(iter(reasons))] += seen["rows"]
 
 
 @dataclass(frozen=True)
@@ -63,6 +55,7 @@ class SinkQuery:
     def start(self) -> Any:
         """Start it."""
         node = self.step.node
+        self.frames.count_for(node.name)
         if self.step.way is Way.TASKS:
             return self._started(self.frames.output(node.name).writeStream.format("noop"))
         [rows] = self.frames.inputs(node)
@@ -94,7 +87,7 @@ class Queries:
     """Waits for the queries of a job, and tells what they put aside.
 
     Attributes:
-        aside: what tasks have put aside so far.
+        aside: what tasks have put aside so far, as :func:`weir.spark.put_aside.accumulator` has it.
         put_aside: is told of that, and of bad records.
     """
 
@@ -106,7 +99,7 @@ class Queries:
     #: Of each query the time of the latest trigger whose bad records are counted.
     counted: dict[str, str] = field(default_factory=dict)
     #: Of each query: by source, reasons and counts.
-    bad_records: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
+    bad_records: dict[str, Counts] = field(default_factory=dict)
 
     def add(self, sink: SinkQuery) -> None:
         """Start the query of a sink."""
@@ -150,16 +143,13 @@ class Queries:
         if self.put_aside is None:
             return
         for _, query in self.running:
+            last = query.lastProgress
+            if last is None or last.timestamp <= self.counted.get(query.id, ""):
+                # Nothing new: the list of recent ones has a hundred.
+                continue
             for progress in query.recentProgress:
                 if progress.timestamp > self.counted.get(query.id, ""):
                     self.counted[query.id] = progress.timestamp
                     for source, seen in progress.observedMetrics.items():
                         count_bad(self.bad_records.setdefault(query.id, {}), source, seen.asDict())
-        # Each query reads the sources for itself: the one that has come farthest has seen all bad records.
-        bad: dict[str, dict[str, int]] = {}
-        for told in self.bad_records.values():
-            for source, reasons in told.items():
-                bad[source] = max(bad.get(source, {}), reasons, key=lambda each: sum(each.values()))
-        # Copies: another thread adds to them.
-        in_tasks = {step: dict(reasons) for step, reasons in [*self.aside.value.items()]}
-        self.put_aside(in_tasks | bad)
+        self.put_aside(of_tasks(self.aside) | of_farthest(self.bad_records.values()))

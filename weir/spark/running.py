@@ -15,7 +15,8 @@ from weir.rows.records import EVENT_TIME_COLUMN
 from weir.spark.frames import Frames, Put
 from weir.spark.native import native_step
 from weir.spark.outputs import write
-from weir.spark.queries import Collected, PutAside, Queries, SinkQuery, count_bad
+from weir.spark.put_aside import Counts, Teller, accumulator, count_bad, of_tasks
+from weir.spark.queries import Collected, PutAside, Queries, SinkQuery
 from weir.spark.session import spark_failures
 from weir.spark.stateful import STATE_SETTINGS
 from weir.spark.streams import updates_results
@@ -38,10 +39,6 @@ _SETTINGS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-
-
-#: Different reasons that are kept of a step; the rows of further ones count for its first.
-_REASONS_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -71,13 +68,14 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
     job = job_on_spark(graph)
     job.check()
     session = own_session(spark)
-    aside = _accumulator(session)
+    aside = accumulator(session)
     with spark_failures(), _frames(session, job, aside) as frames:
         collected = {}
         for step in job.steps:
             node = step.node
             if not node.is_sink:
                 continue
+            frames.count_for(node.name)
             [rows] = frames.inputs(node)
             names = [*node.schema.names, EVENT_TIME_COLUMN]
             if isinstance(node.spec, CollectSpec):
@@ -89,12 +87,10 @@ def run_batch(spark: SparkSession, graph: LogicalGraph) -> SparkResult:
                 made = native_step(node, given, job.mode)
                 assert isinstance(made, Writing), "it is a sink"
                 write(rows, made, node.schema)
-        told = {step: dict(reasons) for step, reasons in aside.value.items()}
-        bad: dict[str, dict[str, int]] = {}
-        for source, seen in frames.sources.observed.items():
-            count_bad(bad, source, seen.get)
-    told.update(bad)
-    return SparkResult(collected, told)
+        bad: Counts = {}
+        for source, seen in frames.sources.seen.items():
+            count_bad(bad, source, seen)
+    return SparkResult(collected, of_tasks(aside) | bad)
 
 
 def rows_schema(job: JobOnSpark, step: str, side: str) -> pa.Schema:
@@ -112,41 +108,11 @@ def own_session(spark: SparkSession, more: Mapping[str, str] | None = None) -> S
 
 @contextmanager
 def _frames(session: SparkSession, job: JobOnSpark, aside: Any) -> Iterator[Frames]:
-    frames = Frames(session, job, SystemClock(), Put(_Teller(aside)))
+    frames = Frames(session, job, SystemClock(), Put(Teller(aside)))
     try:
         yield frames
     finally:
         frames.close()
-
-
-class _Teller:
-    """Counts rows that were put aside, from tasks to the driver."""
-
-    def __init__(self, aside: Any) -> None:
-        self._aside = aside
-
-    def __call__(self, step: str, reason: str, rows: int) -> None:
-        self._aside.add({step: {reason: rows}})
-
-
-def _accumulator(session: SparkSession) -> Any:
-    from pyspark.accumulators import AccumulatorParam
-
-    class Counts(AccumulatorParam[Any]):
-        def zero(self, value: Any) -> Any:
-            return {}
-
-        def addInPlace(self, value1: Any, value2: Any) -> Any:
-            for step, reasons in value2.items():
-                known = value1.setdefault(step, {})
-                for reason, rows in reasons.items():
-                    if len(known) >= _REASONS_MAX and reason not in known:
-                        # A stream may have others in each trigger.
-                        reason = next(iter(known))
-                    known[reason] = known.get(reason, 0) + rows
-            return value1
-
-    return session.sparkContext.accumulator({}, Counts())
 
 
 def run_stream(
@@ -166,8 +132,7 @@ def run_stream(
         graph: the job as it was written.
         checkpoints: folder or URI where Spark keeps those of each sink.
         collect: is called with the rows of each trigger of steps that end in ``weir.Collect()``, for tests.
-        put_aside: is called with :attr:`SparkResult.put_aside` so far, now and then and at the end. A row counts
-            once for each sink that it was on the way to.
+        put_aside: is called with :attr:`SparkResult.put_aside` so far, now and then and at the end.
 
     Raises:
         GraphError: a step does not run on Spark.
@@ -178,7 +143,7 @@ def run_stream(
     session = own_session(spark, STATE_SETTINGS if job.keeps_state else {})
     ends = not any(_is_followed(step.node) for step in job.steps)
     nodes = [step.node for step in job.steps]
-    aside = _accumulator(session)
+    aside = accumulator(session)
     with spark_failures(), _frames(session, job, aside) as frames:
         queries = Queries(aside, put_aside)
         try:

@@ -1,8 +1,9 @@
-"""Data frames of a job's sources."""
+"""Data frames of a job's sources, and of steps that give rows other event times: bad rows are counted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from weir.plan.graph import Node
 from weir.rows.records import EVENT_TIME_COLUMN
@@ -18,7 +19,7 @@ _TIME, _ORDER = quoted(EVENT_TIME_COLUMN), quoted(ORDER_COLUMN)
 
 
 class SourceFrames:
-    """Reads sources; what it has seen of their bad records is told once the frames have run.
+    """Reads sources, and checks event times; what is bad of them is told once the frames have run.
 
     Args:
         spark: the session.
@@ -28,8 +29,18 @@ class SourceFrames:
 
     def __init__(self, spark: SparkSession, now_ms: int, *, in_stream: bool) -> None:
         self._spark, self._now_ms, self._in_stream = spark, now_ms, in_stream
-        #: By source what a batch of Spark has seen of its bad records.
-        self.observed: dict[str, Observation] = {}
+        self._observed: dict[str, Observation] = {}
+
+    @property
+    def seen(self) -> dict[str, Mapping[str, Any]]:
+        """By source, or step, ``rows`` that were bad, and the ``reason`` of one: once a batch has run."""
+        found: dict[str, Mapping[str, Any]] = {}
+        for name, observation in self._observed.items():
+            inner: Any = observation._jo  # noqa: SLF001
+            # Where Spark knows that no row is left it reads none, which pyspark cannot tell of.
+            if inner.getRow().size():
+                found[name] = observation.get
+        return found
 
     def read(self, node: Node, made: Reading, *, numbered: bool) -> DataFrame:
         """Return the good records: user columns, the event time, and the place; ``numbered``: that is of interest."""
@@ -51,11 +62,17 @@ class SourceFrames:
         names = [quoted(name) for name in node.schema.names]
         time = self._reading_time if made.time is None else f"CAST({made.time} AS BIGINT)"
         frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, "_text")
-        good = ["_text IS NULL", self.is_time(made.future_ms_max)]
+        good = ["_text IS NULL", self._is_time(made.future_ms_max)]
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
         return self._without_bad(node, made, frame, " AND ".join(good)).drop("_text")
 
-    def is_time(self, future_ms_max: int | None) -> str:
+    def with_good_times(self, node: Node, frame: DataFrame, future_ms_max: int | None) -> DataFrame:
+        """The rows whose event time is one; the others are counted as put aside by the step."""
+        wrong = f"""CASE WHEN {_TIME} IS NULL THEN 'the event time is null' ELSE concat('the event time ', {_TIME},
+            ' is no time in ms since 1970, or too far ahead of the clock') END"""
+        return self._counted(node.name, frame, self._is_time(future_ms_max), wrong)
+
+    def _is_time(self, future_ms_max: int | None) -> str:
         """The condition that a row has an event time, which is not too far ahead."""
         ahead_ms = TIME_MS_MAX if future_ms_max is None else self._now_ms + future_ms_max
         return f"{_TIME} IS NOT NULL AND {_TIME} BETWEEN {-TIME_MS_MAX}L AND {min(TIME_MS_MAX, ahead_ms)}L"
@@ -70,16 +87,21 @@ class SourceFrames:
             told = literal(f"source {node.name!r}: a record does not fit its schema: ")
             error = f"raise_error(concat({told}, coalesce(_text, 'a value is missing, or its event time is bad')))"
             return frame.where(f"CASE WHEN {good} THEN TRUE ELSE {error} END")
+        wrong = "concat('a record does not fit the schema', coalesce(concat(': ', left(_text, 200)), ''))"
+        return self._counted(node.name, frame, good, wrong)
+
+    def _counted(self, name: str, frame: DataFrame, good: str, wrong: str) -> DataFrame:
+        """The good rows of a source, or step; the others are counted, and what is wrong with one of them is kept."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
         counted = expr(f"count_if(NOT ({good}))").alias("rows")
-        first = expr("max(left(_text, 200))").alias("text")
+        reason = expr(f"max(CASE WHEN NOT ({good}) THEN {wrong} END)").alias("reason")
         if self._in_stream:
             # The progress of each query tells it, under this name.
-            return frame.observe(node.name, counted, first).where(good)
-        seen = self.observed[node.name] = Observation(f"weir {node.name}")
-        return frame.observe(seen, counted, first).where(good)
+            return frame.observe(name, counted, reason).where(good)
+        seen = self._observed[name] = Observation(f"weir {name}")
+        return frame.observe(seen, counted, reason).where(good)
 
 
 def _folder(path: str) -> str:

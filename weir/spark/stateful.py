@@ -47,8 +47,6 @@ STATE_SETTINGS = {
     # RocksDB's files take no other one; sessions of Weir have one without checksums, which Hadoop would hand out again.
     "fs.file.impl": "org.apache.hadoop.fs.LocalFileSystem",
     "fs.file.impl.disable.cache": "true",
-    # Spark's checks are about its own watermark, by which no step here goes.
-    "spark.sql.streaming.unsupportedOperationCheck": "false",
 }
 
 

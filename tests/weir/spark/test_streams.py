@@ -5,7 +5,7 @@ import pytest
 
 import weir
 from weir.spark.readers import json_value
-from weir.spark.running import run_stream
+from weir.spark.running import run_batch, run_stream
 from weir.spark.session import SparkFailedError
 
 pytestmark = pytest.mark.spark
@@ -54,3 +54,39 @@ def test_values_of_topics_that_are_not_of_the_schema_are_known(own_spark):
     rows = own_spark.createDataFrame([(value,) for value in values], "value STRING")
     found = rows.selectExpr(f"{json_value('`a` BIGINT')} AS v").selectExpr("v.a", "v._corrupt").collect()
     assert [tuple(row) for row in found] == [(1, None), (None, values[1]), (None, values[2]), (None, None)]
+
+
+def put_aside_of(spark, flow, mode, place):
+    if mode == "batch":
+        return run_batch(spark, flow.build_local()).put_aside
+    told = []
+    run_stream(spark, flow.build_local(), str(place), put_aside=told.append)
+    return told[-1]
+
+
+def test_a_batch_ends_of_which_spark_knows_that_no_row_is_left(spark, tmp_path):
+    flow, rows = flow_over(tmp_path)
+    rows.filter("none", pl.lit(False)).sink("out", weir.Blackhole())
+    assert run_batch(spark, flow.build_local()).put_aside == {}
+
+
+@pytest.mark.parametrize("step", [lambda time: time, lambda time: time.clip(0)], ids=["sparks", "weirs"])
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+def test_rows_that_a_step_puts_aside_are_told_once_however_many_sinks_are_behind_it(
+    spark, tmp_path, step, mode
+):
+    (tmp_path / "in").mkdir()
+    lines = "".join(f'{{"k": 1, "at": {v * 1000}, "v": {v}}}\n' for v in range(5))
+    (tmp_path / "in" / "rows.jsonl").write_text(lines)
+    flow = weir.Dataflow("job")
+    rows = flow.source("rows", weir.JsonLines(str(tmp_path / "in"), schema=SCHEMA), event_time="at")
+    time = step(pl.when(pl.col("v") < 2).then(None).otherwise(pl.col("at")))
+    timed = rows.assign_event_time("timed", time)
+    timed.sink("first", weir.Blackhole())
+    timed.filter("kept", pl.col("v") > 2).sink("second", weir.Blackhole())
+    timed.filter("others", pl.col("v") < 3).sink("third", weir.Blackhole())
+    told = put_aside_of(spark, flow, mode, tmp_path / "checkpoints")
+    [(reason, count)] = told.pop("timed").items()
+    assert "the event time is null" in reason
+    assert count == 2
+    assert told == {}
