@@ -157,7 +157,8 @@ def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
         is_wide = plain.dtype == np.uint64
         numbers = (plain ^ np.uint64(1 << 63)).view(np.int64) if is_wide else plain.astype(np.int64)
     numbers = ~numbers if ascending else numbers
-    return np.where(valid.to_numpy(zero_copy_only=False), numbers, _LOWEST)
+    # No value is as low as none: the last two of 64 bits are equal.
+    return np.where(valid.to_numpy(zero_copy_only=False), np.maximum(numbers, _LOWEST + 1), _LOWEST)
 
 
 class TopOperator(Operator):
