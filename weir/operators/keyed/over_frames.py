@@ -86,7 +86,7 @@ def framed(function: OverFunction, values: Values, starts: np.ndarray, stops: np
         sums = np.concatenate([[0], np.cumsum(np.where(values.valid, numbers, 0))])
         return Running(sums[stops] - sums[starts], count)
     nothing: int | float = 0
-    ufunc = np.add
+    ufunc: np.ufunc = np.add
     if function in ("min", "max"):
         is_min, is_whole = function == "min", numbers.dtype == np.int64
         nothing = np.nan if not is_whole else _INT64.max if is_min else _INT64.min
