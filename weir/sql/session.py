@@ -184,8 +184,12 @@ class Session:
             notes.append(
                 f"stopped at {ROWS_MAX:,} rows: this is a part of the result; narrow it with WHERE or LIMIT"
             )
-        elif is_endless and result.was_stopped and found.height < most:
-            notes.append(f"a source has no end and was read for {for_s:g} s; --for says how long")
+        elif result.was_stopped and found.height < most:
+            notes.append(
+                f"a source has no end and was read for {for_s:g} s; --for says how long"
+                if is_endless
+                else "stopped before the sources ended: this is a part of the result"
+            )
         if result.dead_letters:
             first = result.dead_letters[0]
             notes.append(f"{len(result.dead_letters):,} records could not be read, the first: {first.reason}")

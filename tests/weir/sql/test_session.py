@@ -93,3 +93,11 @@ def test_records_that_cannot_be_read_are_told(directory):
     (answer,) = session.run("SELECT COUNT(*) AS n FROM t")
     assert answer.frame.rows() == [(202,)]
     assert answer.notes[0].startswith("1 records could not be read")
+
+
+def test_a_part_of_a_result_is_told(directory):
+    rows = 300_000
+    pl.DataFrame({"id": range(rows)}).write_csv("many.csv")
+    (answer,) = Session(for_s=0.0).run("SELECT id FROM 'many.csv'")
+    assert answer.frame.height < rows
+    assert "a part of the result" in answer.notes[0]
