@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,11 +39,12 @@ _INSERT = CHANGES[0]
 
 @dataclass(frozen=True)
 class _Group:
-    """A part of GROUP BY: its text, its value, and the name of its column."""
+    """A part of GROUP BY: its text, its value, the name of its column in the stream, and what the query calls it."""
 
     node: exp.Expr
     value: Typed
     name: str
+    label: str
 
 
 def grouped(
@@ -84,7 +85,10 @@ def grouped(
                     bounds.add(role)
                     continue
         value = scalar(each, scope)
-        plain.append(_Group(each, value, value.name or aliases.get(each.sql()) or _name_of(each, len(plain))))
+        label = value.name or aliases.get(each.sql()) or _name_of(each, len(plain))
+        # A column of this name may be that of an aggregate, or of another group.
+        taken = {*relation.stream.schema.names, *(group.name for group in plain)}
+        plain.append(_Group(each, value, value.name or _free(label, taken), label))
     if context.emit == "close" and not is_windowed:
         raise Unplaced(
             "EMIT ON WINDOW CLOSE needs a window: FROM TUMBLE(...) ... GROUP BY window_start, window_end",
@@ -96,6 +100,11 @@ def grouped(
         relation.windowed.check_named(bounds, node)
     made = _Aggregation(relation, scope, tuple(plain), tuple(aggregates), aliases, context, node)
     return made.over_windows() if is_windowed else made.running()
+
+
+def _free(wanted: str, taken: Container[str]) -> str:
+    names = (wanted, *(f"{wanted}_{number}" for number in range(2, 1000)))
+    return next(each for each in names if each not in taken)
 
 
 def _name_of(node: exp.Expr, number: int) -> str:
@@ -243,8 +252,7 @@ class _Aggregation:
             value = self.scope.value(aggregate.argument)
         wanted = self.aliases.get(text) or named(aggregate, value)
         taken = {*calls, *(each.name for each in self.groups), *WINDOW_BOUNDS, *_KEY_BOUNDS, _ALL}
-        names = (wanted, *(f"{wanted}_{number}" for number in range(2, 1000)))
-        return next(each for each in names if each not in taken)
+        return _free(wanted, taken)
 
     def _told(self, made: Stream, added: list[Column], windowed: Windowed | None) -> tuple[Relation, Scope]:
         types = polars_types(made.schema)
@@ -256,7 +264,7 @@ class _Aggregation:
                 found = self.scope.find(each.node)
                 columns.append(replace(found, value=value))
             else:
-                columns.append(Column(each.name, value))
+                columns.append(Column(each.label, value))
         outputs = [
             name
             for name in made.schema.names

@@ -18,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 from sqlglot import exp
 
+from weir.dataflow.traceback import place_in_job
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN
 from weir.rows.records import SYSTEM_COLUMNS
@@ -59,10 +60,9 @@ def python_function(
         raise Unplaced(
             f"there is no module {error.name!r} in the working directory or on the Python path", at_target
         ) from error
-    except Exception as error:
-        raise Unplaced(
-            f"module {module_name!r} cannot be imported: {type(error).__name__}: {error}", at_target
-        ) from error
+    except (Exception, SystemExit) as error:
+        told = f"{type(error).__name__}: {error}{place_in_job(error)}"
+        raise Unplaced(f"module {module_name!r} cannot be imported: {told}", at_target) from error
     found = getattr(module, attribute, None)
     if not callable(found):
         names = [each for each, value in vars(module).items() if inspect.isfunction(value)]
@@ -152,6 +152,8 @@ def with_calls(
         call = functools.partial(
             called, function.function, tuple(names), field, function.takes_series, short(node)
         )
+        # Messages name it.
+        vars(call)["__qualname__"] = function.name
         with at(node):
             schema = rows.stream.schema.insert(
                 len([each for each in rows.stream.schema.names if each != CHANGE_COLUMN]), field

@@ -5,6 +5,7 @@ Queries run in this process, from the beginning of their sources to the end, or 
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -184,8 +185,12 @@ class Session:
             notes.append(
                 f"stopped at {ROWS_MAX:,} rows: this is a part of the result; narrow it with WHERE or LIMIT"
             )
-        elif is_endless and result.was_stopped and found.height < most:
-            notes.append(f"a source has no end and was read for {for_s:g} s; --for says how long")
+        elif result.was_stopped and found.height < most:
+            notes.append(
+                f"a source has no end and was read for {for_s:g} s; --for says how long"
+                if is_endless
+                else "stopped before the sources ended: this is a part of the result"
+            )
         if result.dead_letters:
             first = result.dead_letters[0]
             notes.append(f"{len(result.dead_letters):,} records could not be read, the first: {first.reason}")
@@ -208,7 +213,7 @@ def _end_of(tree: exp.Expr) -> _End:
         text = str(value.this) if isinstance(value, exp.Literal) and not value.is_string else ""
         if node is not None and not text.isdigit():
             raise Unplaced(f"{word} takes a whole number", node)
-        counts.append(int(text) if text else None)
+        counts.append(min(int(text), sys.maxsize) if text else None)
     return _End(() if order is None else tuple(order.expressions), counts[0], counts[1] or 0)
 
 
@@ -216,24 +221,32 @@ def _ended(frame: pl.DataFrame, end: _End) -> pl.DataFrame:
     """Rows in the order that a query asks for, and those that it asks for."""
     if end.order:
         scope = Scope([Column(name, column(name, dtype)) for name, dtype in frame.schema.items()])
-        keys = []
-        for each in end.order:
-            node = each.this
-            if isinstance(node, exp.Literal) and not node.is_string:
-                number = int(node.this) if str(node.this).isdigit() else 0
-                if not 1 <= number <= frame.width:
-                    raise Unplaced(f"ORDER BY {node.this}: SELECT has {frame.width} columns", node)
-                keys.append(pl.col(frame.columns[number - 1]))
-            else:
-                # A table before a name is gone in the result.
-                plain = node.copy()
-                for found in plain.find_all(exp.Column):
-                    found.set("table", None)
-                keys.append(scalar(plain, scope).expr)
-        frame = frame.sort(
+        keys = [f"\1order_{number}" for number in range(len(end.order))]
+        ordered = frame
+        for key, each in zip(keys, end.order, strict=True):
+            try:
+                ordered = ordered.with_columns(_order_key(each.this, frame, scope).alias(key))
+            except pl.exceptions.PolarsError as error:
+                told = str(error).splitlines()[0]
+                raise Unplaced(f"ORDER BY cannot be computed: {told}", each.this) from error
+        frame = ordered.sort(
             keys,
             descending=[bool(each.args.get("desc")) for each in end.order],
             nulls_last=[not each.args.get("nulls_first") for each in end.order],
             maintain_order=True,
-        )
+        ).drop(keys)
     return frame.slice(end.offset, end.limit)
+
+
+def _order_key(node: exp.Expr, frame: pl.DataFrame, scope: Scope) -> pl.Expr:
+    """A part of ORDER BY: a column by its number, or an expression of columns of the result."""
+    if isinstance(node, exp.Literal) and not node.is_string:
+        number = int(node.this) if str(node.this).isdigit() else 0
+        if not 1 <= number <= frame.width:
+            raise Unplaced(f"ORDER BY {node.this}: SELECT has {frame.width} columns", node)
+        return pl.col(frame.columns[number - 1])
+    # A table before a name is gone in the result.
+    plain = node.copy()
+    for found in plain.find_all(exp.Column):
+        found.set("table", None)
+    return scalar(plain, scope).expr

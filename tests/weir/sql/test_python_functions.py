@@ -101,6 +101,22 @@ def test_mistakes_are_told_with_their_place(module, target, query, words):
     assert str(told.value).startswith("x.sql:")
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("raise SystemExit(3)", "cannot be imported: SystemExit: 3"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_module_that_raises_is_told_with_its_line(module, monkeypatch, line, words):
+    (module / "raises_of_test.py").write_text(f"import os\n\n{line}\n")
+    monkeypatch.delitem(sys.modules, "raises_of_test", raising=False)
+    with pytest.raises(GraphError) as told:
+        _run(module, "CREATE FUNCTION f AS 'raises_of_test:f';", "SELECT id FROM t")
+    assert words in str(told.value)
+    assert "raises_of_test.py, line 3)" in str(told.value)
+
+
 def test_a_call_in_on_is_refused(module):
     function = "CREATE FUNCTION f AS 'functions_of_test:score';"
     with pytest.raises(GraphError, match=r"f\(\) in ON is not there"):
@@ -108,7 +124,8 @@ def test_a_call_in_on_is_refused(module):
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("short", "for 6 rows"), ("wrong", "no BIGINT"), ("fails", "LookupError")]
+    ("name", "words"),
+    [("short", "for 6 rows"), ("wrong", "no BIGINT"), ("fails", "function f raised LookupError")],
 )
 def test_what_a_function_does_wrong_is_told(module, name, words):
     returns = " RETURNS BIGINT" if name == "short" else ""

@@ -58,6 +58,20 @@ def test_a_limit_without_an_order_ends_early(directory):
     assert found.height == 2
 
 
+@pytest.mark.parametrize(
+    ("end", "rows"),
+    [
+        ("ORDER BY 1 / 0, id DESC LIMIT 1", [(6,)]),
+        ("ORDER BY NULL, id LIMIT 1", [(0,)]),
+        ("ORDER BY id OFFSET 99999999999999999999", []),
+        ("ORDER BY id LIMIT 99999999999999999999 OFFSET 6", [(6,)]),
+    ],
+)
+def test_constants_order_nothing_and_bounds_may_be_beyond_all_rows(directory, end, rows):
+    (found,) = _frames(f"SELECT id FROM 'orders.parquet' {end}")
+    assert found.rows() == rows
+
+
 def test_a_plan_is_drawn_and_nothing_runs(directory):
     (answer,) = Session().run("EXPLAIN SELECT who, COUNT(*) AS n FROM 'orders.jsonl' GROUP BY who")
     assert any(node.spec.kind == "changelog_aggregate" for node in answer.graph.nodes)
@@ -72,6 +86,8 @@ def test_a_plan_is_drawn_and_nothing_runs(directory):
         ("SELECT id FROM 'orders.csv' ORDER BY y", "SQL:1:38: there is no column 'y'"),
         ("SELECT id FROM 'orders.csv' ORDER BY 3", "SELECT has 1 columns"),
         ("SELECT id FROM 'orders.csv' LIMIT id", "LIMIT takes a whole number"),
+        ("SELECT who FROM 'orders.csv' ORDER BY CAST(who AS BIGINT)", "SQL:1:44: ORDER BY cannot be computed"),
+        ("SELECT who FROM 'orders.csv' ORDER BY REGEXP_LIKE(who, '(')", "ORDER BY cannot be computed: regex"),
         ("SELECT * FROM 'state/totals'", "a state is 'state/STEP/STATE'"),
         ("CREATE SINK o WITH (connector = 'print') AS SELECT 1", "SQL:1:1: the prompt answers queries"),
         ("EXPLAIN", "EXPLAIN takes a query"),
@@ -93,3 +109,11 @@ def test_records_that_cannot_be_read_are_told(directory):
     (answer,) = session.run("SELECT COUNT(*) AS n FROM t")
     assert answer.frame.rows() == [(202,)]
     assert answer.notes[0].startswith("1 records could not be read")
+
+
+def test_a_part_of_a_result_is_told(directory):
+    rows = 300_000
+    pl.DataFrame({"id": range(rows)}).write_csv("many.csv")
+    (answer,) = Session(for_s=0.0).run("SELECT id FROM 'many.csv'")
+    assert answer.frame.height < rows
+    assert "a part of the result" in answer.notes[0]

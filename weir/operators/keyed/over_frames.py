@@ -86,11 +86,12 @@ def framed(function: OverFunction, values: Values, starts: np.ndarray, stops: np
         sums = np.concatenate([[0], np.cumsum(np.where(values.valid, numbers, 0))])
         return Running(sums[stops] - sums[starts], count)
     nothing: int | float = 0
+    ufunc: np.ufunc = np.add
     if function in ("min", "max"):
-        is_min = function == "min"
-        whole = _INT64.max if is_min else _INT64.min
-        nothing = whole if numbers.dtype == np.int64 else (np.inf if is_min else -np.inf)
-    ufunc = {"min": np.minimum, "max": np.maximum}.get(function, np.add)
+        is_min, is_whole = function == "min", numbers.dtype == np.int64
+        nothing = np.nan if not is_whole else _INT64.max if is_min else _INT64.min
+        # NaN counts only if there is no other value, as in aggregates.
+        ufunc = np.fmin if is_min else np.fmax
     padded = np.append(np.where(values.valid, numbers, nothing), nothing).astype(numbers.dtype)
     bounds = np.stack([starts, stops], axis=1).ravel()
     return Running(ufunc.reduceat(padded, bounds)[::2], count)

@@ -20,12 +20,11 @@ import pyarrow as pa
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
-from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed import over_frames
 from weir.operators.keyed.over_frames import Running
 from weir.operators.keyed.row_ranks import row_ranks
-from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot, renamed_keys_mend
+from weir.operators.keyed.state_codec import check_row_codecs, keyed_snapshot
 from weir.operators.time_order import TimeOrder
 from weir.rows import row_watermarks
 from weir.rows.records import (
@@ -82,15 +81,7 @@ class OverOperator(Operator):
     def check_restored(self, context: OperatorContext) -> None:
         """Refuse the state of other columns; see :class:`Operator`."""
         assert context.schema is not None
-        needed = self._codec_of(context.schema)
-        for value in kept_snapshots(context, self._spec.kind).values():
-            if value["codec"] != needed:
-                then, now = differing(value["codec"], needed)
-                raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's rows are of {then}, the job now needs {now}; "
-                    f"{renamed_keys_mend(value['codec'].get('keys'), needed['keys'])}"
-                    "start without the checkpoint, or give the step another name if it may begin empty"
-                )
+        check_row_codecs(context, self._spec.kind, self._codec_of(context.schema))
 
     def open(self, context: OperatorContext) -> None:
         """Open the states.

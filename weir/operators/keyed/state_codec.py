@@ -128,6 +128,22 @@ def renamed_keys_mend(stored: Json, needed: Json) -> str:
     return f"if a column only has another name, say key_by({columns}, renamed_from={{{renamed}}}); else "
 
 
+def check_row_codecs(context: OperatorContext, kind: str, needed: Mapping[str, Json]) -> None:
+    """Refuse kept rows of other keys, columns or orders.
+
+    Raises:
+        StateMismatchError: names what differs, and the mend.
+    """
+    for value in kept_snapshots(context, kind).values():
+        if value["codec"] != needed:
+            then, now = differing(value["codec"], needed)
+            raise StateMismatchError(
+                f"step {context.operator_name!r}: the checkpoint's rows are of {then}, the job now needs {now}; "
+                f"{renamed_keys_mend(value['codec'].get('keys'), needed['keys'])}"
+                "start without the checkpoint, or give the step another name if it may begin empty"
+            )
+
+
 def check_aggregate_codecs(step: str, stored: Collection[AggregateCodec], needed: AggregateCodec) -> None:
     """Can state that was written by these be read?
 

@@ -17,15 +17,9 @@ import pyarrow.compute as pc
 
 from weir.author.keyed_rows import declared_tables, row_hashes
 from weir.author.operator import Json, Operator, OperatorContext
-from weir.errors import StateMismatchError
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed.row_ranks import row_ranks
-from weir.operators.keyed.state_codec import (
-    differing,
-    kept_snapshots,
-    keyed_snapshot,
-    renamed_keys_mend,
-)
+from weir.operators.keyed.state_codec import check_row_codecs, keyed_snapshot
 from weir.rows.changes import (
     CHANGE_COLUMN,
     CHANGE_FIELD,
@@ -157,7 +151,8 @@ def orders_of(column: pa.Array, *, ascending: bool) -> np.ndarray:
         is_wide = plain.dtype == np.uint64
         numbers = (plain ^ np.uint64(1 << 63)).view(np.int64) if is_wide else plain.astype(np.int64)
     numbers = ~numbers if ascending else numbers
-    return np.where(valid.to_numpy(zero_copy_only=False), numbers, _LOWEST)
+    # No value is as low as none: the last two of 64 bits are equal.
+    return np.where(valid.to_numpy(zero_copy_only=False), np.maximum(numbers, _LOWEST + 1), _LOWEST)
 
 
 class TopOperator(Operator):
@@ -192,15 +187,7 @@ class TopOperator(Operator):
     def check_restored(self, context: OperatorContext) -> None:
         """See :class:`Operator`."""
         assert context.schema is not None
-        needed = self._codec_of(context.schema)
-        for value in kept_snapshots(context, self._spec.kind).values():
-            if value["codec"] != needed:
-                then, now = differing(value["codec"], needed)
-                raise StateMismatchError(
-                    f"step {context.operator_name!r}: the checkpoint's rows are of {then}, the job now needs {now}; "
-                    f"{renamed_keys_mend(value['codec'].get('keys'), needed['keys'])}"
-                    "start without the checkpoint, or give the step another name if it may begin empty"
-                )
+        check_row_codecs(context, self._spec.kind, self._codec_of(context.schema))
 
     def open(self, context: OperatorContext) -> None:
         """Open the state.
