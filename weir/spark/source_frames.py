@@ -33,7 +33,7 @@ class SourceFrames:
 
     @property
     def seen(self) -> dict[str, Mapping[str, Any]]:
-        """By source, or step, ``rows`` that were bad, and the ``reason`` of one: once a batch has run."""
+        """Return, by source or step, ``rows`` that were bad, and the ``reason`` of one: once a batch has run."""
         found: dict[str, Mapping[str, Any]] = {}
         for name, observation in self._observed.items():
             inner: Any = observation._jo  # noqa: SLF001
