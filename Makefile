@@ -18,7 +18,7 @@ GENERATE := -m grpc_tools.protoc -Iweir/rpc=proto
 PROTO_FILES := $(patsubst proto/%,weir/rpc/%,$(wildcard proto/*.proto))
 RESULTS := benchmarks/results
 
-.PHONY: help setup java maven services stop-services demo etcd browser test check check-types check-others format proto verify-proto docs bench chaos experiments lock clean
+.PHONY: help setup java maven services stop-services demo etcd browser programs test check check-types check-others format proto verify-proto docs bench chaos experiments lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  \1\t/' | expand -t 18
@@ -80,13 +80,19 @@ demo: java setup ## Generate events, run the demo job on real processes, print l
 	@$(RUN) -m experiments.demo
 
 NO_PROCESS := not scenario and not spark and not service
-test: check etcd ## Everything that `check` does, then all tests, three at a time
+test: setup ## Everything that `check` does, then all tests, three at a time
+	@# Programs are fetched while the processors check.
+	@$(MAKE) -j 3 check-types check-others programs
+	$(RUN) -m pytest -n 3 -m "$(NO_PROCESS)"
+	$(RUN) -m pytest -n 3 --dist loadfile -m "not ($(NO_PROCESS))" --durations=25
+
+# One after the other: apt-get runs once at a time.
+programs:
+	@$(MAKE) etcd
 	@# Without Maven the tests of Kafka and Cassandra are skipped, and say so.
 	@$(MAKE) maven || true
 	@# Without a browser the tests of the page are skipped, and say so.
 	@$(MAKE) browser || true
-	$(RUN) -m pytest -n 3 -m "$(NO_PROCESS)"
-	$(RUN) -m pytest -n 3 --dist loadfile -m "not ($(NO_PROCESS))" --durations=25
 
 # The tests of leader election start a real etcd; Debian has it as a package.
 etcd:

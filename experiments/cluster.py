@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from experiments import processes
 from experiments.ports import free_port, is_free
 from experiments.processes import (
     END_TIMEOUT_S,
@@ -71,7 +72,7 @@ class Cluster:
         self.directory = directory
         self.task_managers = task_managers
         self._documented_ports = documented_ports
-        self._popen = popen or _popen
+        self._popen = popen or processes.start_process
         self.grpc_port, self.http_port = self._port(_GRPC_PORT), self._port(_HTTP_PORT)
         self.task_manager_ports: list[int] = []
         self.processes: dict[str, WeirProcess] = {}
@@ -285,12 +286,6 @@ class Cluster:
 
     def _port(self, documented: int) -> int:
         return documented if self._documented_ports and is_free(documented) else free_port()
-
-
-def _popen(command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
-    )
 
 
 def files_below(directory: Path, pattern: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Control planes and task managers that are forked from a process which has imported them: see ``experiments.forking``.
+"""Processes of Weir that are forked from one that has imported what they need: see ``experiments.forking``.
 
 For tests with many short jobs. The processes are those of ``python -m``, but for how they begin, and that those of one
 test run share the hash seeds of two or three of them.
@@ -25,7 +25,7 @@ from experiments.forking import MESSAGE_BYTES_MAX
 #: Variables that count while a process begins and imports.
 _EARLY = ("PYTHON", "POLARS", "MIMALLOC", "ARROW", "NUMBA", "OMP", "OPENBLAS", "GRPC", "XDG", "HOME")
 #: Task managers of two hash seeds, in turn: what differs between processes is to differ here, too.
-_SEEDS = {"control_plane": 1, "task_manager": 2}
+_SEEDS = {"control_plane": 1, "task_manager": 2, "log_broker": 1}
 _START_TIMEOUT_S = 250.0
 _END_S = 60.0
 _POLL_S = 0.005

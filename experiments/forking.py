@@ -29,10 +29,12 @@ _NEEDED = {
     # FastAPI looks for models of its first kind when it sends its first answer.
     "control_plane": ("control_plane.process", "weir.config", "pydantic.v1"),
     "task_manager": ("task_manager.process", "weir.config", "weir.dataflow.loading"),
+    "log_broker": ("log_broker.process", "weir.security.identity", "weir.records.etcd_keeper"),
 }
 _PACKAGES = {
     "control_plane": ("weir.dataflow", "weir.specs"),
     "task_manager": ("task_manager", "weir.operators", "weir.state"),
+    "log_broker": ("log_broker",),
 }
 #: What begins a process, and clients of servers, which few jobs need.
 _LEFT_OUT = {"__main__", "kafka", "kafka_connectors", "cassandra", "delta_sink"}

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import weir.log
+from experiments import processes
 from experiments.ports import free_port
 from experiments.processes import WAIT_TIMEOUT_S, ClusterError
 from experiments.tcp_proxy import TcpProxy
@@ -108,12 +109,9 @@ class LogCluster:
             also = f",127.0.0.1:{self._standby_port}" if self._etcd else ""
             arguments += ["--controller", f"127.0.0.1:{controller_port}{also}"]
         with open(self.log_path(number), "ab") as output:
-            self._processes[number] = subprocess.Popen(
-                [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number)), *arguments],
-                stdin=subprocess.DEVNULL,
-                env=self._environment,
-                stdout=output,
-                stderr=output,
+            command = [sys.executable, "-m", "log_broker", "--dir", str(self.broker_directory(number))]
+            self._processes[number] = processes.start_process(
+                [*command, *arguments], output, self._environment
             )
 
     def add(self) -> int:

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -25,6 +25,15 @@ WAIT_TIMEOUT_S, END_TIMEOUT_S = 120.0, 120.0
 
 class ClusterError(WeirError):
     """A process of the cluster ended or did not do what was awaited; the message has the end of its log."""
+
+
+def start_process(
+    command: Sequence[str], log: IO[bytes], environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start a process that reads nothing and writes into ``log``; called by clusters, and replaced by tests."""
+    return subprocess.Popen(
+        command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environment
+    )
 
 
 @dataclass

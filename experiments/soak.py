@@ -170,10 +170,14 @@ def _rescale_at_random(
     parallelism = dict.fromkeys(STAGES, 1)
     done: list[dict[str, Any]] = []
     early: Mapping[str, int] = {}
+    checkpoint = 0
     began_s = time.monotonic()
     for number in range(settings.rescales):
         while time.monotonic() < began_s + number * settings.interval_s:
             time.sleep(_POLL_S)
+        if "taskManager.useRelink" in STRATEGIES[strategy]:
+            # Only what is in a checkpoint since the one before can be taken over from its tables.
+            checkpoint = _await_checkpoint(cluster, checkpoint)
         stage = rng.choice(STAGES)
         wanted = rng.choice([n for n in range(1, _PARALLELISM_MAX + 1) if n != parallelism[stage]])
         done.append(rescale(cluster, stage, wanted))
@@ -184,6 +188,13 @@ def _rescale_at_random(
             memory = " ".join(f"{name} {rss >> 20}" for name, rss in _resident(cluster).items())
             report(f"{strategy}: {number + 1} of {settings.rescales} rescales; MB: {memory}")
     return done, early
+
+
+def _await_checkpoint(cluster: Cluster, before: int) -> int:
+    """Wait for a checkpoint with a higher number; returns it."""
+    status = cluster.wait_for(lambda status: (status["latest_checkpoint"] or 0) > before, "a checkpoint")
+    found: int = status["latest_checkpoint"]
+    return found
 
 
 def rescale(cluster: Cluster, stage: int, parallelism: int) -> dict[str, Any]:

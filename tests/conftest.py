@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from experiments import cluster
+from experiments import processes
 from experiments.forked_processes import Forks
 from experiments.ports import SHARE_VARIABLE, free_port
 from services import cassandra, jars, kafka
@@ -128,7 +128,7 @@ def forks():
 @pytest.fixture
 def forked(forks, monkeypatch):
     """Processes of a benchmark or an experiment that a test calls are forked, too."""
-    monkeypatch.setattr(cluster, "_popen", forks.popen)
+    monkeypatch.setattr(processes, "start_process", forks.popen)
 
 
 @pytest.fixture(scope="session")

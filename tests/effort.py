@@ -7,5 +7,5 @@ IS_LONG = os.environ.get("WEIR_LONG") == "1"
 
 
 def cases(few, many=None):
-    """``few``, or in a long run ``many``; by default 30 times as many."""
+    """``few``, or in a long run ``many``: numbers, or lists of cases; of numbers by default 30 times as many."""
     return (30 * few if many is None else many) if IS_LONG else few

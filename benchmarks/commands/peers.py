@@ -25,9 +25,10 @@ def peers(
         ),
     ] = 3_000_000,
     repeat: Repeat = 1,
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Compare the results of all systems row by row.")
-    ] = True,
+    compared_events: Annotated[
+        int,
+        typer.Option(min=0, help="Of which the results of all systems are compared row by row. 0: of none."),
+    ] = 300_000,
 ) -> None:
     """One SQL text over the same files on Flink SQL, Spark Structured Streaming and Weir, in turn.
 
@@ -39,7 +40,7 @@ def peers(
         from benchmarks.peers import run as benchmark
 
         options = benchmark.PeersOptions(
-            tuple(only or ()), tuple(system or ()), tuple(format or ()), events, repeat, compare
+            tuple(only or ()), tuple(system or ()), tuple(format or ()), events, repeat, compared_events
         )
         return benchmark.run(options, report).as_json()
 

@@ -29,8 +29,8 @@ OURS = "weir"
 _RATIO_TO_FLINK_MIN = 5.0
 #: Of these the issue asks for the ratio.
 _JUDGED = ("q1", "q4", "q5", "q7", "q8", "q18")
-#: Each event has a millisecond of its own there, so that no two bids are the latest.
-_COMPARED_EVENTS, _COMPARED_EVENTS_PER_SECOND = 300_000, 1_000
+#: Each compared event has a millisecond of its own, so that no two bids are the latest.
+_COMPARED_EVENTS_PER_SECOND = 1_000
 _EVENTS_PER_SECOND = 10_000
 #: The larger run has so many times the events of the smaller one.
 _LARGER = 3
@@ -51,7 +51,8 @@ class PeersOptions:
     #: People, auctions and bids of the larger run together; 0: nothing is measured.
     events: int = 3_000_000
     repeat: int = 1
-    compare: bool = True
+    #: Of which the results are compared; 0: of none.
+    compared_events: int = 300_000
 
 
 @dataclass
@@ -90,10 +91,10 @@ def run(options: PeersOptions, report: Callable[[str, float], None]) -> Benchmar
     runs: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix="weir-peers-") as name:
         bench = Bench(Path(name), systems, report)
-        if options.compare and OURS in systems:
+        if options.compared_events and OURS in systems:
             for form in forms:
                 for query in names:
-                    bench.compare(query, form)
+                    bench.compare(query, form, options.compared_events)
         for number in range(options.repeat):
             figures: dict[str, Any] = {
                 form: {query: bench.figures(query, form, options.events, number) for query in names}
@@ -106,7 +107,7 @@ def run(options: PeersOptions, report: Callable[[str, float], None]) -> Benchmar
         "smaller_run": f"1/{_LARGER}",
         "times_the_events": _TIMES,
         "parallelism": PARALLELISM,
-        "compared_events": _COMPARED_EVENTS if options.compare else 0,
+        "compared_events": options.compared_events,
         "versions": versions,
         "settings": {name: dict(system.settings()) for name, system in systems.items()},
     }
@@ -136,9 +137,9 @@ class Bench:
         self._report = report
         self.found = _Comparison()
 
-    def compare(self, query: str, form: Format) -> None:
+    def compare(self, query: str, form: Format, events: int) -> None:
         """Run a query on all systems, and compare each result with Weir's."""
-        source = _input(query, form, _COMPARED_EVENTS, _COMPARED_EVENTS_PER_SECOND)
+        source = _input(query, form, events, _COMPARED_EVENTS_PER_SECOND)
         results = {}
         for name, system in self._systems.items():
             self._report(f"comparing {query} from {form} on {name}", 0.0)

@@ -100,9 +100,9 @@ def test_a_rate_that_no_machine_sustains_is_halved(tmp_path, forked):
         state="user-records",
         state_bytes=1e6,
         rate=1_600_000,
-        duration_s=4,
+        duration_s=2,
         settle_s=0.2,
-        before_s=2,
+        before_s=1,
         data_root=tmp_path,
     )
     document = run_rescale(options, lambda step, done: None).as_json()

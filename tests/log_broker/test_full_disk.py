@@ -44,10 +44,16 @@ def test_full_disks_refuse_clearly_and_heal(tmp_path, disks):
         # Nobody has.
         for disk in disks.values():
             disk.fill()
-        with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
-            ticket = producer.send_many(range(10), [bytes(500_000)] * 10)
-            with pytest.raises(WeirError, match="No space left on device; make room there"):
-                ticket.result()
+
+        def is_refused_clearly():
+            with weir.log.Producer(cluster.addresses, topic="wal", delivery_timeout_s=2) as producer:
+                ticket = producer.send_many(range(10), [bytes(500_000)] * 10)
+                with pytest.raises(WeirError) as raised:
+                    ticket.result()
+            return "No space left on device; make room there" in str(raised.value)
+
+        # Until the last one is full, leadership goes to those that have room.
+        wait_for(is_refused_clearly)
         for disk in disks.values():
             disk.free()
         before = len(load.acknowledged)

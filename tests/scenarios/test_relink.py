@@ -8,6 +8,7 @@ import signal
 import pytest
 
 from experiments.soak import SoakSettings, run_soak
+from tests.effort import cases
 from tests.scenarios.parties import (
     BALLAST_BYTES,
     KEYED_STAGE,
@@ -38,14 +39,14 @@ SLOW = {
 
 
 def test_random_rescales(tmp_path, environment, forks):
-    settings = SoakSettings(rescales=6, rate=500, interval_s=0.4, task_managers=2, seed=3)
+    settings = SoakSettings(rescales=4, rate=500, interval_s=0.4, task_managers=2, seed=3)
     lines = []
     result = run_soak(tmp_path, "relink", settings, lines.append, environment, forks.popen)
     assert result.rescales == settings.rescales, lines
     assert 0 < result.groups_relinked <= result.groups_moved
 
 
-@pytest.mark.parametrize("party", ["old", "new"])
+@pytest.mark.parametrize("party", cases(["new"], ["old", "new"]))
 def test_kill_of_an_owner_while_state_is_in_images(make_cluster, tmp_path, release, party):
     """The job goes on from a checkpoint that names the images of the one before it."""
     events = write_rows(tmp_path)

@@ -13,13 +13,14 @@ from experiments.cluster import FINAL_STATES, Cluster
 from experiments.held_source import keep_back
 from experiments.soak import JOB, SoakSettings, StreamEndedError, rescale, run_soak
 from experiments.soak_check import check_output, write_events
+from tests.effort import cases
 
 pytestmark = pytest.mark.scenario
 
 QUOTA = {"taskManager.operator_quota": 20}
 HYBRID_ONLY = {"taskManager.useMigrate": "false"}
 HYBRID = {**QUOTA, **HYBRID_ONLY}
-SOAK = SoakSettings(rescales=6, rate=500, interval_s=0.4, task_managers=2, seed=3)
+SOAK = SoakSettings(rescales=cases(4, 6), rate=500, interval_s=0.4, task_managers=2, seed=3)
 
 
 @pytest.mark.parametrize("strategy", ["local", "hybrid-no-cache", "hybrid", "migrate"])

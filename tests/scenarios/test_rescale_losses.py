@@ -6,11 +6,13 @@ A phase is held by stopping a process (SIGSTOP) that it needs, or by state that 
 import signal
 import time
 from functools import partial
+from itertools import product
 
 import pytest
 
 from experiments.cluster import FINAL_STATES
 from experiments.soak_check import check_rows_so_far
+from tests.effort import cases
 from tests.scenarios.parties import (
     BALLAST_BYTES,
     HYBRID,
@@ -62,10 +64,13 @@ def hold(parties, phase):
 
 
 PHASES = ["DEPLOYING", "PREPARING", "REROUTING", "HANDING_OVER", "MIGRATING"]
+#: Each phase, and each party at least twice.
+SOME_LOSSES = [*zip(PHASES, ["new", "new", "upstream", "old", "old"], strict=True), ("MIGRATING", "upstream")]
 
 
-@pytest.mark.parametrize("party", ["old", "new", "upstream"])
-@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    ("phase", "party"), cases(SOME_LOSSES, [*product(PHASES, ["old", "new", "upstream"])])
+)
 def test_kill_of_a_party(job, events, tmp_path, release, phase, party):
     cluster = job(SLOW, BALLAST_BYTES if phase == "MIGRATING" else 0)
     parties = Parties(cluster)

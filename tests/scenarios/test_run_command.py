@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from tests.effort import cases
 from tests.scenarios.run_command import Command, wait_for
 
 pytestmark = pytest.mark.scenario
@@ -174,7 +175,7 @@ def test_a_run_whose_function_hangs_is_closed_by_a_signal(run, folder, signals, 
     check_all_once(folder)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", cases([signal.SIGTERM], [signal.SIGINT, signal.SIGTERM]))
 def test_one_signal_while_the_job_is_built_cancels_it(run, folder, number):
     (folder / "stay").touch()
     command = run()

@@ -5,6 +5,7 @@ import pytest
 
 from experiments.cluster import FINAL_STATES
 from experiments.soak import rescale
+from tests.effort import cases
 from tests.scenarios.losses import lose_task_manager
 from tests.scenarios.test_recovery import SETTINGS
 
@@ -27,7 +28,9 @@ def write_logs(folder):
         pl.DataFrame(rows).write_ndjson(folder / f"{server}.jsonl")
 
 
-@pytest.mark.parametrize(("readers", "rescaled"), [(4, VISITS_STAGE), (3, COUNTED_STAGE)])
+@pytest.mark.parametrize(
+    ("readers", "rescaled"), cases([(4, VISITS_STAGE)], [(4, VISITS_STAGE), (3, COUNTED_STAGE)])
+)
 def test_clicks_an_hour_apart_are_visits_of_their_own(make_cluster, tmp_path, readers, rescaled):
     write_logs(tmp_path / "logs")
     cluster = make_cluster(settings=SETTINGS)
