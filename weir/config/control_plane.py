@@ -176,6 +176,15 @@ class ControlPlaneConfig(Section):
         ge=0,
         le=1 << 50,
     )
+    standby_replicas: int = setting(
+        0,
+        "So many other task managers fetch the tables of each complete checkpoint of every task manager that has state, "
+        "in the background, and take over from it without fetching them then. No effect where task managers get the "
+        "checkpoint store's files as links (one file system). 0: none.",
+        "task managers",
+        ge=0,
+        le=3,
+    )
     savepoint_roots: TextList = setting(
         ("savepoints",),
         "Directories, or URIs such as `s3://bucket/path`, below which `POST /savepoint` may write; relative ones are "
