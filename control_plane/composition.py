@@ -268,7 +268,7 @@ class ControlPlane:
             checkpointer=self.checkpointer,
             rescaler=self.rescaler,
             drains=self.drainer,
-            standbys=self.standbys.by_owner,
+            standbys=lambda: self.standbys.by_owner(),
             recovery=self.recovery,
             takeover=self.takeover,
             record=self.record,

@@ -206,7 +206,7 @@ class JobStores:
 
     @property
     def fetched(self) -> tuple[int, int]:
-        """Files that were fetched from the checkpoint store to open state, and their bytes; not those that are linked."""
+        """Files that were fetched from the checkpoint store to open state, and their bytes; links do not count."""
         return self._images.fetched if isinstance(self._images, Images) else (0, 0)
 
     def standby_copies(self) -> LocalCopies | None:

@@ -207,7 +207,9 @@ def recovery(
     repeat: Repeat = 1,
     s3_delay_ms: Annotated[
         float | None,
-        typer.Option(min=0, help="Checkpoints go to an S3 server here that waits for so long with each request."),
+        typer.Option(
+            min=0, help="Checkpoints go to an S3 server here that waits for so long with each request."
+        ),
     ] = None,
     standby_replicas: Annotated[
         int, typer.Option(min=0, max=2, help="Task managers that keep the state of the one that is killed.")

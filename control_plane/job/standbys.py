@@ -123,7 +123,8 @@ class Standbys:
             if member.name not in avoided
         ]
         facts = (loads, with_state)
-        if facts == self._facts:
+        # Another control plane chooses when all have come that the job runs on.
+        if facts == self._facts or not set(with_state) <= {member.name for member in members}:
             return
         self._facts = facts
         owners = {name: sum(running[name].values()) for name in with_state}

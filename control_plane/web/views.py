@@ -140,7 +140,9 @@ class StandbyView(BaseModel):
     checkpoint: int | None = Field(
         None, description="the latest checkpoint of which all is there that it keeps; null: of none yet"
     )
-    lag_checkpoints: int | None = Field(None, description="numbers of checkpoints from there to the latest one")
+    lag_checkpoints: int | None = Field(
+        None, description="numbers of checkpoints from there to the latest one"
+    )
     lag_bytes: int = Field(0, description="of the checkpoint that it fetches now, what is not there yet")
     held_bytes: int = Field(0, description="that it keeps, of all others together")
     problem: str = Field("", description="why it fetches nothing more; empty: nothing is wrong")
@@ -243,7 +245,9 @@ class StatusView(BaseModel):
     started_ms: int | None = None
     ended_ms: int | None = None
     task_managers: list[TaskManagerView]
-    standbys: list[StandbyView] = Field([], description="by task manager whose state is kept (standby_replicas)")
+    standbys: list[StandbyView] = Field(
+        [], description="by task manager whose state is kept (standby_replicas)"
+    )
     standbys_missing: int = Field(
         0, description="for which there are not enough other task managers with free slots"
     )

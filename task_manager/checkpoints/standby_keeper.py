@@ -132,7 +132,9 @@ class StandbyKeeper:
                 self._tell(str(error))
             except Exception:
                 log.exception("nothing is kept here for other task managers any more")
-                self._progress = replace(self._progress, problem="it failed; the log of this task manager says why")
+                self._progress = replace(
+                    self._progress, problem="it failed; the log of this task manager says why"
+                )
                 return
 
     def _tell(self, problem: str) -> None:

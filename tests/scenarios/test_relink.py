@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from experiments.s3_server import s3_server, uri_of
 from experiments.soak import SoakSettings, run_soak
 from tests.scenarios.parties import (
     BALLAST_BYTES,
@@ -21,7 +22,6 @@ from tests.scenarios.parties import (
     write_rows,
 )
 from tests.task_manager.rescale.two_owners import GROUPS, World
-from experiments.s3_server import s3_server, uri_of
 from weir.state.stores.directory_lock import PUBLISHED_NAME
 
 pytestmark = pytest.mark.scenario

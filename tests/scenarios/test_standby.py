@@ -36,18 +36,24 @@ def test_a_takeover_fetches_nothing(make_cluster, tmp_path):
 
         def is_kept(status):
             kept = [each for each in status["standbys"] if each["of"] == victim]
-            return status["latest_checkpoint"] and kept and kept[0]["checkpoint"] == status["latest_checkpoint"]
+            return (
+                status["latest_checkpoint"] and kept and kept[0]["checkpoint"] == status["latest_checkpoint"]
+            )
 
         status = cluster.wait_for(is_kept, "the standby to have the checkpoint")
         (kept,) = (each for each in status["standbys"] if each["of"] == victim)
         assert (kept["lag_checkpoints"], kept["lag_bytes"], kept["problem"]) == (0, 0, "")
         assert kept["held_bytes"] > 0
-        assert f'of="{victim}",task_manager="{kept["task_manager"]}"}} 0.0' in cluster.http("GET", "/metrics")[1]
+        assert (
+            f'of="{victim}",task_manager="{kept["task_manager"]}"}} 0.0' in cluster.http("GET", "/metrics")[1]
+        )
         before = requests.read_text().splitlines()
         assert any(line.startswith("GET") and line.endswith(".sst") for line in before)
         lose_task_manager(cluster, COUNT)
         status = cluster.wait_for(lambda status: status["stages"][COUNT]["records_in"] > 0, "rows again")
-        assert {item["task_manager"] for item in status["stages"][COUNT]["subtasks"]} == {kept["task_manager"]}
+        assert {item["task_manager"] for item in status["stages"][COUNT]["subtasks"]} == {
+            kept["task_manager"]
+        }
         (survivor,) = status["task_managers"]
         assert (survivor["fetched_files"], survivor["fetched_bytes"]) == (0, 0)
         # The manifest says what is right; tables were here.

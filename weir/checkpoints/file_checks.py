@@ -184,8 +184,8 @@ def check_file(location: str, file: FileRef, path: Path, checks: FileChecks | No
 
 def _damaged_copy(location: str, file: FileRef) -> CheckpointError:
     error = CheckpointError(
-        f"checkpoint store {location}, file {file.path}: the copy of it on this disk is damaged; it is removed, and the "
-        "file is fetched when the job starts again"
+        f"checkpoint store {location}, file {file.path}: the copy of it on this disk is damaged; it is removed, and "
+        "the file is fetched when the job starts again"
     )
     error.failure_kind = FailureKind.OUTAGE
     return error

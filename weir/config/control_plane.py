@@ -178,9 +178,9 @@ class ControlPlaneConfig(Section):
     )
     standby_replicas: int = setting(
         0,
-        "So many other task managers fetch the tables of each complete checkpoint of every task manager that has state, "
-        "in the background, and take over from it without fetching them then. No effect where task managers get the "
-        "checkpoint store's files as links (one file system). 0: none.",
+        "Of every task manager that has state, so many others fetch the tables of each complete checkpoint in the "
+        "background, so as to take over without fetching them then. No effect where the checkpoint store is on the file "
+        "system of `rocksDBPath`. 0: none.",
         "task managers",
         ge=0,
         le=3,

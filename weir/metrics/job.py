@@ -10,7 +10,6 @@ from prometheus_client.registry import Collector
 
 from weir.metrics import definitions as d
 
-
 #: In the order in which facts have their values.
 _OF_STANDBYS = (d.STANDBY_LAG, d.STANDBY_LAG_BYTES, d.STANDBY_BYTES)
 

@@ -65,7 +65,9 @@ def test_the_standby_is_told_and_takes_over(replicas):
         assert {here.job.machine.placement[subtask] for subtask in was_there} == {name}
         # Those that are left keep each other's state.
         await settle()
-        assert victim.address not in {place for names in here.parts.standbys.chosen.values() for place in names}
+        assert victim.address not in {
+            place for names in here.parts.standbys.chosen.values() for place in names
+        }
         await here.close()
 
     run(test)

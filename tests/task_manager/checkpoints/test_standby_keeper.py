@@ -1,4 +1,4 @@
-"""State of another task manager is kept here: what is opened at a takeover is right, and nothing of it is fetched then."""
+"""State of another task manager is kept here: a takeover opens the right one, and fetches nothing of it."""
 
 import contextlib
 import random
@@ -128,7 +128,9 @@ def test_whatever_happens_a_takeover_is_right_and_quick_where_all_is_here(world,
     world.checkpoint()
     takeovers = 0
     for _ in range(STEPS):
-        match chance.choice(["checkpoint", "order", "order", "busy", "damage", "no room", "gone", "take over"]):
+        match chance.choice(
+            ["checkpoint", "order", "order", "busy", "damage", "no room", "gone", "take over"]
+        ):
             case "checkpoint":
                 world.change(chance)
                 world.checkpoint()
