@@ -179,7 +179,7 @@ class ControlPlaneConfig(Section):
     standby_replicas: int = setting(
         0,
         "Of every task manager that has state, so many others fetch the tables of each complete checkpoint in the "
-        "background, so as to take over without fetching them then. No effect where the checkpoint store is on the file "
+        "background, so as to take over without fetching them. No effect where the checkpoint store is on the file "
         "system of `rocksDBPath`. 0: none.",
         "task managers",
         ge=0,
