@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.web.status_views import job_facts, status_view
+from control_plane.web.status_views import job_facts
 from tests.control_plane.cluster import Cluster
 from tests.control_plane.virtual import run, settle, until
 from weir.protocol.job.job_machine import JobState
@@ -32,9 +32,8 @@ def test_the_standby_is_told_and_takes_over(replicas):
         with_state = {name: place for name, place in here.job.machine.placement.items() if name.stage_index}
         chosen = here.parts.standbys.chosen
         assert set(chosen) == (set(with_state.values()) if replicas else set())
-        view = status_view(here.parts)
         if not replicas:
-            assert not view.standbys
+            assert not here.parts.standbys.views()
             assert ordered(one) == ordered(two) == []
             await here.close()
             return
@@ -55,7 +54,7 @@ def test_the_standby_is_told_and_takes_over(replicas):
         )
         standby.heartbeat()
         await checkpoint(here)
-        (shown,) = (each for each in status_view(here.parts).standbys if each.of == victim.address)
+        (shown,) = (each for each in here.parts.standbys.views() if each.of == victim.address)
         assert (shown.task_manager, shown.checkpoint, shown.lag_checkpoints) == (name, 1, 1)
         assert (shown.lag_bytes, shown.held_bytes, shown.problem) == (5, 10, "no room")
         assert job_facts(here.parts).standbys[victim.address, name] == (1, 5, 10)
@@ -78,10 +77,10 @@ def test_nobody_keeps_state_where_nobody_has_room():
         here = Cluster(clock, standby_replicas=2)
         await here.running("h:1", "h:2", quota=2)
         await until(lambda: here.parts.standbys.chosen)
-        view = status_view(here.parts)
         owners = set(here.parts.standbys.chosen)
         assert owners
-        assert view.standbys_missing == 2 * len(owners) - len(view.standbys) > 0
+        views = here.parts.standbys.views()
+        assert here.parts.standbys.missing == 2 * len(owners) - len(views) > 0
         await here.close()
 
     run(test)

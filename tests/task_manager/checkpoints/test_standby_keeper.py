@@ -24,7 +24,7 @@ from weir.types import SubtaskId
 
 OWNER = SubtaskId(1, 0)
 PLENTY = 1 << 40
-STEPS = 24
+STEPS = 16
 
 
 def until(condition):
