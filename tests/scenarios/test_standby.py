@@ -63,3 +63,5 @@ def test_a_takeover_fetches_nothing(make_cluster, tmp_path):
         status = cluster.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
         assert (status["state"], status["cause"]) == ("FINISHED", "")
         check_output(events, tmp_path / "out")
+        # Its checkpoints go with it.
+        cluster.stop()
