@@ -70,7 +70,11 @@ def _is_there(port: int) -> bool:
 
 def _serve(port: int, delay_ms: float, requests: Path) -> None:
     """Serve until the process is ended."""
-    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
+    from moto.moto_server.werkzeug_app import (
+        DomainDispatcherApplication,
+        MotoRequestHandler,
+        create_backend_app,
+    )
     from werkzeug.serving import run_simple
 
     application: Any = DomainDispatcherApplication(create_backend_app)
