@@ -238,5 +238,5 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
         restart_stable_ms=100 * SCALE,
         poison_attempts=0,
         # By the number of task managers, so that the course of each seed stays what it was in runs of broken rules.
-        standby_replicas=0 if world.broken else (task_managers - 1) % 3,
+        standby_replicas=0 if world.broken else task_managers // 2,
     )
