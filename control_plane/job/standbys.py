@@ -27,7 +27,7 @@ log = logging.getLogger("control_plane")
 
 
 class Standbys:
-    """One per job; all methods are called in the event loop.
+    """Chooses the standbys of a job; all methods are called in the event loop.
 
     Args:
         job: the job.
@@ -77,7 +77,7 @@ class Standbys:
         return order
 
     def by_owner(self) -> dict[str, tuple[str, ...]]:
-        """By task manager with state, its standbys: those that lack least first. Called when one of them is lost."""
+        """Return the standbys of each task manager with state, those that lack least first; called at a loss."""
         return {owner: tuple(sorted(names, key=self._lack)) for owner, names in self.chosen.items()}
 
     def _lack(self, name: str) -> tuple[bool, int]:
@@ -137,7 +137,7 @@ class Standbys:
                 log.info("the state of %s is kept at %s, too", owner, ", ".join(names) or "no other one")
 
     def _running(self) -> dict[str, Counter[int]]:
-        """By task manager: how many subtasks of each stage run there."""
+        """Return how many subtasks of each stage run on each task manager."""
         machine, found = self._job.machine, dict[str, Counter[int]]()
         for subtask, name in machine.placement.items():
             if not machine.statuses[subtask].is_terminal:

@@ -69,7 +69,7 @@ class FileChecks:
         *,
         at_once: bool = False,
     ) -> list[tuple[FileRef, Path]]:
-        """As :meth:`check`, of files that this machine has kept; returns those that are damaged, to be fetched.
+        """Check files that this machine has kept, as :meth:`check`; returns those that are damaged, to be fetched.
 
         ``drop`` is called with these, and with those whose damage is found later: the job then fails once, and its next
         deployment fetches them. ``at_once``: none is read later, because the caller may change them.

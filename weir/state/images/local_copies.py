@@ -24,12 +24,12 @@ class LocalCopies:
 
     @classmethod
     def published(cls, directory: Path) -> LocalCopies:
-        """Those that the store in this directory has published or fetched; its publisher tells which are kept."""
+        """Return those that the store in this directory has published or fetched; its publisher tells which are kept."""
         return cls(directory / PUBLISHED_NAME)
 
     @classmethod
     def standby(cls, directory: Path) -> LocalCopies:
-        """Those of other task managers; whoever fetches them tells which are kept."""
+        """Return those of other task managers; whoever fetches them tells which are kept."""
         return cls(directory / STANDBY_NAME)
 
     def at(self, path: str) -> Path:
