@@ -58,7 +58,7 @@ class StandbyProgress:
 
 
 class StandbyKeeper:
-    """Follows the orders of one deployed job; any thread may call it. What an earlier deployment has kept is still there.
+    """Follows the orders of one deployed job; any thread may call it. What an earlier deployment kept is still there.
 
     Args:
         store: the checkpoint store of the job; None: it makes no checkpoints.

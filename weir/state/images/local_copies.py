@@ -24,7 +24,7 @@ class LocalCopies:
 
     @classmethod
     def published(cls, directory: Path) -> LocalCopies:
-        """Return those that the store in this directory has published or fetched; its publisher tells which are kept."""
+        """Return those that the store of this directory has published or fetched; its publisher tells which stay."""
         return cls(directory / PUBLISHED_NAME)
 
     @classmethod
