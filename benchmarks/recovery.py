@@ -20,6 +20,7 @@ from benchmarks.state_load import JOB, SMALL_SHARE, STAGE, StateLoad, StateOptio
 from benchmarks.sustained import at_a_rate_that_lasts, check_keeps_up, check_quick
 from experiments.cluster import Cluster
 from experiments.processes import ClusterError, WeirProcess
+from experiments.s3_server import s3_server, uri_of
 from experiments.scaling import sleep_until_ms, wait_running
 
 BARS = (
@@ -50,6 +51,10 @@ class RecoveryOptions(StateOptions):
     #: All of the state is lost at once.
     parallelism: int = 1
     interval_ms: int = SETTINGS["controlPlane.checkpoint_interval_ms"]
+    #: Checkpoints go to an S3 server of this machine that waits for so long with each request; None: to its disk.
+    s3_delay_ms: float | None = None
+    #: Task managers that keep the state of the one that is killed.
+    standby_replicas: int = 0
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,8 @@ class _Kill:
     generation: int
     #: From the kill to seeing the job run again.
     running_ms: float
+    #: What its standbys had not got of the latest checkpoint that they knew of; None: there was none.
+    lag_bytes: int | None
 
 
 def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
@@ -76,12 +83,12 @@ def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> Bench
     for _ in range(options.repeat):
         figures = at_a_rate_that_lasts(
             options.rate,
-            lambda rate: _one_run(replace(options, rate=rate).load(), options.before_s, report),
+            lambda rate: _one_run(replace(options, rate=rate).load(), options, report),
             report,
         )
         if options.compare and figures["judged"]:
             small_load = replace(options, rate=figures["rate"]).load(SMALL_SHARE)
-            small = _one_run(small_load, options.before_s, report)
+            small = _one_run(small_load, options, report)
             figures["first_output_ratio_to_small"] = figures["first_output_ms"] / small["first_output_ms"]
             figures["small"] = small
         runs.append(figures)
@@ -99,13 +106,18 @@ def run(options: RecoveryOptions, report: Callable[[str, float], None]) -> Bench
         "parallelism": 1,
         "task_managers": "2 and a standby",
         "small_share": SMALL_SHARE if options.compare else None,
+        "s3_delay_ms": options.s3_delay_ms,
+        "standby_replicas": options.standby_replicas,
     }
     whose = "" if options.state == "count" else f"_{options.state}"
-    name = f"recovery{whose}_{options.state_bytes / 1e6:.0f}_mb"
+    where = "" if options.s3_delay_ms is None else "_s3_standby" if options.standby_replicas else "_s3"
+    name = f"recovery{whose}{where}_{options.state_bytes / 1e6:.0f}_mb"
     return BenchmarkResult(name, config, runs, BARS if options.state == "count" else (*BARS, HOLD_BAR))
 
 
-def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], None]) -> dict[str, Any]:
+def _one_run(
+    load: StateLoad, options: RecoveryOptions, report: Callable[[str, float], None]
+) -> dict[str, Any]:
     label = f"{load.state_bytes / 1e6:,.0f} MB of state"
     report(f"{label}: generating the input", 0.0)
     numbers = load.numbers()
@@ -120,7 +132,12 @@ def _one_run(load: StateLoad, before_s: float, report: Callable[[str, float], No
         timeout_s=load.timeout_s,
         check=lambda records: nothing_lost(records, numbers),
     )
-    return killed(job, before_s, label, report)
+    settings: dict[str, object] = {"controlPlane.standby_replicas": options.standby_replicas}
+    if options.s3_delay_ms is None:
+        return killed(job, options.before_s, label, report, settings)
+    with s3_server(options.s3_delay_ms) as port:
+        settings["controlPlane.checkpoint_uri"] = uri_of(port)
+        return killed(job, options.before_s, label, report, settings)
 
 
 def killed(
@@ -161,6 +178,8 @@ def killed(
             before_ms = max(started_ms + 1e3 * load.steady_s, time.time() * 1e3)
             sleep_until_ms(before_ms)
             report(f"{label}: steady load before the kill", 0.4)
+            # Its rate is bounded, so that a large state takes a while.
+            cluster.wait_for(_is_kept, "the standby to have a checkpoint", load.timeout_s)
             status = cluster.wait_for(lambda _: True, "an answer")
             check_keeps_up(cluster, load.rate)
             seen = status["totals"]["events_out"]
@@ -169,6 +188,7 @@ def killed(
             cluster.wait_for(lambda status: status["totals"]["events_out"] > seen, "events before the kill")
             report(f"{label}: killed", 0.6)
             kill = _kill(cluster, load.stage, round(1e3 * before_ms))
+            places = _task_managers_of(cluster.wait_for(lambda _: True, "an answer"), load.stage)
             status = wait_finished(cluster, load.timeout_s)
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
@@ -177,6 +197,8 @@ def killed(
     return {
         **kill_figures(records, after, kill.before_us, kill.killed_us),
         "running_ms": kill.running_ms,
+        "fetched_bytes": sum(item["fetched_bytes"] for item in places),
+        "standby_lag_bytes": kill.lag_bytes,
         "restarts": status["restarts"],
         "flush_hold_ms_max": flush_hold_ms_max(status, load.stage),
         **checked,
@@ -203,7 +225,20 @@ def _kill(cluster: Cluster, stage: int, before_us: int) -> _Kill:
         lambda status: status["generation"] > generation and status["state"] in ("RUNNING", "FINISHED"),
         "the restart",
     )
-    return _Kill(before_us, killed_us, generation, (time.time_ns() // 1000 - killed_us) / 1e3)
+    running_ms = (time.time_ns() // 1000 - killed_us) / 1e3
+    lags = [each["lag_bytes"] for each in status["standbys"] if each["of"].endswith(f":{victim.port}")]
+    return _Kill(before_us, killed_us, generation, running_ms, min(lags, default=None))
+
+
+def _is_kept(status: dict[str, Any]) -> bool:
+    """Whether every standby has a whole checkpoint."""
+    return all(each["checkpoint"] for each in status["standbys"])
+
+
+def _task_managers_of(status: dict[str, Any], stage: int) -> list[dict[str, Any]]:
+    """Where the subtasks of a stage are now."""
+    places = {item["task_manager"] for item in status["stages"][stage]["subtasks"]}
+    return [item for item in status["task_managers"] if item["address"] in places]
 
 
 def _holder(cluster: Cluster, status: dict[str, Any], stage: int) -> WeirProcess:

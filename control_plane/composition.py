@@ -15,6 +15,7 @@ from control_plane.job.deployment import Deployment
 from control_plane.job.recovery import Recovery, restart_policy
 from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
+from control_plane.job.standbys import Standbys
 from control_plane.job.start_point import StartPoint
 from control_plane.job.takeover import Takeover
 from control_plane.link.leases import Leases
@@ -96,6 +97,13 @@ class ControlPlane:
         self.rescaler = self._rescaler(rescales)
         self.drainer = Drainer(
             self.job, self.background, self.task_managers, self.rescaler, self.checkpointer
+        )
+        self.standbys = Standbys(
+            self.job,
+            config,
+            self.task_managers,
+            latest=lambda: self.checkpointer.latest,
+            avoided=lambda: self.drainer.avoided,
         )
         self.leases = Leases(
             self.task_managers,
@@ -260,6 +268,7 @@ class ControlPlane:
             checkpointer=self.checkpointer,
             rescaler=self.rescaler,
             drains=self.drainer,
+            standbys=lambda: self.standbys.by_owner(),
             recovery=self.recovery,
             takeover=self.takeover,
             record=self.record,
@@ -281,6 +290,7 @@ class ControlPlane:
             drainer=self.drainer,
             rejects=self.rejects,
             restores=self.restores,
+            standbys=self.standbys,
             tell_job=self._tell_job,
             place_if_possible=self.coordinator.place_if_possible,
             # Not before the record says so: another control plane that takes over would need them.

@@ -12,6 +12,7 @@ from functools import partial
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.image_calls import ImageCalls
 from task_manager.checkpoints.restore_listener import RestoreListener
+from task_manager.checkpoints.standby_keeper import StandbyKeeper
 from task_manager.exchange.inboxes import Inboxes
 from task_manager.exchange.peer_network import PeerNetwork
 from task_manager.job_runtime import JobRuntime
@@ -250,6 +251,9 @@ def _connect(
         metrics,
         clock,
         on_change,
+        StandbyKeeper(
+            state.checkpoint_store, state.standby_copies(), config.migration_bytes_per_second, clock
+        ),
         database,
     )
 

@@ -9,6 +9,7 @@ from functools import partial
 
 from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from task_manager.checkpoints.restore_listener import RestoreListener
+from task_manager.checkpoints.standby_keeper import StandbyKeeper
 from task_manager.connections import check_channel_job
 from task_manager.exchange.inbox import Inbox
 from task_manager.exchange.inboxes import Inboxes
@@ -37,6 +38,7 @@ from weir.operators.registry import runtimes_of
 from weir.operators.step_errors import StepError
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.fencing import EpochFence
+from weir.rpc import control_pb2
 from weir.rpc.wire import JobIdentity
 from weir.types import ChannelId, SubtaskId
 
@@ -64,10 +66,13 @@ class JobRuntime:
         metrics: TaskManagerMetrics,
         clock: Clock,
         on_change: Callable[[], None],
+        standby: StandbyKeeper,
         database: JobDatabase | None = None,
     ) -> None:
         """``running`` is filled here and read by the parts; ``on_change``: there is something to report."""
         self._database = database
+        #: Keeps the state of other task managers.
+        self.standby = standby
         self.identity = identity
         self.store = state.store
         self.fence = EpochFence()
@@ -244,6 +249,19 @@ class JobRuntime:
         """What rows wait for outside of the job, one line; empty: nothing."""
         return "" if self._database is None else self._database.waits_for
 
+    def state_files(self) -> control_pb2.StateFiles:
+        """What this deployment has fetched to open state, and what is kept of other task managers."""
+        files, size_bytes = self._state.fetched
+        kept = self.standby.progress
+        return control_pb2.StateFiles(
+            fetched_files=files,
+            fetched_bytes=size_bytes,
+            standby_checkpoint_id=kept.checkpoint_id,
+            standby_bytes=kept.held_bytes,
+            standby_missing_bytes=kept.missing_bytes,
+            standby_problem=kept.problem,
+        )
+
     def deliver_last_parts_again(self) -> None:
         """Tell another control plane, which has taken over, the last parts of subtasks that have ended."""
         self.checkpoints.deliver_last_parts_again()
@@ -340,6 +358,7 @@ class JobRuntime:
     def close(self, timeout_s: float) -> None:
         """Stop everything and release the store; called once."""
         self.cancel()
+        self.standby.close()
         deadline_s = self._clock.monotonic_s() + timeout_s
         for running in self._running.values():
             if not running.subtask.join(max(deadline_s - self._clock.monotonic_s(), 0)):

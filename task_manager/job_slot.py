@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from task_manager.checkpoints.standby_keeper import StandbyOrder
 from task_manager.connections import check_channel_job
 from task_manager.exchange.inbox import Inbox
 from task_manager.job_opening import JobPlaces, open_job
@@ -91,13 +92,34 @@ class JobSlot:
         runtime = self._runtime
         return [] if runtime is None else [report_to_proto(*item) for item in runtime.progress().items()]
 
+    def state_files(self) -> control_pb2.StateFiles | None:
+        """What is here of checkpoints' files, and what was fetched; sent with heartbeats. None: no job is here."""
+        runtime = self._runtime
+        return None if runtime is None else runtime.state_files()
+
+    def keep_standby(self, job_id: str, generation: int, order: control_pb2.StandbyOrder) -> None:
+        """Keep state of other task managers of a deployment; comes with each heartbeat."""
+        runtime = self._deployment(job_id, generation)
+        if runtime is not None:
+            runtime.standby.keep(
+                StandbyOrder(
+                    order.checkpoint_id,
+                    order.manifest_path,
+                    tuple(map(subtask_from_proto, order.subtasks)),
+                    order.disk_hold_bytes,
+                )
+            )
+
+    def _deployment(self, job_id: str, generation: int) -> JobRuntime | None:
+        runtime = self._runtime
+        if runtime is None or runtime.identity.job_id != job_id or runtime.identity.generation != generation:
+            return None
+        return runtime
+
     def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
         """Tell sources of a deployment of the lowest watermark of each group of sources that wait for each other."""
-        runtime = self._runtime
-        if runtime is not None and (runtime.identity.job_id, runtime.identity.generation) == (
-            job_id,
-            generation,
-        ):
+        runtime = self._deployment(job_id, generation)
+        if runtime is not None:
             runtime.align(lowest_ms)
 
     def hold_back(self, reason: str) -> None:

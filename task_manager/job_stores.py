@@ -28,6 +28,7 @@ from weir.state.api import StateBackend
 from weir.state.images.image_client import image_address, is_image
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images, drop_foreign
+from weir.state.images.local_copies import LocalCopies
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
 from weir.types import SubtaskId
@@ -202,6 +203,15 @@ class JobStores:
     def missing_bytes(self, address: str) -> int:
         """What :meth:`image_client` would fetch from another machine for an address, or another file system."""
         return self._images.missing_bytes(address) if isinstance(self._images, Images) else 0
+
+    @property
+    def fetched(self) -> tuple[int, int]:
+        """Files that were fetched from the checkpoint store to open state, and their bytes; links do not count."""
+        return self._images.fetched if isinstance(self._images, Images) else (0, 0)
+
+    def standby_copies(self) -> LocalCopies | None:
+        """Where files of the state of other task managers may be kept; None: keeping them would save nothing."""
+        return self._images.standby_copies() if isinstance(self._images, Images) else None
 
     def images_beside(self) -> Images | None:
         """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""

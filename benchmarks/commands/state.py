@@ -205,6 +205,15 @@ def recovery(
     change_share: ChangeShare = 0.01,
     compare: Compare = True,
     repeat: Repeat = 1,
+    s3_delay_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Checkpoints go to an S3 server here that waits for so long with each request."
+        ),
+    ] = None,
+    standby_replicas: Annotated[
+        int, typer.Option(min=0, max=2, help="Task managers that keep the state of the one that is killed.")
+    ] = 0,
 ) -> None:
     """Kill -9 of the task manager that holds the state: time to the first output and to caught up, losses."""
 
@@ -222,6 +231,8 @@ def recovery(
             change_share=change_share,
             compare=compare,
             repeat=repeat,
+            s3_delay_ms=s3_delay_ms,
+            standby_replicas=standby_replicas,
         )
         return benchmark.run(options, report).as_json()
 

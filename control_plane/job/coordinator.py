@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from control_plane.checkpoints.checkpointer import Checkpointer
@@ -75,13 +75,17 @@ class Coordinator:
         checkpointer: Checkpointer,
         rescaler: Rescaler,
         drains: Drains,
+        standbys: Callable[[], Mapping[str, Sequence[str]]],
         recovery: Recovery,
         takeover: Takeover,
         record: RecordWriter,
         rejects: JobRejects,
         restores: RestoreLog,
     ) -> None:
-        """A job that waits for task managers; ``composition`` makes the parts, which carry out its actions."""
+        """A job that waits for task managers; ``composition`` makes the parts, which carry out its actions.
+
+        ``standbys`` returns those that have the state of a task manager, by its name, the best one first.
+        """
         self._job = job
         self._config = config
         self._clock = clock
@@ -91,6 +95,7 @@ class Coordinator:
         self._checkpointer = checkpointer
         self._rescaler = rescaler
         self._drains = drains
+        self._standbys = standbys
         self._recovery = recovery
         self._takeover = takeover
         self._record = record
@@ -167,10 +172,11 @@ class Coordinator:
         """
         loads = [TaskManagerLoad(member.name, member.quota) for member in members]
         subtasks, avoided = list(self._job.graph.subtasks()), self._drains.avoided
+        preferred, standbys = self._job.preferred, self._standbys()
         try:
-            return place([load for load in loads if load.name not in avoided], subtasks, self._job.preferred)
+            return place([load for load in loads if load.name not in avoided], subtasks, preferred, standbys)
         except PlacementError:
-            placement = place(loads, subtasks, self._job.preferred)
+            placement = place(loads, subtasks, preferred, standbys)
             self._drains.needed(avoided & set(placement.values()))
             return placement
 

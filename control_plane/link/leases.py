@@ -183,6 +183,7 @@ class Leases:
         client = self._task_managers.clients.pop(member.name, None)
         self._task_managers.waits_for.pop(member.name, None)
         self._task_managers.use.pop(member.name, None)
+        self._task_managers.state_files.pop(member.name, None)
         self._task_managers.disks.forget(member.name)
         if client is not None:
             self._background.spawn(client.close())

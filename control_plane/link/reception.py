@@ -12,6 +12,7 @@ from control_plane.checkpoints.restore_log import RestoreLog
 from control_plane.job.deployment import Deployment
 from control_plane.job.rejects import JobRejects
 from control_plane.job.running_job import RunningJob
+from control_plane.job.standbys import Standbys
 from control_plane.job.takeover import Takeover
 from control_plane.link.leases import Leases
 from control_plane.link.task_managers import TaskManagers
@@ -67,6 +68,7 @@ class Reception:
         drainer: Drainer,
         rejects: JobRejects,
         restores: RestoreLog,
+        standbys: Standbys,
         tell_job: TellJob,
         place_if_possible: Callable[[], None],
         end_task_managers: Callable[[], bool],
@@ -84,6 +86,7 @@ class Reception:
         self._drainer = drainer
         self._rejects = rejects
         self._restores = restores
+        self._standbys = standbys
         self._tell_job = tell_job
         self._place_if_possible = place_if_possible
         self._end_task_managers = end_task_managers
@@ -120,6 +123,7 @@ class Reception:
         """Renew a lease and take the reports in."""
         known = self._leases.renew(request.address, request.incarnation)
         lowest_ms: dict[str, int] = {}
+        standby: control_pb2.StandbyOrder | None = None
         if known and request.waits_for:
             self._task_managers.waits_for[request.address] = request.waits_for
         else:
@@ -139,6 +143,8 @@ class Reception:
                 self._take_report(report, request.address)
             for ownership in request.ownership:
                 self._rescaler.ownership_reported(ownership)
+            self._task_managers.state_files[request.address] = request.state_files
+            standby = self._standbys.order_for(request.address)
             lowest_ms = lowest_watermarks_ms(aligned_sources(self._job.graph, self._job.reports))
         return control_pb2.HeartbeatReply(
             known=known,
@@ -147,6 +153,7 @@ class Reception:
             forgotten=self._forgotten(request) if known and self._job.state is JobState.RUNNING else (),
             lowest_watermarks_ms=lowest_ms,
             held_back=self._task_managers.disks.reason if known else "",
+            standby=standby,
         )
 
     def _look_at_disk(self, request: control_pb2.HeartbeatRequest) -> None:

@@ -9,6 +9,7 @@ from weir.errors import ConnectionLostError, WeirError
 from weir.protocol.job.disk_watch import DiskWatch
 from weir.protocol.job.job_machine import Assignment
 from weir.protocol.job.membership import Member, Membership
+from weir.rpc import control_pb2
 from weir.types import MachineUse, SubtaskId
 
 
@@ -40,6 +41,8 @@ class TaskManagers:
         self.waits_for: dict[str, str] = {}
         #: What each has in use of its machine, by address; as it last reported.
         self.use: dict[str, MachineUse] = {}
+        #: Files of checkpoints that each has, by address; as it last reported.
+        self.state_files: dict[str, control_pb2.StateFiles] = {}
         #: Whether their disks have room.
         self.disks = DiskWatch(disk_hold_bytes)
 

@@ -82,6 +82,8 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         started_ms=_ms(job.started_us),
         ended_ms=_ms(job.ended_us),
         task_managers=_task_managers(control_plane),
+        standbys=control_plane.standbys.views(),
+        standbys_missing=control_plane.standbys.missing,
         stages=[
             _stage_view(control_plane, stage, queues, loads.get(stage.index)) for stage in job.graph.stages
         ],
@@ -119,9 +121,12 @@ def _task_managers(control_plane: ControlPlane) -> list[TaskManagerView]:
             heartbeat_age_ms=max(0, now_ms - member.heard_ms),
             http=clients[member.name].question_place.http_address if member.name in clients else "",
             waits_for=members.waits(member.name),
+            fetched_files=files.fetched_files,
+            fetched_bytes=files.fetched_bytes,
             **asdict(members.use.get(member.name, MachineUse())),
         )
         for member in membership.members()
+        for files in (members.state_files.get(member.name, control_pb2.StateFiles()),)
     ]
 
 
@@ -327,6 +332,11 @@ def job_facts(control_plane: ControlPlane) -> JobFacts:
         rejected={item.step: item.rejected for item in control_plane.rejects.totals},
         autoscaled=dict(control_plane.autoscaling.counts),
         slots_missing=control_plane.autoscaling.slots_missing,
+        standbys={
+            (each.of, each.task_manager): (each.lag_checkpoints, each.lag_bytes, each.held_bytes)
+            for each in control_plane.standbys.views()
+        },
+        standbys_missing=control_plane.standbys.missing,
     )
 
 

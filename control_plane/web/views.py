@@ -126,6 +126,26 @@ class TaskManagerView(BaseModel):
     processor_us: int = Field(0, description="processors' time that the process has used")
     processors: int = Field(0, description="that it may use; 0: not known")
     memory_bytes: int = Field(0, description="that it may use; 0: not known")
+    fetched_files: int = Field(
+        0, description="that its deployment has fetched from the checkpoint store to open state"
+    )
+    fetched_bytes: int = 0
+
+
+class StandbyView(BaseModel):
+    """A task manager that keeps the state of another one, so as to take over from it."""
+
+    of: str = Field(description="whose state; host:port")
+    task_manager: str = Field(description="who keeps it")
+    checkpoint: int | None = Field(
+        None, description="the latest checkpoint of which all is there that it keeps; null: of none yet"
+    )
+    lag_checkpoints: int | None = Field(
+        None, description="numbers of checkpoints from there to the latest one"
+    )
+    lag_bytes: int = Field(0, description="of the checkpoint that it fetches now, what is not there yet")
+    held_bytes: int = Field(0, description="that it keeps, of all others together")
+    problem: str = Field("", description="why it fetches nothing more; empty: nothing is wrong")
 
 
 class HeadlineView(BaseModel):
@@ -225,6 +245,12 @@ class StatusView(BaseModel):
     started_ms: int | None = None
     ended_ms: int | None = None
     task_managers: list[TaskManagerView]
+    standbys: list[StandbyView] = Field(
+        [], description="by task manager whose state is kept (standby_replicas)"
+    )
+    standbys_missing: int = Field(
+        0, description="for which there are not enough other task managers with free slots"
+    )
     stages: list[StageView]
     totals: TotalsView
     autoscaler: AutoscalerView = Field(

@@ -20,6 +20,7 @@ from experiments.simulation.clock import WorldClock
 from experiments.simulation.connection import CallContext, CallError
 from experiments.simulation.control_plane_ports import CheckedStore, WorldBackground, WorldClient
 from experiments.simulation.plan import SOURCE
+from experiments.simulation.standbys import WatchedStandbys
 from experiments.simulation.world import CONTROL_PLANE, SCALE, Process, Violation, World
 from weir.config import ControlPlaneConfig, StateMove, StateStrategy
 from weir.protocol.job.job_machine import JobState
@@ -102,6 +103,7 @@ class ControlPlaneProcess(Process):
         log.__class__ = WatchedLog
         assert isinstance(log, WatchedLog)
         log.watch = self._rescale_moved
+        self._watch_standbys(run.quota)
         world.say(
             self.address, f"begins generation {start.generation} from {self.parts.checkpointer.latest_id}"
         )
@@ -112,6 +114,13 @@ class ControlPlaneProcess(Process):
         self.later(rng.random() * 60, self._rescale)
         if rng.random() < 0.3:
             self.later(rng.random() * 100, self._save)
+
+    def _watch_standbys(self, quota: int) -> None:
+        standbys = self.parts.standbys
+        standbys.__class__ = WatchedStandbys
+        assert isinstance(standbys, WatchedStandbys)
+        standbys.quota, standbys.later = quota, self.later
+        standbys.took_over = partial(self.world.counts.update, ["takeovers by standbys"])
 
     async def _until_over(self) -> None:
         over = asyncio.ensure_future(self.parts.coordinator.ended.wait())
@@ -228,4 +237,6 @@ def _config(world: World, task_managers: int) -> ControlPlaneConfig:
         restart_delay_ms_max=20 * SCALE,
         restart_stable_ms=100 * SCALE,
         poison_attempts=0,
+        # By the number of task managers, so that the course of each seed stays what it was in runs of broken rules.
+        standby_replicas=0 if world.broken else task_managers // 2,
     )

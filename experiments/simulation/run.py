@@ -16,7 +16,7 @@ from experiments.simulation.loop import world_loop
 from experiments.simulation.operators import Order
 from experiments.simulation.plan import Job
 from experiments.simulation.storage import Output, Register, SimulatedStore
-from experiments.simulation.task_manager import TaskManager
+from experiments.simulation.task_manager import QUOTA, TaskManager
 from experiments.simulation.threads import SimulatedThreads
 from experiments.simulation.world import CONTROL_PLANE, Violation, World
 from weir import threads
@@ -81,6 +81,8 @@ class Simulation:
         self.faults = Faults(self, is_busy=bool(broken))
         self.world.moment = self.faults.moment
         self.world.say("world", f"faults: {self.faults.describe()}")
+        #: Subtasks that each task manager takes.
+        self.quota = QUOTA
         #: Batches that may be under way on a channel.
         self.channel_batches = rng.choice([1, 20])
         self.world.later(self.faults.end_ms, self._heal)

@@ -226,6 +226,7 @@ class ControlLink:
             processor_us=use.processor_us,
             processors=use.processors,
             memory_bytes=use.memory_bytes,
+            state_files=server.state_files(),
         )
         self._note_calm(request)
         reply = self._control_planes.heartbeat(request, _HEARTBEAT_TIMEOUT_S)
@@ -237,6 +238,8 @@ class ControlLink:
             # Also subtasks that are new since.
             self._held_back = reply.held_back
             server.hold_back(reply.held_back)
+        if reply.HasField("standby"):
+            server.keep_standby(request.job_id, request.generation, reply.standby)
         return reply
 
     def _note_calm(self, request: control_pb2.HeartbeatRequest) -> None:

@@ -50,6 +50,14 @@ class LinkedServer(Protocol):
         """What owners here have of the latest rescale."""
         ...
 
+    def state_files(self) -> control_pb2.StateFiles | None:
+        """What is here of checkpoints' files, and what was fetched; None: no job is."""
+        ...
+
+    def keep_standby(self, job_id: str, generation: int, order: control_pb2.StandbyOrder) -> None:
+        """Keep state of other task managers of a deployment; comes with each heartbeat."""
+        ...
+
     def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
         """Tell sources of a deployment of the lowest watermark of each group of sources."""
         ...

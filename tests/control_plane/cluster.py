@@ -197,6 +197,8 @@ class TaskManager:
     def __init__(self, cluster, address, quota):
         self.cluster, self.address, self.quota, self.incarnation = cluster, address, quota, f"{address} first"
         self.on, self.asked, self.states, self.causes, self.owned = {}, [], {}, {}, {}
+        #: What it says of files of checkpoints, and what it was told to keep.
+        self.state_files, self.standby = control_pb2.StateFiles(), control_pb2.StandbyOrder()
         #: What each subtask here says that it has taken.
         self.records_in = 0
         self.generation, self.ack, self.is_alive, self.gone = 0, True, True, False
@@ -340,8 +342,11 @@ class TaskManager:
                     for subtask, (version, groups, place) in self.owned.items()
                     if self.states.get(subtask) == "RUNNING"
                 ],
+                state_files=self.state_files,
             )
         )
+        if reply.HasField("standby"):
+            self.standby = reply.standby
         for item in reply.forgotten:
             self.states.pop(subtask_from_proto(item), None)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.weir.checkpoints.s3_server import s3_server
+from experiments.s3_server import s3_server
 
 
 @pytest.fixture(scope="session")

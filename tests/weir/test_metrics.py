@@ -273,6 +273,7 @@ def test_what_is_shown_is_what_is_defined(registry):
             autoscaled={"up": 1},
             checkpoint_age_s=1.5,
             disks={"a:1": (1, 2)},
+            standbys={("a:1", "b:1"): (0, 3, 7)},
         ),
     )
     QuestionMetrics(registry).observe("seen", "n", "latest", 200, 0.001)

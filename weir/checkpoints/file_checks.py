@@ -9,7 +9,7 @@ import itertools
 import logging
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from pathlib import Path
 
@@ -62,6 +62,33 @@ class FileChecks:
             else:
                 self._submit(file, link)
 
+    def check_copies(
+        self,
+        items: Iterable[tuple[FileRef, Path]],
+        drop: Callable[[FileRef], None],
+        *,
+        at_once: bool = False,
+    ) -> list[tuple[FileRef, Path]]:
+        """Check files that this machine has kept, as :meth:`check`; returns those that are damaged, to be fetched.
+
+        ``drop`` is called with these, and with those whose damage is found later: the job then fails once, and its next
+        deployment fetches them. ``at_once``: none is read later, because the caller may change them.
+        """
+        damaged_ones = []
+        for file, path in items:
+            is_now = at_once or not file.digest or self._is_small(file.size_bytes)
+            link = None if is_now else self._link(path)
+            if link is not None:
+                self._submit(file, link, drop)
+                continue
+            try:
+                check_file(self._location, file, path)
+            except CheckpointError:
+                log.warning("the copy of %s on this disk is damaged, so the file is fetched", file.path)
+                drop(file)
+                damaged_ones.append((file, path))
+        return damaged_ones
+
     def _is_small(self, size_bytes: int) -> bool:
         with self._lock:
             self._at_once -= size_bytes
@@ -77,23 +104,27 @@ class FileChecks:
             return None
         return link
 
-    def _submit(self, file: FileRef, link: Path) -> None:
+    def _submit(self, file: FileRef, link: Path, drop: Callable[[FileRef], None] | None = None) -> None:
         with self._lock:
             if self._closed:
                 link.unlink(missing_ok=True)
                 return
             if self._reader is None:
                 self._reader = threads.pool(1, "file-checks")
-            self._under_way.append(self._reader.submit(self._read, file, link))
+            self._under_way.append(self._reader.submit(self._read, file, link, drop))
 
-    def _read(self, file: FileRef, link: Path) -> None:
+    def _read(self, file: FileRef, link: Path, drop: Callable[[FileRef], None] | None) -> None:
         try:
             if not self._closed and self._damage is None:
                 check_file(self._location, file, link, self)
         except CheckpointError as error:
-            log.error("%s", error)
+            found = error
+            if drop is not None:
+                drop(file)
+                found = _damaged_copy(self._location, file)
+            log.error("%s", found)
             with self._lock:
-                self._damage = self._damage or error
+                self._damage = self._damage or found
         finally:
             link.unlink(missing_ok=True)
 
@@ -149,6 +180,15 @@ def check_file(location: str, file: FileRef, path: Path, checks: FileChecks | No
         raise damaged(location, file.path, f"it cannot be read ({error.strerror})") from error
     if found and found != file.digest:
         raise damaged(location, file.path, "its content is not what was written")
+
+
+def _damaged_copy(location: str, file: FileRef) -> CheckpointError:
+    error = CheckpointError(
+        f"checkpoint store {location}, file {file.path}: the copy of it on this disk is damaged; it is removed, and "
+        "the file is fetched when the job starts again"
+    )
+    error.failure_kind = FailureKind.OUTAGE
+    return error
 
 
 def damaged(location: str, path: str, why: str) -> CheckpointError:

@@ -176,6 +176,15 @@ class ControlPlaneConfig(Section):
         ge=0,
         le=1 << 50,
     )
+    standby_replicas: int = setting(
+        0,
+        "Of every task manager that has state, so many others fetch the tables of each complete checkpoint in the "
+        "background, so as to take over without fetching them. No effect where the checkpoint store is on the file "
+        "system of `rocksDBPath`. 0: none.",
+        "task managers",
+        ge=0,
+        le=3,
+    )
     savepoint_roots: TextList = setting(
         ("savepoints",),
         "Directories, or URIs such as `s3://bucket/path`, below which `POST /savepoint` may write; relative ones are "

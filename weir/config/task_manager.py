@@ -142,7 +142,8 @@ class TaskManagerConfig(Section):
     )
     migration_bytes_per_second: int = setting(
         24 * MIB,
-        "Bound of the rate at which state follows in the background, or is shipped.",
+        "Bound of the rate at which state follows in the background, or is shipped, and at which a standby fetches "
+        "tables (`standby_replicas`).",
         "bytes/s",
         ge=64 * KIB,
     )

@@ -113,6 +113,14 @@ RULES = (
         "Rows wait until it does; look at the database.",
     ),
     AlertRule(
+        "WeirStandbyBehind",
+        f"{d.STANDBY_LAG.name} > 60",
+        "10m",
+        "ticket",
+        "What {{ $labels.task_manager }} keeps of {{ $labels.of }} is more than 60 checkpoints old.",
+        "standbys in /status says why; at a takeover the rest would be fetched.",
+    ),
+    AlertRule(
         "WeirNoFreeSlot",
         f"{d.SLOTS.name} - {d.SLOTS_USED.name} == 0 and on() {d.JOB_STATE.name}"
         '{state="WAITING_FOR_TASK_MANAGERS"} == 1',

@@ -184,6 +184,27 @@ JOB_CHECKPOINT_AGE = _define(
     JOB_LABELS,
     "Since the latest complete checkpoint began (before the first one: since the start); absent where none is made.",
 )
+STANDBY_LAG = _define(
+    "weir_standby_lag_checkpoints",
+    "gauge",
+    ("of", "task_manager"),
+    "By how many numbers the checkpoint that `task_manager` keeps of `of` is behind the latest; absent: it has none.",
+)
+STANDBY_LAG_BYTES = _define(
+    "weir_standby_lag_bytes",
+    "gauge",
+    ("of", "task_manager"),
+    "Bytes of the checkpoint that it fetches now which are not there yet.",
+)
+STANDBY_BYTES = _define(
+    "weir_standby_bytes", "gauge", ("of", "task_manager"), "Bytes that it keeps, of all others together."
+)
+STANDBYS_MISSING = _define(
+    "weir_standbys_missing",
+    "gauge",
+    JOB_LABELS,
+    "Standbys for which there are not enough other task managers with free slots (`standby_replicas`).",
+)
 DISK_FREE = _define(
     "weir_disk_free_bytes",
     "gauge",

@@ -10,6 +10,9 @@ from prometheus_client.registry import Collector
 
 from weir.metrics import definitions as d
 
+#: In the order in which facts have their values.
+_OF_STANDBYS = (d.STANDBY_LAG, d.STANDBY_LAG_BYTES, d.STANDBY_BYTES)
+
 
 @dataclass(frozen=True)
 class JobFacts:
@@ -38,6 +41,9 @@ class JobFacts:
     #: ``up`` or ``down`` -> decisions of the autoscaler; empty: it is off.
     autoscaled: Mapping[str, int] = field(default_factory=dict)
     slots_missing: int = 0
+    #: Whose state is kept, and where -> checkpoints behind the latest (None: none is there), bytes behind, bytes kept.
+    standbys: Mapping[tuple[str, str], tuple[int | None, int, int]] = field(default_factory=dict)
+    standbys_missing: int = 0
 
 
 class JobMetrics(Collector):
@@ -51,8 +57,8 @@ class JobMetrics(Collector):
         """Families without samples, so that registering reads nothing."""
         states = (d.JOB_STATE, d.JOB_SUBTASKS, d.JOB_RESTORES, d.JOB_REJECTED, d.AUTOSCALER_DECISIONS)
         numbers = (d.JOB_GENERATION, d.JOB_RESTARTS, d.JOB_RESTORING, d.TASK_MANAGERS, d.SLOTS, d.SLOTS_USED)
-        others = (d.JOB_CHECKPOINT_AGE, d.DISK_FREE, d.DISK_SIZE, d.AUTOSCALER_MISSING)
-        return [definition.family() for definition in (*states, *numbers, *others)]
+        others = (d.JOB_CHECKPOINT_AGE, d.DISK_FREE, d.DISK_SIZE, d.AUTOSCALER_MISSING, d.STANDBYS_MISSING)
+        return [definition.family() for definition in (*states, *numbers, *others, *_OF_STANDBYS)]
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry at each scrape."""
@@ -77,6 +83,7 @@ class JobMetrics(Collector):
             d.JOB_RESTARTS: facts.restarts,
             d.JOB_RESTORING: facts.restoring_subtasks,
             d.AUTOSCALER_MISSING: facts.slots_missing,
+            d.STANDBYS_MISSING: facts.standbys_missing,
         }
         for definition, number in of_job.items():
             family = definition.family()
@@ -92,6 +99,13 @@ class JobMetrics(Collector):
             size.add_metric((address,), size_bytes)
         yield free
         yield size
+        for position, definition in enumerate(_OF_STANDBYS):
+            family = definition.family()
+            for labels, found in facts.standbys.items():
+                value = found[position]
+                if value is not None:
+                    family.add_metric(labels, value)
+            yield family
         numbers = {
             d.TASK_MANAGERS: facts.task_managers,
             d.SLOTS: facts.slots,

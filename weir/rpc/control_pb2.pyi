@@ -365,7 +365,7 @@ class OwnershipReport(_message.Message):
     def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., routing_version: _Optional[int] = ..., owned_groups: _Optional[_Iterable[int]] = ..., complete_groups: _Optional[_Iterable[int]] = ..., bytes_moved: _Optional[int] = ..., locations: _Optional[_Iterable[str]] = ..., failure: _Optional[str] = ..., bytes_sent: _Optional[int] = ..., relinked_groups: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes", "processor_us", "processors", "memory_bytes")
+    __slots__ = ("address", "incarnation", "job_id", "generation", "subtasks", "ownership", "waits_for", "resident_bytes", "disk_free_bytes", "disk_bytes", "processor_us", "processors", "memory_bytes", "state_files")
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     JOB_ID_FIELD_NUMBER: _ClassVar[int]
@@ -379,6 +379,7 @@ class HeartbeatRequest(_message.Message):
     PROCESSOR_US_FIELD_NUMBER: _ClassVar[int]
     PROCESSORS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STATE_FILES_FIELD_NUMBER: _ClassVar[int]
     address: str
     incarnation: str
     job_id: str
@@ -392,10 +393,39 @@ class HeartbeatRequest(_message.Message):
     processor_us: int
     processors: int
     memory_bytes: int
-    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., processor_us: _Optional[int] = ..., processors: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    state_files: StateFiles
+    def __init__(self, address: _Optional[str] = ..., incarnation: _Optional[str] = ..., job_id: _Optional[str] = ..., generation: _Optional[int] = ..., subtasks: _Optional[_Iterable[_Union[SubtaskReport, _Mapping]]] = ..., ownership: _Optional[_Iterable[_Union[OwnershipReport, _Mapping]]] = ..., waits_for: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., disk_free_bytes: _Optional[int] = ..., disk_bytes: _Optional[int] = ..., processor_us: _Optional[int] = ..., processors: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., state_files: _Optional[_Union[StateFiles, _Mapping]] = ...) -> None: ...
+
+class StateFiles(_message.Message):
+    __slots__ = ("fetched_files", "fetched_bytes", "standby_checkpoint_id", "standby_bytes", "standby_missing_bytes", "standby_problem")
+    FETCHED_FILES_FIELD_NUMBER: _ClassVar[int]
+    FETCHED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_MISSING_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_PROBLEM_FIELD_NUMBER: _ClassVar[int]
+    fetched_files: int
+    fetched_bytes: int
+    standby_checkpoint_id: int
+    standby_bytes: int
+    standby_missing_bytes: int
+    standby_problem: str
+    def __init__(self, fetched_files: _Optional[int] = ..., fetched_bytes: _Optional[int] = ..., standby_checkpoint_id: _Optional[int] = ..., standby_bytes: _Optional[int] = ..., standby_missing_bytes: _Optional[int] = ..., standby_problem: _Optional[str] = ...) -> None: ...
+
+class StandbyOrder(_message.Message):
+    __slots__ = ("checkpoint_id", "manifest_path", "subtasks", "disk_hold_bytes")
+    CHECKPOINT_ID_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_PATH_FIELD_NUMBER: _ClassVar[int]
+    SUBTASKS_FIELD_NUMBER: _ClassVar[int]
+    DISK_HOLD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    checkpoint_id: int
+    manifest_path: str
+    subtasks: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
+    disk_hold_bytes: int
+    def __init__(self, checkpoint_id: _Optional[int] = ..., manifest_path: _Optional[str] = ..., subtasks: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., disk_hold_bytes: _Optional[int] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back")
+    __slots__ = ("known", "shutdown", "forgotten", "control_plane_id", "lowest_watermarks_ms", "held_back", "standby")
     class LowestWatermarksMsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -409,13 +439,15 @@ class HeartbeatReply(_message.Message):
     CONTROL_PLANE_ID_FIELD_NUMBER: _ClassVar[int]
     LOWEST_WATERMARKS_MS_FIELD_NUMBER: _ClassVar[int]
     HELD_BACK_FIELD_NUMBER: _ClassVar[int]
+    STANDBY_FIELD_NUMBER: _ClassVar[int]
     known: bool
     shutdown: bool
     forgotten: _containers.RepeatedCompositeFieldContainer[_common_pb2.SubtaskId]
     control_plane_id: str
     lowest_watermarks_ms: _containers.ScalarMap[str, int]
     held_back: str
-    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ...) -> None: ...
+    standby: StandbyOrder
+    def __init__(self, known: _Optional[bool] = ..., shutdown: _Optional[bool] = ..., forgotten: _Optional[_Iterable[_Union[_common_pb2.SubtaskId, _Mapping]]] = ..., control_plane_id: _Optional[str] = ..., lowest_watermarks_ms: _Optional[_Mapping[str, int]] = ..., held_back: _Optional[str] = ..., standby: _Optional[_Union[StandbyOrder, _Mapping]] = ...) -> None: ...
 
 class LocateRequest(_message.Message):
     __slots__ = ("stage_index", "key_groups")

@@ -112,6 +112,9 @@ class Server:
     def ownership_reports(self):
         return []
 
+    def state_files(self):
+        return None
+
     def forget(self, subtasks):
         self.forgotten += subtasks
 

@@ -6,7 +6,9 @@ import pytest
 
 from benchmarks.damage import outcomes
 from weir.checkpoints.digests import digest_of, sealed, unsealed
-from weir.errors import CheckpointError
+from weir.checkpoints.file_checks import FileChecks
+from weir.errors import CheckpointError, FailureKind
+from weir.protocol.checkpoints.manifest import FileRef
 
 
 def test_what_is_restored_is_right_or_refused_with_the_name_of_the_file():
@@ -40,3 +42,23 @@ def test_a_flip_in_a_sealed_document_is_found_or_takes_the_seal_away(place):
     except CheckpointError:
         return
     assert not has_seal
+
+
+def test_a_damaged_copy_is_dropped_and_the_next_attempt_fetches_it(tmp_path):
+    files = []
+    for name in ("early", "whole", "late"):
+        path = tmp_path / name
+        path.write_bytes(name.encode())
+        files.append((FileRef(f"files/{name}", path.stat().st_size, digest_of(path)), path))
+    (early, early_path), _, (late, late_path) = files
+    early_path.write_bytes(b"EARLY")
+    late_path.write_bytes(b"LATE")
+    dropped = []
+    # The first two are read at once, the third one beside the job.
+    checks = FileChecks("the store", tmp_path / "state", at_once_bytes=10)
+    assert checks.check_copies(files, dropped.append) == [(early, early_path)]
+    with pytest.raises(CheckpointError, match="files/late: the copy of it on this disk is damaged") as caught:
+        checks.settle()
+    assert caught.value.failure_kind is FailureKind.OUTAGE
+    assert dropped == [early, late]
+    checks.close()

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.ports import free_port
+from experiments.s3_server import SECRET, uri_of
 from tests.weir.checkpoints.manifests import manifest_of
-from tests.weir.checkpoints.s3_server import SECRET, free_port, uri_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import files_folder, manifest_path

@@ -89,6 +89,20 @@ def restore_plan(
     )
 
 
+def images_of(manifest: Manifest, subtasks: Iterable[SubtaskId]) -> dict[str, StoreImage]:
+    """The images, by id, with the state of subtasks as they were at a checkpoint; a standby of theirs keeps these."""
+    wanted = set(subtasks)
+    images = {image.image_id: image for part in manifest.parts for image in part.images}
+    named = {
+        image_id
+        for part in manifest.parts
+        if part.subtask in wanted
+        for place in set(part.groups.values())
+        for image_id in (place.image_id, *place.base_image_id.split("+"))
+    }
+    return {image_id: image for image_id, image in images.items() if image_id in named}
+
+
 def places_now(manifest: Manifest, stages: Mapping[int, Sequence[str]]) -> dict[tuple[int, int], GroupPlace]:
     """Where the state of each key group is, by stage now and key group; a start asks before anything is touched.
 

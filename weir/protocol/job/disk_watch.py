@@ -22,6 +22,20 @@ class DiskNote:
     is_bad: bool
 
 
+def reserved_bytes(hold_bytes: int, disk_bytes: int) -> int:
+    """So much of a disk stays free of what is only there to be quick: with less, an operator is warned.
+
+    Args:
+        hold_bytes: as of ``DiskWatch``.
+        disk_bytes: size of the disk.
+    """
+    return int(_WARNED * _bound(hold_bytes, disk_bytes))
+
+
+def _bound(hold_bytes: int, disk_bytes: int) -> int:
+    return min(hold_bytes, int(disk_bytes * _SHARE_MAX))
+
+
 class DiskWatch:
     """The disks of the state of all task managers, by their addresses; called with each heartbeat.
 
@@ -52,7 +66,7 @@ class DiskWatch:
         """
         if not disk_bytes or not self._hold_bytes:
             return None
-        bound = min(self._hold_bytes, int(disk_bytes * _SHARE_MAX))
+        bound = _bound(self._hold_bytes, disk_bytes)
         if free_bytes >= _WARNED * bound:
             self._warned.discard(address)
         free = f"{free_bytes / 2**20:,.0f} MiB"

@@ -30,6 +30,7 @@ def place(
     task_managers: Sequence[TaskManagerLoad],
     subtasks: Iterable[SubtaskId],
     preferred: Mapping[SubtaskId, str] | None = None,
+    standbys: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[SubtaskId, str]:
     """Choose a task manager for every subtask; the result is in deployment order, sinks first.
 
@@ -43,6 +44,8 @@ def place(
             for their state is there. Those of one that is gone move together to the one with the fewest subtasks
             that has room for all of them, so that its state image can be opened as a whole there; if there is
             none, as many as possible at a time.
+        standbys: by task manager: those that have copies of its state (``standbys.choose_standbys``), the best one
+            first. As many of its subtasks as have room go there before others are considered.
 
     Raises:
         PlacementError: fewer free slots than subtasks; nothing is placed.
@@ -60,8 +63,12 @@ def place(
             placement[subtask] = slots.take(home, subtask)
         else:
             homeless.setdefault(home, []).append(subtask)
-    for _, group in sorted(homeless.items(), key=lambda item: (-len(item[1]), item[0])):
+    for home, group in sorted(homeless.items(), key=lambda item: (-len(item[1]), item[0])):
         left = group
+        for name in (standbys or {}).get(home, ()):
+            room = slots.free.get(name, 0)
+            placement |= {subtask: slots.take(name, subtask) for subtask in left[:room]}
+            left = left[room:]
         while left:
             name = slots.roomiest(len(left))
             room = slots.free[name]

@@ -75,7 +75,7 @@ class ImagePublisher:
         self._snapshots = directory / SNAPSHOTS_NAME
         self._store_id = store_id
         #: None: files are in the checkpoint store as links, so copies of our own save nothing.
-        self._copies = None if store.links_to(directory) else LocalCopies(directory)
+        self._copies = None if store.links_to(directory) else LocalCopies.published(directory)
         self._lock = threading.Lock()
         self._taken = 0
         self._known: dict[str, _Known] = {}
@@ -200,6 +200,9 @@ class ImagePublisher:
             }
         new = [name for name in contents if name not in kept]
         refs = self._store.publish_all([(pending.directory / name, f"{folder}/{name}") for name in new])
+        if self._copies is not None:
+            for name, file in zip(new, refs, strict=True):
+                self._copies.add(file, pending.directory / name)
         files = kept | dict(zip(new, refs, strict=True))
         comparable = {name: file for name, file in files.items() if contents[name] is not None}
         self._learn(comparable, pending.checkpoint_id, contents)

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _COPY_ENTRIES = 5_000
+#: Files and their places here.
+Items = list[tuple[FileRef, Path]]
 
 
 @dataclass(eq=False)
@@ -67,8 +69,15 @@ class Images:
         self._stores = StoreFactory(settings)
         #: Of the files that were fetched.
         self.checks = FileChecks(store.location, directory)
-        #: None: files come from the checkpoint store as links, so copies of our own save nothing.
-        self._copies = None if store.links_to(directory) else LocalCopies(directory)
+        #: What of the files is on this disk: of this task manager, and of others. None: files come from the checkpoint
+        #: store as links, so copies of our own save nothing.
+        self._copies = (
+            None
+            if store.links_to(directory)
+            else (LocalCopies.published(directory), LocalCopies.standby(directory))
+        )
+        #: Fetched from another file system so far, and their bytes.
+        self._fetched = (0, 0)
         #: Ours while the main store is open.
         self._is_claimed = False
         #: To be released here: a store in memory holds no directory.
@@ -202,7 +211,16 @@ class Images:
         if copies is None:
             return 0
         files = {file for image_id in image_ids_of(address) for file in self.image(image_id).files.values()}
-        return sum(file.size_bytes for file in files if not copies.has(file))
+        return sum(file.size_bytes for file in files if not any(each.has(file) for each in copies))
+
+    @property
+    def fetched(self) -> tuple[int, int]:
+        """Files that were fetched from another file system so far, because no copy was here, and their bytes."""
+        return self._fetched
+
+    def standby_copies(self) -> LocalCopies | None:
+        """Where files of other task managers may be kept; None: they come as links, whoever published them."""
+        return None if self._copies is None else self._copies[1]
 
     def open_images(self) -> list[str]:
         """Ids of the images that clients have open: those from which groups are still being fetched."""
@@ -306,20 +324,46 @@ class Images:
         others: list[tuple[FileRef, Path]] = []
         for name, file in image.files.items():
             (tables if name.endswith(TABLE_SUFFIX) else others).append((file, folder / _plain(name)))
-        copies = self._copies
-        if copies is not None:
-            copied: list[tuple[FileRef, Path]] = []
-            wanted, tables = tables, []
-            for file, target in wanted:
-                (copied if copies.bring(file, target) else tables).append((file, target))
-            if tables:
-                log.info("fetching %d table files of image %s", len(tables), image.image_id)
-            self.checks.check(copied)
-        self._store.fetch_all(tables, checks=self.checks)
-        self._store.fetch_all(others, own=own)
-        if copies is not None:
-            for file, target in tables:
-                copies.add(file, target)
+        missing = self._bring_copies(tables)
+        if missing and self._copies is not None:
+            log.info("fetching %d table files of image %s", len(missing), image.image_id)
+        self._fetch(missing, checks=self.checks)
+        self._fetch(self._bring_copies(others, own=own), own=own)
+
+    def _bring_copies(self, items: Items, *, own: bool = False) -> Items:
+        """Bring what of these files is on this disk; returns the others."""
+        if self._copies is None:
+            return items
+        published, standby = self._copies
+        missing: Items = []
+        brought: dict[LocalCopies, Items] = {published: [], standby: []}
+        for file, target in items:
+            copies = next((each for each in self._copies if each.bring(file, target, own=own)), None)
+            (missing if copies is None else brought[copies]).append((file, target))
+        for copies, found in brought.items():
+            damaged = self.checks.check_copies(found, self._drop_copies, at_once=own)
+            for _, target in damaged:
+                target.unlink()
+            missing += damaged
+            if copies is standby:
+                # It is this task manager's from now on: the next order lets those of others go.
+                for file, _ in found:
+                    published.add(file, standby.at(file.path))
+        return missing
+
+    def _drop_copies(self, file: FileRef) -> None:
+        for copies in self._copies or ():
+            copies.drop(file)
+
+    def _fetch(self, items: Items, *, own: bool = False, checks: FileChecks | None = None) -> None:
+        self._store.fetch_all(items, own=own, checks=checks)
+        if self._copies is None:
+            return
+        files, size_bytes = self._fetched
+        self._fetched = files + len(items), size_bytes + sum(file.size_bytes for file, _ in items)
+        if not own:
+            for file, target in items:
+                self._copies[0].add(file, target)
 
 
 class _ImageFolder(StoreDirectory):

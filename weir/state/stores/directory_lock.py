@@ -8,6 +8,7 @@ Nothing below a directory is ever deleted unless its marker is there and valid a
     <directory>/snapshots/        images of the store that are being published
     <directory>/images/           images from which state is being restored
     <directory>/published/        files that are in a checkpoint store elsewhere, so as not to fetch them again
+    <directory>/standby/          files of the state of other task managers, to take over from them
     <directory>/staged/           left by earlier versions; worthless
 """
 
@@ -29,6 +30,7 @@ DATA_NAME = "rocksdb"
 SNAPSHOTS_NAME = "snapshots"
 IMAGES_NAME = "images"
 PUBLISHED_NAME = "published"
+STANDBY_NAME = "standby"
 STAGED_NAME = "staged"
 FORMAT_NAME = "weir-rocksdb-store"
 #: Covers the key layout (``weir.state.layout``) and the split of the directory.

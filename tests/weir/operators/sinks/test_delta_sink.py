@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET
+from experiments.s3_server import SECRET
 from tests.weir.operators.sinks.test_file_sinks import batch, opened, snapshot
 from tests.weir.operators.sinks.test_rolled_files import checkpoint
 from weir.author.operator import OperatorContext

@@ -10,7 +10,8 @@ import pytest
 from pyarrow import fs
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET, free_port
+from experiments.ports import free_port
+from experiments.s3_server import SECRET
 from tests.weir.operators.sinks.test_file_sinks import batch, opened, snapshot
 from weir.errors import FailureKind, InputError, kind_of
 

@@ -14,7 +14,8 @@ import pytest
 from pyarrow import fs
 
 import weir
-from tests.weir.checkpoints.s3_server import SECRET, free_port
+from experiments.ports import free_port
+from experiments.s3_server import SECRET
 from weir.author.operator import OperatorContext
 from weir.errors import FailureKind, InputError
 from weir.operators.dead_letters import DeadLetterFile
