@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from log_broker.errors import LogDamagedError, LogWriteError
-from log_broker.storage.partition_log import LogSettings, PartitionLog, sync
+from log_broker.storage.partition_log import RECENT_BYTES_MAX, LogSettings, PartitionLog, sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
 from weir.clock import Clock, wall_ms
 from weir.protocol.log.control import Report
@@ -54,6 +54,14 @@ class PartitionSettings:
     #: "memory", "os" or "fsync".
     durability: str = "os"
     log: LogSettings = field(default_factory=LogSettings)
+
+    @property
+    def memory_bytes_max(self) -> int:
+        """With durability "memory", segments may have so many bytes; 0: no bound.
+
+        Twice what retention leaves, which removes only what is committed.
+        """
+        return 2 * (self.log.retention_bytes + self.log.segment_bytes) if self.log.retention_bytes else 0
 
 
 class Appended(NamedTuple):
@@ -103,6 +111,11 @@ class PartitionReplica:
         self.stored_promise = 0
         #: Grows whenever entries were cut off, so that a sync that began before does not count.
         self._cuts = 0
+        #: What was there before this replica began anew is out of the way: it may write.
+        self._is_clear = True
+        #: Something may have been set aside, by this process or one before it.
+        self._has_aside = True
+        self._recent_bytes_max = RECENT_BYTES_MAX
         self._sync_wanted = asyncio.Event()
         self._place: Place
         self._recover()
@@ -111,7 +124,7 @@ class PartitionReplica:
 
     def _recover(self) -> None:
         self._place = (
-            MemoryPlace(str(self.name))
+            MemoryPlace(str(self.name), self.settings.memory_bytes_max)
             if self.settings.durability == "memory"
             else DirectoryPlace(self._directory)
         )
@@ -148,22 +161,50 @@ class PartitionReplica:
             ) from error
 
     def _new_log(self) -> PartitionLog:
-        return PartitionLog(self._place, self.settings.log, syncs=self.settings.durability == "fsync")
+        found = PartitionLog(self._place, self.settings.log, syncs=self.settings.durability == "fsync")
+        found.recent_bytes_max = self._recent_bytes_max
+        return found
+
+    def keep_recent(self, bytes_max: int) -> None:
+        """Keep at most so many bytes of the newest entries in memory, from the next one on."""
+        self._recent_bytes_max = self.log.recent_bytes_max = bytes_max
 
     def _begin_anew(self, trouble: str) -> None:
-        """Become a new replica: without vote until the leader has filled it and the controller has noted it."""
+        """Become a new replica: without vote until the leader has filled it and the controller has noted it.
+
+        Raises:
+            LogWriteError: the disk is full or broken. The replica is new and silent, and neither votes nor follows.
+        """
         self.trouble = trouble
         if trouble:
             log.error("partition %s begins anew and is filled by others: %s", self.name, trouble)
+        # First of all, whatever the disk does: nobody leads, or answers, with what is not trusted.
         self.log.close()
-        # First: a crash in between must not leave the name of the data without the data.
-        self._place.discard(_DOCUMENT)
-        for base in self._place.bases():
-            self._place.remove(base)
         self.log = self._new_log()
         self.machine = Replica(self._broker_id, secrets.randbits(63), self.settings.replicas)
         self.stored_promise = 0
+        self._is_clear = not trouble
         self._save()
+
+    def _clear(self) -> None:
+        try:
+            # The document first: a crash in between must not leave the name of the data without the data.
+            self._place.set_aside(_DOCUMENT)
+        except OSError as error:
+            raise LogWriteError(
+                f"{self._place.name}: what was there cannot be moved away: {error.strerror}; mend the disk"
+            ) from error
+        self._is_clear = self._has_aside = True
+
+    def drop_aside(self) -> None:
+        """Remove what was there before this replica began anew: others have filled it, so that nobody needs it."""
+        if not self._has_aside or not self._is_clear:
+            return
+        try:
+            self._place.drop_aside()
+            self._has_aside = False
+        except OSError as error:
+            log.warning("partition %s: what was set aside cannot be removed: %s", self.name, error)
 
     def damaged(self, error: LogDamagedError) -> None:
         """Begin anew, since something stored is not what was written; whoever has a stream here ends it."""
@@ -177,6 +218,8 @@ class PartitionReplica:
         self.changed()
 
     def _save(self, *, is_clean: bool = False) -> None:
+        if not self._is_clear:
+            self._clear()
         document = {
             "incarnation": self.machine.incarnation,
             "promised_epoch": self.machine.promised_epoch,
@@ -259,6 +302,7 @@ class PartitionReplica:
 
         Raises:
             LogWriteError: it cannot be written; nothing is changed.
+            LogDamagedError: the disk has lost something; the caller lets the replica begin anew.
             DamagedEntryError: it is no batch.
         """
         header = read_header(batch)
@@ -301,6 +345,8 @@ class PartitionReplica:
             self.log.append(parts, entries)
         except LogWriteError as error:
             self.cannot_write = str(error)
+            # A leader that fills it has a majority, which needs nothing of what was here before.
+            self.drop_aside()
             raise
         # A small entry finds room where a batch does not.
         if self.cannot_write and self._place.room_bytes() >= _ROOM_BYTES:
@@ -349,7 +395,12 @@ class PartitionReplica:
                 self.changed()
 
     def cut(self, offset: int) -> None:
-        """Cut off what the leader does not have."""
+        """Cut off what the leader does not have.
+
+        Raises:
+            InvalidTransitionError: something committed would be lost; nothing is changed.
+            LogDamagedError: the disk has done a part of it.
+        """
         if offset < self.machine.end_offset:
             log.info(
                 "partition %s: cut from %d to %d, as its leader has it",
@@ -359,12 +410,22 @@ class PartitionReplica:
             )
             self.machine.cut(offset)
             self._cuts += 1
-            self.log.truncate(offset)
+            try:
+                self.log.truncate(offset)
+            except (OSError, LogWriteError) as error:
+                raise LogDamagedError(f"{self._place.name}: cannot be cut at {offset}: {error}") from error
 
     def begin_at(self, offset: int, start: dict[str, list[list[object]]]) -> None:
-        """Forget everything and begin where the leader's log does."""
+        """Forget everything and begin where the leader's log does.
+
+        Raises:
+            LogDamagedError: the disk has done a part of it.
+        """
         self._cuts += 1
-        self.log.begin_at(offset, start)
+        try:
+            self.log.begin_at(offset, start)
+        except OSError as error:
+            raise LogDamagedError(f"{self._place.name}: cannot be emptied: {error}") from error
         self.machine.began_at(self.log.lineage.starts, offset)
 
     def tick(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from weir.process.descriptors import raise_limit
 from weir.records.file_keeper import FileKeeper, Keeper
 from weir.rpc import log_pb2_grpc
 from weir.rpc.access import Gate, add_port, async_gates
+from weir.security.private_files import private_directory
 from weir.types import join_address
 
 log = logging.getLogger("log_broker")
@@ -32,6 +35,8 @@ log = logging.getLogger("log_broker")
 _GRACE_S = 0.2
 #: The controller's record, and what it is called in messages.
 _DOCUMENT, _OWNER = "controller.json", "controller of the log"
+#: In the directory of a broker, which holds it as long as its process lives.
+_LOCK = ".broker.lock"
 
 
 def run_broker(
@@ -55,7 +60,8 @@ def run_broker(
         advertised_port: port under which they do; 0: the one that is listened on.
 
     Raises:
-        AddressInUseError: the port is taken.
+        AddressInUseError: the port is taken, or another broker has the directory.
+        ConfigError: the directory cannot be used.
     """
     # Each partition and each stream has one.
     raise_limit()
@@ -76,8 +82,27 @@ def run_broker(
         )
         await _until_signal(server, [attendance.run, broker.tick_forever], stop)
 
-    asyncio.run(serve())
+    with _owned(directory):
+        asyncio.run(serve())
     return 0
+
+
+@contextlib.contextmanager
+def _owned(directory: Path) -> Iterator[None]:
+    """Keep a second broker away from a directory: two would write the same segments."""
+    try:
+        private_directory(directory)
+        lock = open(directory / _LOCK, "ab")  # noqa: SIM115
+    except OSError as error:
+        raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AddressInUseError(
+                f"--dir {directory} is in use by another broker; stop that one, or name a directory of its own"
+            ) from error
+        yield
 
 
 @dataclass(frozen=True)

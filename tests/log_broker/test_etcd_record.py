@@ -1,5 +1,10 @@
 """Controllers whose record is in a real etcd: one leads, and the other takes over while producers go on."""
 
+import shutil
+import signal
+import subprocess
+import sys
+
 import pytest
 
 import weir.log
@@ -7,6 +12,7 @@ from experiments.etcd_server import etcd_server
 from experiments.log_check import check_history
 from experiments.log_cluster import STANDBY, LogCluster
 from experiments.log_load import Load
+from experiments.ports import free_port, is_free
 from tests.log_broker.waiting import wait_for
 
 pytestmark = pytest.mark.scenario
@@ -72,3 +78,25 @@ def test_a_second_controller_takes_over_from_one_that_dies_and_from_one_that_sle
         read = [(record.offset, record.id) for record in weir.log.Reader(cluster.addresses, topic="wal")]
         assert not check_history(load.acknowledged, read)
         assert {each.topic for each in weir.log.log_status(cluster.addresses).partitions} == {"wal", "more"}
+
+
+def test_a_log_of_one_machine_has_its_record_in_etcd(tmp_path):
+    port = next(port for port in iter(free_port, 0) if all(map(is_free, range(port - 1, port + 1))))
+    with etcd_server(tmp_path) as etcd:
+        command = [sys.executable, "-m", "weir", "log", "start", "--brokers", "1", "--port", str(port)]
+        command += ["--http-port", "0", "--dir", tmp_path / "log", "--etcd", etcd.removeprefix("http://")]
+        for round_number in range(2):
+            # Nothing of the controller's is in the directory.
+            shutil.rmtree(tmp_path / "log" / "controller", ignore_errors=True)
+            with open(tmp_path / "output.txt", "ab") as output:
+                process = subprocess.Popen([*command, "--name", "mine"], stdout=output, stderr=output)
+            try:
+                # It waits for those that have just been started.
+                weir.log.create_topic(f"127.0.0.1:{port}", "wal", replication=1)
+                with weir.log.Producer(f"127.0.0.1:{port}", topic="wal") as producer:
+                    producer.send(round_number, b"data").result()
+                records = list(weir.log.Reader(f"127.0.0.1:{port}", topic="wal"))
+                assert [record.id for record in records] == list(range(round_number + 1))
+            finally:
+                process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0, (tmp_path / "output.txt").read_text()

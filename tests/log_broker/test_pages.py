@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from log_broker.controller import Controller
+from log_broker.controller import Controller, _mistake
 from log_broker.pages import log_pages
 from weir.questions.guard import Admission, own_hosts
 from weir.records.file_keeper import FileKeeper
@@ -45,3 +45,20 @@ def test_nothing_is_changed_and_other_names_are_refused(ask):
     foreign = ask("GET", "/log", headers={"host": "evil.example"})
     assert foreign.status_code == 403
     assert "which is not one of the" in foreign.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"topic": "a" * 201}, "a name has at most 200 bytes, this one 201"),
+        ({"topic": "a/b"}, "'a/b' is no name of a topic"),
+        ({"retention_ms": 4_999}, "a retention of 4999 ms is too short; the least is 5000"),
+        ({"durability": "memory", "retention_ms": 60_000}, "needs a bound: give a retention in bytes"),
+        ({"replication": 5}, "5 replicas need as many brokers, and 3 are here"),
+        ({"durability": "disk"}, "durability 'disk' is none of memory, os, fsync"),
+        ({"partitions": 1025}, "1025 partitions are not possible"),
+    ],
+)
+def test_settings_that_cannot_be_are_told(settings, message):
+    topic = {"topic": "wal", "partitions": 1, "replication": 3, "durability": "os"} | settings
+    assert message in _mistake(log_pb2.TopicSettings(**topic), brokers=3)
