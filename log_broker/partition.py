@@ -30,7 +30,8 @@ from weir.protocol.log.replica import Replica
 
 log = logging.getLogger("log_broker.partition")
 
-_DOCUMENT = "replica.json"
+#: What says which data a replica has.
+DOCUMENT = "replica.json"
 #: With less than this a replica that could not write still does not count as one that can.
 _ROOM_BYTES = 16 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -130,11 +131,11 @@ class PartitionReplica:
         )
         self.log = self._new_log()
         try:
-            document = self._place.load(_DOCUMENT)
+            document = self._place.load(DOCUMENT)
             if document is None:
-                self._begin_anew("" if not self._place.bases() else f"{self._place.name} has no {_DOCUMENT}")
+                self._begin_anew("" if not self._place.bases() else f"{self._place.name} has no {DOCUMENT}")
                 return
-            has_rebooted = document["boot_id"] != _boot_id()
+            has_rebooted = document["boot_id"] != boot_id()
             if has_rebooted and not document["is_clean"] and self.settings.durability != "fsync":
                 raise LogDamagedError(f"{self._place.name}: the machine went down before all was on disk")
             self.log.recover(whole_may_be_torn=has_rebooted)
@@ -189,7 +190,7 @@ class PartitionReplica:
     def _clear(self) -> None:
         try:
             # The document first: a crash in between must not leave the name of the data without the data.
-            self._place.set_aside(_DOCUMENT)
+            self._place.set_aside(DOCUMENT)
         except OSError as error:
             raise LogWriteError(
                 f"{self._place.name}: what was there cannot be moved away: {error.strerror}; mend the disk"
@@ -223,11 +224,11 @@ class PartitionReplica:
         document = {
             "incarnation": self.machine.incarnation,
             "promised_epoch": self.machine.promised_epoch,
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
             "is_clean": is_clean,
             "end_offset": self.machine.end_offset,
         }
-        self._place.save(_DOCUMENT, document, is_synced=True)
+        self._place.save(DOCUMENT, document, is_synced=True)
         self.stored_promise = self.machine.promised_epoch
 
     def changed(self) -> None:
@@ -452,7 +453,7 @@ class PartitionReplica:
         self.log.close()
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """What differs after the machine went down; "" where the system does not tell."""
     try:
         return _BOOT_ID.read_text().strip()

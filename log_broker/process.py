@@ -18,8 +18,10 @@ from log_broker.attendance import Attendance
 from log_broker.broker import Broker
 from log_broker.broker_service import BrokerService, add_to
 from log_broker.controller import Controller
+from log_broker.errors import LogWriteError
 from log_broker.pages import PageServer
 from log_broker.peers import CHANNEL_OPTIONS, Controllers
+from log_broker.salvage import salvage
 from log_broker.waiting import end, start
 from weir.clock import SystemClock
 from weir.errors import AddressInUseError, ConfigError, SupersededError
@@ -84,6 +86,29 @@ def run_broker(
 
     with _owned(directory):
         asyncio.run(serve())
+    return 0
+
+
+def run_salvage(directory: Path, partition: str) -> int:
+    """Put back what a replica had before it began anew, while its broker does not run; returns the exit code.
+
+    Args:
+        directory: of the broker's data.
+        partition: written ``topic/0``.
+
+    Raises:
+        AddressInUseError: the broker runs.
+        ConfigError: nothing was set aside, or the directory cannot be used.
+    """
+    topic, _, number = partition.rpartition("/")
+    with _owned(directory):
+        try:
+            end_offset = salvage(directory / f"{topic}-{number}")
+        except OSError as error:
+            raise LogWriteError(f"{partition}: {error}; mend the disk, and call this again") from error
+    print(
+        f"{partition}: whole up to offset {end_offset}; start the broker, and then: weir log accept-loss {partition} ID"
+    )
     return 0
 
 

@@ -21,7 +21,7 @@ _NAME_DIGITS = 20
 _KEEP_SIZE = 1
 _MEMORY_ROOM_BYTES = 1 << 40
 #: Folder of what was kept before a replica began anew.
-_ASIDE = "aside"
+ASIDE = "aside"
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
@@ -240,7 +240,7 @@ class DirectoryPlace:
 
     def set_aside(self, first: str) -> None:
         """Move everything into a folder of its own; see :class:`Place`."""
-        aside = self.path / _ASIDE
+        aside = self.path / ASIDE
         try:
             private_directory(aside)
         except OSError:
@@ -256,10 +256,27 @@ class DirectoryPlace:
             else:
                 os.replace(file, aside / file.name)
 
+    def swap_aside(self, document: str) -> None:
+        """Put back what was set aside, without this document of it, and set aside what is there now.
+
+        Raises:
+            OSError: the disk has done a part of it; call again.
+        """
+        aside, now = self.path / ASIDE, self.path / f"{ASIDE}.now"
+        private_directory(now)
+        for file in sorted(self.path.iterdir(), key=lambda file: file.name != document):
+            if file.is_file():
+                os.replace(file, now / file.name)
+        (aside / document).unlink(missing_ok=True)
+        for file in sorted(aside.iterdir()):
+            os.replace(file, self.path / file.name)
+        aside.rmdir()
+        os.replace(now, aside)
+
     def drop_aside(self) -> None:
         """Remove that folder; see :class:`Place`."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.path / _ASIDE)
+            shutil.rmtree(self.path / ASIDE)
 
 
 class MemoryPlace:

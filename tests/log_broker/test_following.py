@@ -182,7 +182,7 @@ def test_after_the_machine_went_down_only_what_was_synced_counts_and_nothing_is_
 ):
     replica = replica_of(tmp_path, durability)
     before = replica.machine.incarnation
-    monkeypatch.setattr(partition, "_boot_id", lambda: "another")
+    monkeypatch.setattr(partition, "boot_id", lambda: "another")
     again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
     if durability == "fsync":
         assert (again.machine.incarnation, again.machine.end_offset) == (before, 3)
@@ -198,7 +198,7 @@ def test_after_the_machine_went_down_only_what_was_synced_counts_and_nothing_is_
 def test_an_orderly_end_counts_also_if_the_machine_goes_down(tmp_path, monkeypatch):
     replica = replica_of(tmp_path, "os")
     replica.close()
-    monkeypatch.setattr(partition, "_boot_id", lambda: "another")
+    monkeypatch.setattr(partition, "boot_id", lambda: "another")
     again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
     assert (again.trouble, again.machine.end_offset) == ("", 3)
 
