@@ -244,12 +244,21 @@ async def _until_signal(
     stop: Callable[[], Coroutine[Any, Any, None]],
     over: asyncio.Future[None] | None = None,
 ) -> None:
-    """Serve until a signal, or until ``over`` is done, whose error is raised then."""
+    """Serve until a signal, until one of ``works`` fails, or until ``over`` is done; the error is raised then."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future() if over is None else over
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: None if ended.done() else ended.set_result(None))
     tasks = [start(work(), work.__name__) for work in works]
+
+    def end_with(task: asyncio.Task[None]) -> None:
+        # Without one of its parts a process only seems to live; whoever has started it starts it again.
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            _fail(ended, error)
+
+    for task in tasks:
+        task.add_done_callback(end_with)
     await asyncio.wait([ended])
     for task in tasks:
         await end(task)
