@@ -16,6 +16,7 @@ from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
 from weir.clock import Clock, wall_ms
 from weir.protocol.log.control import Report
 from weir.protocol.log.entries import (
+    BATCH_BYTES_MAX,
     EPOCH_START_PRODUCER,
     Entry,
     Envelope,
@@ -62,7 +63,8 @@ class PartitionSettings:
 
         Twice what retention leaves, which removes only what is committed.
         """
-        return 2 * (self.log.retention_bytes + self.log.segment_bytes) if self.log.retention_bytes else 0
+        kept_bytes = self.log.retention_bytes + self.log.segment_bytes + BATCH_BYTES_MAX
+        return 2 * kept_bytes if self.log.retention_bytes else 0
 
 
 class Appended(NamedTuple):
@@ -303,7 +305,6 @@ class PartitionReplica:
 
         Raises:
             LogWriteError: it cannot be written; nothing is changed.
-            LogDamagedError: the disk has lost something; the caller lets the replica begin anew.
             DamagedEntryError: it is no batch.
         """
         header = read_header(batch)
@@ -342,10 +343,14 @@ class PartitionReplica:
         return offset
 
     def _write(self, parts: list[bytes], entries: list[Entry]) -> None:
+        if self._place.bytes_max:
+            # Between two ticks more may come than there is room for.
+            self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
         try:
             self.log.append(parts, entries)
         except LogWriteError as error:
-            self.cannot_write = str(error)
+            # Another leader would have no more memory than this one.
+            self.cannot_write = "" if self._place.bytes_max else str(error)
             # A leader that fills it has a majority, which needs nothing of what was here before.
             self.drop_aside()
             raise

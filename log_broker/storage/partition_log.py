@@ -148,7 +148,6 @@ class PartitionLog:
 
         Raises:
             LogWriteError: the disk is full or broken, or the memory that the topic may have is; nothing is changed.
-            LogDamagedError: the disk has not kept the name of a new segment; the replica is to begin anew.
         """
         noted = list(entries)
         self._check_room(sum(map(len, parts)))
@@ -185,18 +184,17 @@ class PartitionLog:
             last.release()
             last.save_index()
         with contextlib.ExitStack() as undo:
-            left = []
+            left: list[int] = []
             if last is not None and self._syncs:
                 left.append(_descriptor_of(last))
                 undo.callback(os.close, *left)
             segment = Segment(self._place, self.end_offset, is_new=True)
             undo.callback(self._unmake, segment)
-            # Behind the file: where a start finds this and no file, the file is lost.
+            # Behind the file: where a start finds this and no file, the file is lost. It syncs the file's name, too: a
+            # file that is synced and has no name after the machine went down is lost all the same.
             self._place.save(
                 f"{segment_name(self.end_offset)}.start", self.start_document(), is_synced=self._syncs
             )
-            if self._syncs:
-                self._sync_names()
             undo.pop_all()
         # Not before: where the disk is full all of this comes again.
         self._unsynced += left
@@ -210,14 +208,6 @@ class PartitionLog:
         # What is left is empty, and the next attempt finds it.
         with contextlib.suppress(OSError):
             self._place.remove(segment.base_offset)
-
-    def _sync_names(self) -> None:
-        """Let a new segment have its name: a file without one is lost, synced or not, when the machine goes down."""
-        try:
-            self._place.sync()
-        except OSError as error:
-            # As with a segment: the system says so only once.
-            raise LogDamagedError(f"{self._place.name}: cannot be synced: {error.strerror}") from error
 
     def to_sync(self) -> list[int]:
         """Return descriptors to sync, which the caller closes, of all that was written until now."""

@@ -64,7 +64,7 @@ class Place(Protocol):
         ...
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
-        """Replace a small document as a whole."""
+        """Replace a small document as a whole; synced, with the names of all files there, if it is to be."""
         ...
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -77,10 +77,6 @@ class Place(Protocol):
 
     def room_bytes(self) -> int:
         """How many more bytes there is room for."""
-        ...
-
-    def sync(self) -> None:
-        """Let names of files be on the disk."""
         ...
 
     def remove(self, base_offset: int) -> None:
@@ -191,7 +187,7 @@ class DirectoryPlace:
             os.replace(fresh, path)
             if is_synced:
                 # Else another name, or none, may be there after the machine went down.
-                self.sync()
+                sync(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
@@ -227,10 +223,6 @@ class DirectoryPlace:
         except OSError:
             return 0
         return facts.f_bavail * facts.f_frsize
-
-    def sync(self) -> None:
-        """Let names of files be on the disk."""
-        sync(self.path)
 
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents, which mean nothing without it."""
@@ -321,9 +313,6 @@ class MemoryPlace:
     def room_bytes(self) -> int:
         """Whatever the machine has: nobody counts it before it is needed."""
         return _MEMORY_ROOM_BYTES
-
-    def sync(self) -> None:
-        """Keep what ends with the process."""
 
     def remove(self, base_offset: int) -> None:
         """Give the memory of a segment back."""

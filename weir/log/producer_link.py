@@ -315,7 +315,8 @@ class ProducerLink:
             threads.sleep(_TAKE_S / 2)
             with self._lock:
                 lost = self._outbox.expired(monotonic_ms(self._clock))
-                has_work = bool(self._outbox.unanswered)
+                is_waited_for = not (self._is_open.is_set() or self._queue.is_empty)
+                has_work = bool(self._outbox.unanswered) or is_waited_for
                 if lost and not self._is_numbered:
                     # So that nothing of these comes later.
                     self._takes_over = True
