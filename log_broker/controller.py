@@ -211,7 +211,11 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         for control in self._partitions:
             record = control.record
             before, replicas = record.leader, list(record.replicas)
-            if control.decide(reports.get((record.topic, record.partition), {}), load):
+            latest = reports.get((record.topic, record.partition), {})
+            if record.leader in self._sessions and record.leader not in latest:
+                # Its process began after this was recorded, and cannot open what it has.
+                has_changed = control.broker_lost(record.leader) or has_changed
+            if control.decide(latest, load):
                 has_changed = True
                 if record.replicas != replicas:
                     log.info(

@@ -5,8 +5,9 @@ import asyncio
 import httpx
 import pytest
 
-from log_broker.controller import Controller, _mistake
+from log_broker.controller import Controller, _mistake, _Session
 from log_broker.pages import log_pages
+from weir.protocol.log.control import PartitionControl, PartitionRecord
 from weir.questions.guard import Admission, own_hosts
 from weir.records.file_keeper import FileKeeper
 from weir.rpc import log_pb2
@@ -62,3 +63,25 @@ def test_nothing_is_changed_and_other_names_are_refused(ask):
 def test_settings_that_cannot_be_are_told(settings, message):
     topic = {"topic": "wal", "partitions": 1, "replication": 3, "durability": "os"} | settings
     assert message in _mistake(log_pb2.TopicSettings(**topic), brokers=3)
+
+
+def test_a_leader_that_has_begun_again_and_does_not_open_its_replica_is_replaced(tmp_path):
+    controller = Controller(FileKeeper(tmp_path / "controller.json"), lease_s=1.0)
+    record = PartitionRecord("wal", 0, [1, 2, 3], {1: 11, 2: 22, 3: 33}, epoch=5, leader=1)
+    controller._partitions = [PartitionControl(record)]
+    name = log_pb2.PartitionName(topic="wal")
+    for broker_id in record.replicas:
+        controller._sessions[broker_id] = session = _Session(f"broker:{broker_id}")
+        session.replicas = [
+            log_pb2.ReplicaReport(
+                name=name,
+                incarnation=record.members[broker_id],
+                promised_epoch=5,
+                leading_epoch=5 if broker_id == 1 else 0,
+            )
+        ]
+    controller._decide()
+    assert (record.leader, record.epoch) == (1, 5)
+    controller._sessions[1].replicas = []
+    controller._decide()
+    assert (record.leader, record.epoch) == (0, 6)
