@@ -155,7 +155,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             for control in self._partitions:
                 record = control.record
                 name, before = (record.topic, record.partition), record.leader
-                if known.get(name, (0, 0.0))[0] != record.epoch:
+                # Epoch 0 is that of a partition that has just been created.
+                if known.get(name, (-1, 0.0))[0] != record.epoch:
                     known[name] = record.epoch, now_s
                 latest = reports.get((record.topic, record.partition), {})
                 is_to_go = bool(record.target) and record.leader not in record.target

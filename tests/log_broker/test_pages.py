@@ -5,6 +5,7 @@ import asyncio
 import httpx
 import pytest
 
+from log_broker import controller as controller_module
 from log_broker.controller import Controller, _mistake, _Session
 from log_broker.pages import log_pages
 from weir.protocol.log.control import PartitionControl, PartitionRecord
@@ -85,3 +86,26 @@ def test_a_leader_that_has_begun_again_and_does_not_open_its_replica_is_replaced
     controller._sessions[1].replicas = []
     controller._decide()
     assert (record.leader, record.epoch) == (0, 6)
+
+
+def test_a_partition_that_has_just_been_created_does_not_end_the_balance_of_leaders(tmp_path, monkeypatch):
+    monkeypatch.setattr(controller_module, "_MOVE_EVERY_S", 0.001)
+    controller = Controller(FileKeeper(tmp_path / "controller.json"), lease_s=1.0)
+    looks = []
+
+    class Looked(PartitionControl):
+        def move_leader(self, reports):
+            looks.append(reports)
+            return super().move_leader(reports)
+
+    controller._partitions = [Looked(PartitionRecord("wal", 0, [1, 2, 3]))]
+    monkeypatch.setattr(controller_module, "_STAYS_S", 0.0)
+
+    async def test():
+        moving = asyncio.create_task(controller.move_leaders())
+        while len(looks) < 3:
+            await asyncio.sleep(0.001)
+            assert not moving.done(), moving.exception()
+        moving.cancel()
+
+    asyncio.run(test())

@@ -99,8 +99,11 @@ class ProducerLink:
 
     def join(self) -> None:
         """Wait until the link has ended: the queue was closed and everything has an answer."""
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(_SILENCE_S)
+            if self._clock.monotonic_s() - self._heard_s > _SILENCE_S:
+                # A leader that stands still would keep its stream open.
+                self.stop()
 
     def stop(self) -> None:
         """End the stream; the queue has failed, so that no other one begins."""
