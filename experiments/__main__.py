@@ -171,6 +171,9 @@ def log_chaos(
     only: Annotated[
         str, typer.Option(metavar="FAULT", help="Only this one, such as kill-leader (default: all of them).")
     ] = "",
+    lease_ms: Annotated[
+        int, typer.Option(min=50, help="A broker that is silent for so long is lost; more on a busy machine.")
+    ] = 1000,
     out: Annotated[Path, typer.Option(help="Directory of data and logs; made anew.")] = Path(
         "data/log_chaos"
     ),
@@ -190,7 +193,9 @@ def log_chaos(
         if out.exists() and any(out.iterdir()):
             raise ConfigError(f"--out {out} is not empty: remove it, or name another directory")
         began_s = time.monotonic()
-        result = run_chaos(out, faults, seed, lambda line: print(line, flush=True), only.replace("-", " "))
+        result = run_chaos(
+            out, faults, seed, lambda line: print(line, flush=True), only.replace("-", " "), lease_ms
+        )
         for name, gaps_s in result.gaps_s.items():
             if gaps_s:
                 print(
@@ -200,7 +205,8 @@ def log_chaos(
         found = result.findings
         print(
             f"{result.acknowledged:,} records acknowledged, {len(found.lost)} lost, {len(found.doubled)} doubled, "
-            f"{len(found.reordered)} out of order, {len(found.misplaced)} elsewhere; replicas that differ: "
+            f"{len(found.reordered)} out of order, {len(found.misplaced)} elsewhere, {len(result.unanswered)} without "
+            f"an answer{''.join(f' ({why})' for why in result.unanswered[:1])}; replicas that differ: "
             f"{result.replicas_wrong or 'none'}; {result.reads:,} reads, "
             f"{result.violations[0] if result.violations else 'linearizable'}; {time.monotonic() - began_s:.0f} s"
         )

@@ -199,8 +199,7 @@ class ProducerStream:
         self._waiting.clear()
         self._room.set()
         self._last = log_pb2.ProduceReply()
+        # The producer leaves at this message, so that the stream ends, also if nothing was under way.
         await self._context.write(
             log_pb2.ProduceReply(answers=answers, message="this broker no longer leads")
         )
-        # The producer may be silent, so that no next batch would end the stream.
-        self._context.cancel()

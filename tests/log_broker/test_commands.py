@@ -75,7 +75,7 @@ def test_what_keeps_a_log_from_starting_is_told_before_anything_runs(tmp_path):
             run_log(LogStart(tmp_path, 1, port, 0, 1000))
         with pytest.raises(AddressInUseError, match=rf"127.0.0.1:{http_port}: .* --http-port"):
             run_log(LogStart(tmp_path, 1, free_port(), http_port, 1000))
-    with pytest.raises(ConfigError, match="64 brokers need ports up to 65564, and 65535 is the last"):
+    with pytest.raises(ConfigError, match="64 brokers need ports up to 65536, and 65535 is the last"):
         run_log(LogStart(tmp_path, 64, 65500, 0, 1000))
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--dir .*/file/log: .*; name another directory"):

@@ -83,3 +83,27 @@ def test_a_batch_that_no_producer_makes_is_not_taken(replica, changes, message):
     assert [answer.sequence for reply in replies for answer in reply.answers] == [0]
     assert message in replies[-1].message
     assert replica.machine.end_offset == before + 1
+
+
+def test_a_producer_that_is_silent_hears_that_another_broker_leads(replica, caplog):
+    async def test():
+        stream, is_over = Stream([]), asyncio.Event()
+
+        async def read():
+            await is_over.wait()
+            return EOF
+
+        stream.read = read
+        opening = log_pb2.ProduceOpen(producer_id=7, producer_epoch=1, acks=log_pb2.ACKS_ALL)
+        running = asyncio.create_task(ProducerStream(replica, opening, stream).run())
+        while not stream.replies:
+            await asyncio.sleep(0)
+        replica.promise(2)
+        while len(stream.replies) < 2:
+            await asyncio.sleep(0)
+        is_over.set()
+        await asyncio.wait_for(running, 30)
+        return stream.replies[-1].message
+
+    assert asyncio.run(test()) == "this broker no longer leads"
+    assert caplog.text == ""
