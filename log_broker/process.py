@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
 import logging
 import signal
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,10 +24,10 @@ from log_broker.waiting import end, start
 from weir.clock import SystemClock
 from weir.errors import AddressInUseError, ConfigError, SupersededError
 from weir.process.descriptors import raise_limit
+from weir.process.owned_directory import owned_directory
 from weir.records.file_keeper import FileKeeper, Keeper
 from weir.rpc import log_pb2_grpc
 from weir.rpc.access import Gate, add_port, async_gates
-from weir.security.private_files import private_directory
 from weir.types import join_address
 
 log = logging.getLogger("log_broker")
@@ -37,8 +35,8 @@ log = logging.getLogger("log_broker")
 _GRACE_S = 0.2
 #: The controller's record, and what it is called in messages.
 _DOCUMENT, _OWNER = "controller.json", "controller of the log"
-#: In the directory of a broker, which holds it as long as its process lives.
-_LOCK = ".broker.lock"
+#: Of a directory with data: two would write the same segments.
+_OWNER_OF_DATA = "broker"
 
 
 def run_broker(
@@ -84,7 +82,7 @@ def run_broker(
         )
         await _until_signal(server, [attendance.run, broker.tick_forever], stop)
 
-    with _owned(directory):
+    with owned_directory(directory, _OWNER_OF_DATA):
         asyncio.run(serve())
     return 0
 
@@ -101,7 +99,7 @@ def run_salvage(directory: Path, partition: str) -> int:
         ConfigError: nothing was set aside, or the directory cannot be used.
     """
     topic, _, number = partition.rpartition("/")
-    with _owned(directory):
+    with owned_directory(directory, _OWNER_OF_DATA):
         try:
             end_offset = salvage(directory / f"{topic}-{number}")
         except OSError as error:
@@ -110,24 +108,6 @@ def run_salvage(directory: Path, partition: str) -> int:
         f"{partition}: whole up to offset {end_offset}; start the broker, and then: weir log accept-loss {partition} ID"
     )
     return 0
-
-
-@contextlib.contextmanager
-def _owned(directory: Path) -> Iterator[None]:
-    """Keep a second broker away from a directory: two would write the same segments."""
-    try:
-        private_directory(directory)
-        lock = open(directory / _LOCK, "ab")  # noqa: SIM115
-    except OSError as error:
-        raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise AddressInUseError(
-                f"--dir {directory} is in use by another broker; stop that one, or name a directory of its own"
-            ) from error
-        yield
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from log_broker import broker as broker_module
 from log_broker.broker import Broker
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId
-from log_broker.process import _owned
 from weir.clock import SystemClock
 from weir.errors import AddressInUseError, ConfigError
+from weir.process.owned_directory import owned_directory
 from weir.rpc import log_pb2
 
 PARTITIONS = 16
@@ -100,16 +100,16 @@ def test_a_partition_that_cannot_begin_stops_no_other_one_and_says_so_once(tmp_p
 
 def test_a_directory_has_one_broker(tmp_path):
     with (
-        _owned(tmp_path / "1"),
+        owned_directory(tmp_path / "1", "broker"),
         pytest.raises(AddressInUseError, match="is in use by another broker"),
-        _owned(tmp_path / "1"),
+        owned_directory(tmp_path / "1", "broker"),
     ):
         pass
-    with _owned(tmp_path / "1"):
+    with owned_directory(tmp_path / "1", "broker"):
         pass
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match=r"--dir .*file/1: .*; name another directory"),
-        _owned(tmp_path / "file" / "1"),
+        owned_directory(tmp_path / "file" / "1", "broker"),
     ):
         pass

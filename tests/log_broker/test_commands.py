@@ -14,6 +14,7 @@ from experiments.ports import free_port, is_free
 from weir.console.log_moves import partition_of
 from weir.console.log_processes import LogStart, run_log
 from weir.errors import AddressInUseError, ConfigError
+from weir.process.owned_directory import owned_directory
 
 pytestmark = pytest.mark.scenario
 
@@ -77,6 +78,11 @@ def test_what_keeps_a_log_from_starting_is_told_before_anything_runs(tmp_path):
             run_log(LogStart(tmp_path, 1, free_port(), http_port, 1000))
     with pytest.raises(ConfigError, match="64 brokers need ports up to 65536, and 65535 is the last"):
         run_log(LogStart(tmp_path, 64, 65500, 0, 1000))
+    with (
+        owned_directory(tmp_path, "log"),
+        pytest.raises(AddressInUseError, match="is in use by another log; stop that one"),
+    ):
+        run_log(LogStart(tmp_path, 1, free_port(), 0, 1000))
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"--dir .*/file/log: .*; name another directory"):
         run_log(LogStart(tmp_path / "file" / "log", 1, free_port(), 0, 1000))

@@ -14,12 +14,12 @@ from types import FrameType
 from weir.clock import SystemClock
 from weir.console.processes import Child, Children, Ended, Signalled
 from weir.errors import AddressInUseError, ConfigError, GraphError
-from weir.security.private_files import private_directory
+from weir.process.owned_directory import owned_directory
 from weir.state.ttl import duration_ms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: A process that ends so soon after its start has something wrong that stays wrong.
-_SETTLED_S = 3.0
+#: A process that ends by itself so soon after its start has something wrong that stays wrong.
+_SETTLED_S = 10.0
 _END_S = 10.0
 HOST = "127.0.0.1"
 PORT_MAX = 65_535
@@ -100,15 +100,16 @@ def run_log(log: LogStart) -> int:
     """Run a log on this machine until a signal; returns the exit code.
 
     Raises:
-        AddressInUseError: a port is taken.
-        ConfigError: the directory cannot be made.
+        AddressInUseError: a port is taken, or another log has the directory.
+        ConfigError: the directory cannot be used.
     """
-    directory, brokers, port, http_port = log.directory, log.brokers, log.port, log.http_port
-    try:
-        private_directory(directory)
-    except OSError as error:
-        raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
-    _check_ports(log)
+    with owned_directory(log.directory, "log"):
+        _check_ports(log)
+        return _run(log)
+
+
+def _run(log: LogStart) -> int:
+    brokers, port, http_port = log.brokers, log.port, log.http_port
     clock = SystemClock()
     children = Children(os.environ, None, clock)
 
@@ -152,7 +153,7 @@ def _watch(
             return 0
         if isinstance(event, Ended):
             since_s = running.pop(event.child)
-            if now_s() - since_s < _SETTLED_S:
+            if event.code >= 0 and now_s() - since_s < _SETTLED_S:
                 return 1
             print(f"weir log: {event.child.name} ended (code {event.code}); it is started again", flush=True)
             start(event.child.name)
