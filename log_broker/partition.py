@@ -59,7 +59,7 @@ class PartitionSettings:
 
     @property
     def memory_bytes_max(self) -> int:
-        """With durability "memory", segments may have so many bytes; 0: no bound.
+        """Bytes that segments may have with durability "memory"; 0: no bound.
 
         Twice what retention leaves, which removes only what is committed.
         """

@@ -131,7 +131,7 @@ class DirectoryPlace:
 
     @property
     def bytes_max(self) -> int:
-        """As many as the disk has room for."""
+        """Return 0: the disk has a bound of its own."""
         return 0
 
     def bases(self) -> list[int]:
