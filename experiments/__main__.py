@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from statistics import median
 from typing import Annotated
 
 import typer
@@ -28,6 +29,7 @@ python -m experiments soak --rescales 200
 python -m experiments soak --rescales 50 --strategy hybrid
 python -m experiments chaos --minutes 20 --every-s 5
 python -m experiments log-chaos --faults 100
+python -m experiments log-chaos --faults 100 --only kill-leader
 python -m experiments fuzz --inputs 100000
 python -m experiments page --out docs/images
 python -m experiments simulate --seeds 5000
@@ -166,6 +168,12 @@ def chaos(
 def log_chaos(
     faults: Annotated[int, typer.Option(min=1, help="How many, one after the other.")] = 100,
     seed: Annotated[int, typer.Option(help="Of the faults.")] = 1,
+    only: Annotated[
+        str, typer.Option(metavar="FAULT", help="Only this one, such as kill-leader (default: all of them).")
+    ] = "",
+    lease_ms: Annotated[
+        int, typer.Option(min=50, help="A broker that is silent for so long is lost; more on a busy machine.")
+    ] = 1000,
     out: Annotated[Path, typer.Option(help="Directory of data and logs; made anew.")] = Path(
         "data/log_chaos"
     ),
@@ -177,20 +185,28 @@ def log_chaos(
     """
 
     def main() -> int:
-        from experiments.log_chaos import run_chaos
+        from experiments.log_chaos import FAULTS, run_chaos
 
+        names = [each.replace(" ", "-") for each in FAULTS]
+        if only and only not in names:
+            raise ConfigError(f"--only {only}: there is no such fault; there are {', '.join(names)}")
         if out.exists() and any(out.iterdir()):
             raise ConfigError(f"--out {out} is not empty: remove it, or name another directory")
         began_s = time.monotonic()
-        result = run_chaos(out, faults, seed, lambda line: print(line, flush=True))
-        for name, count in result.faults.items():
-            print(
-                f"{name}: {count} times, at most {result.longest_gap_s[name] * 1000:.0f} ms without an answer"
-            )
+        result = run_chaos(
+            out, faults, seed, lambda line: print(line, flush=True), only.replace("-", " "), lease_ms
+        )
+        for name, gaps_s in result.gaps_s.items():
+            if gaps_s:
+                print(
+                    f"{name}: {len(gaps_s)} times, without an answer for {median(gaps_s) * 1000:.0f} ms in the "
+                    f"median and {max(gaps_s) * 1000:.0f} ms at most; {sum(gap > 1 for gap in gaps_s)} times above 1 s"
+                )
         found = result.findings
         print(
             f"{result.acknowledged:,} records acknowledged, {len(found.lost)} lost, {len(found.doubled)} doubled, "
-            f"{len(found.reordered)} out of order, {len(found.misplaced)} elsewhere; replicas that differ: "
+            f"{len(found.reordered)} out of order, {len(found.misplaced)} elsewhere, {len(result.unanswered)} without "
+            f"an answer{''.join(f' ({why})' for why in result.unanswered[:1])}; replicas that differ: "
             f"{result.replicas_wrong or 'none'}; {result.reads:,} reads, "
             f"{result.violations[0] if result.violations else 'linearizable'}; {time.monotonic() - began_s:.0f} s"
         )

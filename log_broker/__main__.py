@@ -86,6 +86,13 @@ def main(
     lease_ms: Annotated[
         int, typer.Option(min=50, help="Of the controller: a broker that is silent for so long is lost.")
     ] = 1000,
+    salvage: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC/PARTITION",
+            help="Put back what the replica of a broker that does not run had before it began anew.",
+        ),
+    ] = "",
     security_directory: SecurityDirOption = "",
     insecure: InsecureOption = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
@@ -100,7 +107,10 @@ def main(
     set_up_logging(name, verbose=verbose, path=log_file)
 
     def serve() -> int:
-        from log_broker.process import RecordPlace, run_broker, run_controller
+        from log_broker.process import RecordPlace, run_broker, run_controller, run_salvage
+
+        if salvage and directory is not None:
+            return run_salvage(directory, salvage)
 
         begin_identity(directory=security_directory, insecure=insecure, host=host)
         settle_memory()

@@ -18,6 +18,8 @@ log = logging.getLogger("log_broker.attendance")
 
 _REPORT_EVERY_S = 0.1
 _RETRY_S = 0.2
+#: It is told that nobody answers after so many attempts: a controller that is started with its brokers may be later.
+_FAILURES_TOLD = 5
 #: One of several controllers that is silent for so long may be paused or cut off.
 _SILENCE_S = 5.0
 
@@ -37,6 +39,7 @@ class Attendance:
         self._controllers = controllers
         self._address = address
         self._is_told_away = False
+        self._failures = 0
 
     async def run(self) -> None:
         """Report until cancelled; begins again when the link breaks."""
@@ -44,10 +47,11 @@ class Attendance:
             try:
                 await self._attend()
             except (grpc.aio.AioRpcError, TimeoutError) as error:
-                if not self._is_told_away:
+                self._failures += 1
+                if not self._is_told_away and self._failures >= _FAILURES_TOLD:
                     why = error.details() if isinstance(error, grpc.aio.AioRpcError) else "it is silent"
                     log.warning("the controller at %s does not answer: %s", self._controllers.current, why)
-                self._is_told_away = True
+                    self._is_told_away = True
             self._controllers.turn()
             await asyncio.sleep(_RETRY_S)
 
@@ -59,7 +63,7 @@ class Attendance:
             while (view := await asyncio.wait_for(call.read(), silence_s)) is not EOF:
                 if self._is_told_away:
                     log.info("the controller at %s answers again", self._controllers.current)
-                self._is_told_away = False
+                self._is_told_away, self._failures = False, 0
                 self._broker.apply(view)
         finally:
             call.cancel()

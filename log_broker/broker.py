@@ -7,10 +7,11 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from log_broker.errors import LogWriteError
+from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId, PartitionReplica
 from log_broker.peers import Peers
 from log_broker.replication import FollowerStream
+from log_broker.storage.partition_log import RECENT_BYTES_MAX
 from log_broker.views import members_from_proto, name_from_proto, report_to_proto, settings_from_proto
 from log_broker.waiting import end, start
 from weir.clock import Clock
@@ -19,6 +20,8 @@ from weir.rpc import log_pb2
 log = logging.getLogger("log_broker.broker")
 
 _TICK_S = 0.1
+#: Newest entries in memory, of all partitions together.
+_RECENT_BYTES_MAX = 128 << 20
 
 
 class Broker:
@@ -36,6 +39,8 @@ class Broker:
         self.news = asyncio.Event()
         self._streams: dict[tuple[PartitionId, int], tuple[FollowerStream, asyncio.Task[None]]] = {}
         self._syncs: dict[PartitionId, asyncio.Task[None]] = {}
+        #: What was told last of a partition, so that it is told once and not at each view.
+        self._complaints: dict[PartitionId, str] = {}
 
     # -- what the controller has decided
 
@@ -52,9 +57,23 @@ class Broker:
             try:
                 replica = self._replica(name, topics[name.topic])
                 self._apply_to(replica, partition, addresses)
-            except LogWriteError as error:
-                # The view comes again with the next report.
-                log.error("partition %s: %s", name, error)
+            except LogDamagedError as error:
+                self.replicas[name].damaged(error)
+            except (LogWriteError, OSError) as error:
+                # Of one partition: the others go on, and the view comes again.
+                self._complain(name, str(error))
+            else:
+                self._complaints.pop(name, None)
+
+    def _complain(self, name: PartitionId, why: str) -> None:
+        if self._complaints.get(name) != why:
+            log.error("partition %s: %s; tried again", name, why)
+        self._complaints[name] = why
+
+    def _share_memory(self) -> None:
+        """Let the newest entries of all partitions together have a bound, however many there are."""
+        for replica in self.replicas.values():
+            replica.keep_recent(min(RECENT_BYTES_MAX, _RECENT_BYTES_MAX // len(self.replicas)))
 
     def _replica(self, name: PartitionId, topic: log_pb2.TopicSettings) -> PartitionReplica:
         replica = self.replicas.get(name)
@@ -68,6 +87,7 @@ class Broker:
                 self._clock,
             )
             self.replicas[name] = replica
+            self._share_memory()
             self._syncs[name] = start(replica.sync_forever(), f"sync of {name}")
             self.news.set()
         return replica
@@ -81,6 +101,7 @@ class Broker:
         if replica is None or epoch < replica.machine.promised_epoch:
             return
         del self.replicas[name]
+        self._share_memory()
         self._syncs.pop(name).cancel()
         # Streams from a leader, and to followers, end.
         replica.stream_number += 1
@@ -108,6 +129,8 @@ class Broker:
             replica.promise(decided.epoch)
             self.news.set()
         members = members_from_proto(decided.members)
+        if members.get(self.broker_id) == machine.incarnation:
+            replica.drop_aside()
         if decided.leader_id == self.broker_id and machine.may_lead(decided.epoch, members):
             replica.lead(decided.epoch, members, len(decided.replica_ids), decided.config)
             self.news.set()
@@ -182,4 +205,8 @@ class Broker:
             await end(task)
         await self.peers.close()
         for replica in self.replicas.values():
-            replica.close()
+            try:
+                replica.close()
+            except (LogWriteError, LogDamagedError) as error:
+                # Of one partition: the others end in order.
+                log.error("partition %s does not count as whole: %s", replica.name, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -21,6 +22,10 @@ from weir.rpc.log_wire import LOG_SERVICE, as_it_is
 _CONTROLLER_TIMEOUT_S = 10.0
 #: Of what is asked again and again.
 _STATUS_TIMEOUT_S = 2.0
+#: A client waits for who leads for half a second.
+_METADATA_TIMEOUT_S = 0.3
+#: A controller that does not answer is asked again for so long, and so often.
+_CONTROLLER_PATIENCE_S, _AGAIN_S = 3.0, 0.1
 _BEGINS_ANEW = "this replica begins anew; another one will lead"
 
 
@@ -36,6 +41,10 @@ def add_to(server: grpc.aio.Server, service: BrokerService) -> None:
     }
     log_pb2_grpc.add_LogBrokerServicer_to_server(service, server)
     server.add_registered_method_handlers(LOG_SERVICE, large)  # type: ignore[attr-defined]  # not in the stubs
+
+
+def _of_topic(view: log_pb2.ClusterView, topic: str) -> list[log_pb2.PartitionView]:
+    return [each for each in view.partitions if each.name.topic == topic]
 
 
 class BrokerService(log_pb2_grpc.LogBrokerServicer):
@@ -101,19 +110,38 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
 
     async def Metadata(self, request: log_pb2.MetadataRequest, context: Any) -> log_pb2.MetadataReply:
         """Say who leads the partitions of a topic."""
-        found = [each for each in self._broker.view.partitions if each.name.topic == request.topic]
-        return log_pb2.MetadataReply(partitions=found, brokers=self._broker.view.brokers)
+        found = _of_topic(self._broker.view, request.topic)
+        if found:
+            return log_pb2.MetadataReply(partitions=found, brokers=self._broker.view.brokers)
+        # Created a moment ago, or while this broker was cut off: only the controller knows that there is none.
+        stub = self._broker.peers.controller(self._controllers.current)
+        try:
+            reply = await stub.Status(log_pb2.StatusRequest(), timeout=_METADATA_TIMEOUT_S)
+        except grpc.aio.AioRpcError:
+            return log_pb2.MetadataReply()
+        return log_pb2.MetadataReply(
+            partitions=_of_topic(reply.view, request.topic), brokers=reply.view.brokers
+        )
 
     async def CreateTopic(
         self, request: log_pb2.CreateTopicRequest, context: Any
     ) -> log_pb2.CreateTopicReply:
         """Ask the controller."""
-        stub = self._broker.peers.controller(self._controllers.current)
-        try:
-            reply: log_pb2.CreateTopicReply = await stub.CreateTopic(request, timeout=_CONTROLLER_TIMEOUT_S)
-        except grpc.aio.AioRpcError as error:
-            return log_pb2.CreateTopicReply(error=self._no_controller(error), is_away=True)
-        return reply
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + _CONTROLLER_PATIENCE_S
+        while True:
+            stub = self._broker.peers.controller(self._controllers.current)
+            try:
+                reply: log_pb2.CreateTopicReply = await stub.CreateTopic(
+                    request, timeout=_CONTROLLER_TIMEOUT_S
+                )
+            except grpc.aio.AioRpcError as error:
+                # It is being started, or another one is about to lead; what was created by then is no error.
+                if error.code() is not grpc.StatusCode.UNAVAILABLE or loop.time() > until_s:
+                    return log_pb2.CreateTopicReply(error=self._no_controller(error), is_away=True)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return reply
 
     async def Rearrange(self, request: log_pb2.RearrangeRequest, context: Any) -> log_pb2.RearrangeReply:
         """Ask the controller."""
@@ -122,6 +150,15 @@ class BrokerService(log_pb2_grpc.LogBrokerServicer):
             reply: log_pb2.RearrangeReply = await stub.Rearrange(request, timeout=_CONTROLLER_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
             return log_pb2.RearrangeReply(error=self._no_controller(error), is_away=True)
+        return reply
+
+    async def AcceptLoss(self, request: log_pb2.AcceptLossRequest, context: Any) -> log_pb2.AcceptLossReply:
+        """Ask the controller."""
+        stub = self._broker.peers.controller(self._controllers.current)
+        try:
+            reply: log_pb2.AcceptLossReply = await stub.AcceptLoss(request, timeout=_CONTROLLER_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return log_pb2.AcceptLossReply(error=self._no_controller(error), is_away=True)
         return reply
 
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:

@@ -10,6 +10,7 @@ from typing import Any
 from log_broker.record import ControllerRecord, RecordSaver
 from log_broker.views import members_to_proto, name_from_proto, report_from_proto
 from log_broker.waiting import EOF
+from weir.clock import SystemClock
 from weir.protocol.log.control import PartitionControl, PartitionRecord, Report
 from weir.protocol.log.placement import balanced, place_replicas, without_broker
 from weir.records.file_keeper import Keeper
@@ -26,6 +27,13 @@ _MOVE_EVERY_S = 1.0
 _STAYS_S = 5.0
 #: Nor to a broker that has been silent for so long: an election would wait for it.
 _SILENT_S = 0.5
+#: After its start a controller gives brokers so long to come before it says that there are too few.
+_GATHER_S = 5.0
+_GATHER_EVERY_S = 0.05
+#: Retention by whole segments is no finer.
+RETENTION_MS_MIN = 5_000
+#: Of a topic's name, which is a part of names of folders.
+_NAME_BYTES_MAX = 200
 #: A broker hears something at least so often: it looks for another controller if this one stands still.
 _TELL_EVERY_S = 1.0
 
@@ -56,6 +64,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             LogDamagedError: the record is not what was written.
         """
         self._lease_s = lease_s
+        self._clock = SystemClock()
+        self._began_s = self._clock.monotonic_s()
         self._sessions: dict[int, _Session] = {}
         #: What is stored: nobody hears of anything else.
         self._stored = ControllerRecord.from_bytes(keeper.load(), keeper.place)
@@ -86,6 +96,7 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         broker_id, session = first.broker_id, _Session(first.address)
         if broker_id in self._sessions:
             # Another process, or another link of the same: what the first one voted does not count.
+            self._warn_of_namesake(broker_id, first.address)
             self._lost(broker_id)
         self._sessions[broker_id] = session
         self._told = None
@@ -106,6 +117,16 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             if self._sessions.get(broker_id) is session:
                 self._lost(broker_id)
                 self._decide()
+
+    def _warn_of_namesake(self, broker_id: int, address: str) -> None:
+        before = self._sessions[broker_id].address
+        if before != address:
+            log.warning(
+                "two processes are broker %d: at %s and at %s; stop one, or give it an --id and a --dir of its own",
+                broker_id,
+                before,
+                address,
+            )
 
     def _lost(self, broker_id: int) -> None:
         log.warning("broker %d is lost", broker_id)
@@ -134,7 +155,8 @@ class Controller(log_pb2_grpc.LogControllerServicer):
             for control in self._partitions:
                 record = control.record
                 name, before = (record.topic, record.partition), record.leader
-                if known.get(name, (0, 0.0))[0] != record.epoch:
+                # Epoch 0 is that of a partition that has just been created.
+                if known.get(name, (-1, 0.0))[0] != record.epoch:
                     known[name] = record.epoch, now_s
                 latest = reports.get((record.topic, record.partition), {})
                 is_to_go = bool(record.target) and record.leader not in record.target
@@ -190,7 +212,11 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         for control in self._partitions:
             record = control.record
             before, replicas = record.leader, list(record.replicas)
-            if control.decide(reports.get((record.topic, record.partition), {}), load):
+            latest = reports.get((record.topic, record.partition), {})
+            if record.leader in self._sessions and record.leader not in latest:
+                # Its process began after this was recorded, and cannot open what it has.
+                has_changed = control.broker_lost(record.leader) or has_changed
+            if control.decide(latest, load):
                 has_changed = True
                 if record.replicas != replicas:
                     log.info(
@@ -258,8 +284,15 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         self, request: log_pb2.CreateTopicRequest, context: Any
     ) -> log_pb2.CreateTopicReply:
         """Create a topic; again with the same settings: nothing."""
+        await self._gather(request.settings)
         error = self._create(request.settings)
         return log_pb2.CreateTopicReply(error=error or await self._saver.until_stored())
+
+    async def _gather(self, asked: log_pb2.TopicSettings) -> None:
+        """Wait for brokers that have been started with this controller."""
+        until_s = self._began_s + _GATHER_S
+        while len(self._sessions) < asked.replication and self._clock.monotonic_s() < until_s:
+            await asyncio.sleep(_GATHER_EVERY_S)
 
     def _create(self, asked: log_pb2.TopicSettings) -> str:
         settings = {field.name: getattr(asked, field.name) for field in asked.DESCRIPTOR.fields}
@@ -314,6 +347,27 @@ class Controller(log_pb2_grpc.LogControllerServicer):
         self._save()
         return log_pb2.RearrangeReply(partitions=len(moves), error=await self._saver.until_stored())
 
+    async def AcceptLoss(self, request: log_pb2.AcceptLossRequest, context: Any) -> log_pb2.AcceptLossReply:
+        """Let a partition go on with one broker's data, since an operator says that a majority is lost for good."""
+        name, broker_id = name_from_proto(request.name), request.broker_id
+        found = [each for each in self._partitions if (each.record.topic, each.record.partition) == name]
+        if not found:
+            return log_pb2.AcceptLossReply(error=f"there is no partition {name}; weir log status lists them")
+        reports = self._reports().get(name, {})
+        error = found[0].accept_loss(broker_id, reports)
+        if error:
+            return log_pb2.AcceptLossReply(error=f"partition {name}: {error}")
+        log.warning(
+            "partition %s: a loss is accepted: broker %d has it up to offset %d, and what others had beyond is gone",
+            name,
+            broker_id,
+            reports[broker_id].end_offset,
+        )
+        self._save()
+        return log_pb2.AcceptLossReply(
+            end_offset=reports[broker_id].end_offset, error=await self._saver.until_stored()
+        )
+
     async def Status(self, request: log_pb2.StatusRequest, context: Any) -> log_pb2.StatusReply:
         """Say what every broker has told last."""
         return self._status()
@@ -332,12 +386,18 @@ def _mistake(asked: log_pb2.TopicSettings, brokers: int) -> str:
     name = asked.topic
     if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name.startswith("."):
         return f"{name!r} is no name of a topic: use letters, digits, -, _ and ."
+    if len(name.encode()) > _NAME_BYTES_MAX:
+        return (
+            f"topic {name[:20]}...: a name has at most {_NAME_BYTES_MAX} bytes, this one {len(name.encode())}"
+        )
     if not 0 < asked.partitions <= PARTITIONS_MAX:
         return f"topic {name}: {asked.partitions} partitions are not possible; from 1 to {PARTITIONS_MAX} are"
     if not 0 < asked.replication <= brokers:
         return f"topic {name}: {asked.replication} replicas need as many brokers, and {brokers} are here"
     if asked.durability not in _DURABILITIES:
         return f"topic {name}: durability {asked.durability!r} is none of {', '.join(_DURABILITIES)}"
-    if asked.durability == "memory" and not (asked.retention_bytes or asked.retention_ms):
-        return f"topic {name}: durability memory needs a bound: give a retention"
+    if 0 < asked.retention_ms < RETENTION_MS_MIN:
+        return f"topic {name}: a retention of {asked.retention_ms} ms is too short; the least is {RETENTION_MS_MIN}"
+    if asked.durability == "memory" and not asked.retention_bytes:
+        return f"topic {name}: durability memory needs a bound: give a retention in bytes"
     return ""

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from log_broker.errors import LogDamagedError, LogWriteError
-from log_broker.storage.partition_log import LogSettings, PartitionLog, sync
+from log_broker.storage.partition_log import RECENT_BYTES_MAX, LogSettings, PartitionLog, sync
 from log_broker.storage.places import DirectoryPlace, MemoryPlace, Place
 from weir.clock import Clock, wall_ms
 from weir.protocol.log.control import Report
 from weir.protocol.log.entries import (
+    BATCH_BYTES_MAX,
     EPOCH_START_PRODUCER,
     Entry,
     Envelope,
@@ -30,7 +31,8 @@ from weir.protocol.log.replica import Replica
 
 log = logging.getLogger("log_broker.partition")
 
-_DOCUMENT = "replica.json"
+#: What says which data a replica has.
+DOCUMENT = "replica.json"
 #: With less than this a replica that could not write still does not count as one that can.
 _ROOM_BYTES = 16 << 20
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -54,6 +56,15 @@ class PartitionSettings:
     #: "memory", "os" or "fsync".
     durability: str = "os"
     log: LogSettings = field(default_factory=LogSettings)
+
+    @property
+    def memory_bytes_max(self) -> int:
+        """Bytes that segments may have with durability "memory"; 0: no bound.
+
+        Twice what retention leaves, which removes only what is committed.
+        """
+        kept_bytes = self.log.retention_bytes + self.log.segment_bytes + BATCH_BYTES_MAX
+        return 2 * kept_bytes if self.log.retention_bytes else 0
 
 
 class Appended(NamedTuple):
@@ -103,6 +114,11 @@ class PartitionReplica:
         self.stored_promise = 0
         #: Grows whenever entries were cut off, so that a sync that began before does not count.
         self._cuts = 0
+        #: What was there before this replica began anew is out of the way: it may write.
+        self._is_clear = True
+        #: Something may have been set aside, by this process or one before it.
+        self._has_aside = True
+        self._recent_bytes_max = RECENT_BYTES_MAX
         self._sync_wanted = asyncio.Event()
         self._place: Place
         self._recover()
@@ -111,17 +127,17 @@ class PartitionReplica:
 
     def _recover(self) -> None:
         self._place = (
-            MemoryPlace(str(self.name))
+            MemoryPlace(str(self.name), self.settings.memory_bytes_max)
             if self.settings.durability == "memory"
             else DirectoryPlace(self._directory)
         )
         self.log = self._new_log()
         try:
-            document = self._place.load(_DOCUMENT)
+            document = self._place.load(DOCUMENT)
             if document is None:
-                self._begin_anew("" if not self._place.bases() else f"{self._place.name} has no {_DOCUMENT}")
+                self._begin_anew("" if not self._place.bases() else f"{self._place.name} has no {DOCUMENT}")
                 return
-            has_rebooted = document["boot_id"] != _boot_id()
+            has_rebooted = document["boot_id"] != boot_id()
             if has_rebooted and not document["is_clean"] and self.settings.durability != "fsync":
                 raise LogDamagedError(f"{self._place.name}: the machine went down before all was on disk")
             self.log.recover(whole_may_be_torn=has_rebooted)
@@ -148,22 +164,50 @@ class PartitionReplica:
             ) from error
 
     def _new_log(self) -> PartitionLog:
-        return PartitionLog(self._place, self.settings.log, syncs=self.settings.durability == "fsync")
+        found = PartitionLog(self._place, self.settings.log, syncs=self.settings.durability == "fsync")
+        found.recent_bytes_max = self._recent_bytes_max
+        return found
+
+    def keep_recent(self, bytes_max: int) -> None:
+        """Keep at most so many bytes of the newest entries in memory, from the next one on."""
+        self._recent_bytes_max = self.log.recent_bytes_max = bytes_max
 
     def _begin_anew(self, trouble: str) -> None:
-        """Become a new replica: without vote until the leader has filled it and the controller has noted it."""
+        """Become a new replica: without vote until the leader has filled it and the controller has noted it.
+
+        Raises:
+            LogWriteError: the disk is full or broken. The replica is new and silent, and neither votes nor follows.
+        """
         self.trouble = trouble
         if trouble:
             log.error("partition %s begins anew and is filled by others: %s", self.name, trouble)
+        # First of all, whatever the disk does: nobody leads, or answers, with what is not trusted.
         self.log.close()
-        # First: a crash in between must not leave the name of the data without the data.
-        self._place.discard(_DOCUMENT)
-        for base in self._place.bases():
-            self._place.remove(base)
         self.log = self._new_log()
         self.machine = Replica(self._broker_id, secrets.randbits(63), self.settings.replicas)
         self.stored_promise = 0
+        self._is_clear = not trouble
         self._save()
+
+    def _clear(self) -> None:
+        try:
+            # The document first: a crash in between must not leave the name of the data without the data.
+            self._place.set_aside(DOCUMENT)
+        except OSError as error:
+            raise LogWriteError(
+                f"{self._place.name}: what was there cannot be moved away: {error.strerror}; mend the disk"
+            ) from error
+        self._is_clear = self._has_aside = True
+
+    def drop_aside(self) -> None:
+        """Remove what was there before this replica began anew: others have filled it, so that nobody needs it."""
+        if not self._has_aside or not self._is_clear:
+            return
+        try:
+            self._place.drop_aside()
+            self._has_aside = False
+        except OSError as error:
+            log.warning("partition %s: what was set aside cannot be removed: %s", self.name, error)
 
     def damaged(self, error: LogDamagedError) -> None:
         """Begin anew, since something stored is not what was written; whoever has a stream here ends it."""
@@ -177,14 +221,16 @@ class PartitionReplica:
         self.changed()
 
     def _save(self, *, is_clean: bool = False) -> None:
+        if not self._is_clear:
+            self._clear()
         document = {
             "incarnation": self.machine.incarnation,
             "promised_epoch": self.machine.promised_epoch,
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
             "is_clean": is_clean,
             "end_offset": self.machine.end_offset,
         }
-        self._place.save(_DOCUMENT, document, is_synced=True)
+        self._place.save(DOCUMENT, document, is_synced=True)
         self.stored_promise = self.machine.promised_epoch
 
     def changed(self) -> None:
@@ -297,10 +343,16 @@ class PartitionReplica:
         return offset
 
     def _write(self, parts: list[bytes], entries: list[Entry]) -> None:
+        if self._place.bytes_max:
+            # Between two ticks more may come than there is room for.
+            self.log.retain(wall_ms(self._clock), self.machine.commit_offset)
         try:
             self.log.append(parts, entries)
         except LogWriteError as error:
-            self.cannot_write = str(error)
+            # Another leader would have no more memory than this one.
+            self.cannot_write = "" if self._place.bytes_max else str(error)
+            # A leader that fills it has a majority, which needs nothing of what was here before.
+            self.drop_aside()
             raise
         # A small entry finds room where a batch does not.
         if self.cannot_write and self._place.room_bytes() >= _ROOM_BYTES:
@@ -349,7 +401,12 @@ class PartitionReplica:
                 self.changed()
 
     def cut(self, offset: int) -> None:
-        """Cut off what the leader does not have."""
+        """Cut off what the leader does not have.
+
+        Raises:
+            InvalidTransitionError: something committed would be lost; nothing is changed.
+            LogDamagedError: the disk has done a part of it.
+        """
         if offset < self.machine.end_offset:
             log.info(
                 "partition %s: cut from %d to %d, as its leader has it",
@@ -359,12 +416,22 @@ class PartitionReplica:
             )
             self.machine.cut(offset)
             self._cuts += 1
-            self.log.truncate(offset)
+            try:
+                self.log.truncate(offset)
+            except (OSError, LogWriteError) as error:
+                raise LogDamagedError(f"{self._place.name}: cannot be cut at {offset}: {error}") from error
 
     def begin_at(self, offset: int, start: dict[str, list[list[object]]]) -> None:
-        """Forget everything and begin where the leader's log does."""
+        """Forget everything and begin where the leader's log does.
+
+        Raises:
+            LogDamagedError: the disk has done a part of it.
+        """
         self._cuts += 1
-        self.log.begin_at(offset, start)
+        try:
+            self.log.begin_at(offset, start)
+        except OSError as error:
+            raise LogDamagedError(f"{self._place.name}: cannot be emptied: {error}") from error
         self.machine.began_at(self.log.lineage.starts, offset)
 
     def tick(self) -> None:
@@ -391,7 +458,7 @@ class PartitionReplica:
         self.log.close()
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """What differs after the machine went down; "" where the system does not tell."""
     try:
         return _BOOT_ID.read_text().strip()

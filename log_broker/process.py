@@ -16,12 +16,15 @@ from log_broker.attendance import Attendance
 from log_broker.broker import Broker
 from log_broker.broker_service import BrokerService, add_to
 from log_broker.controller import Controller
+from log_broker.errors import LogWriteError
 from log_broker.pages import PageServer
 from log_broker.peers import CHANNEL_OPTIONS, Controllers
+from log_broker.salvage import salvage
 from log_broker.waiting import end, start
 from weir.clock import SystemClock
 from weir.errors import AddressInUseError, ConfigError, SupersededError
 from weir.process.descriptors import raise_limit
+from weir.process.owned_directory import owned_directory
 from weir.records.file_keeper import FileKeeper, Keeper
 from weir.rpc import log_pb2_grpc
 from weir.rpc.access import Gate, add_port, async_gates
@@ -32,6 +35,8 @@ log = logging.getLogger("log_broker")
 _GRACE_S = 0.2
 #: The controller's record, and what it is called in messages.
 _DOCUMENT, _OWNER = "controller.json", "controller of the log"
+#: Of a directory with data: two would write the same segments.
+_OWNER_OF_DATA = "broker"
 
 
 def run_broker(
@@ -55,7 +60,8 @@ def run_broker(
         advertised_port: port under which they do; 0: the one that is listened on.
 
     Raises:
-        AddressInUseError: the port is taken.
+        AddressInUseError: the port is taken, or another broker has the directory.
+        ConfigError: the directory cannot be used.
     """
     # Each partition and each stream has one.
     raise_limit()
@@ -76,7 +82,31 @@ def run_broker(
         )
         await _until_signal(server, [attendance.run, broker.tick_forever], stop)
 
-    asyncio.run(serve())
+    with owned_directory(directory, _OWNER_OF_DATA):
+        asyncio.run(serve())
+    return 0
+
+
+def run_salvage(directory: Path, partition: str) -> int:
+    """Put back what a replica had before it began anew, while its broker does not run; returns the exit code.
+
+    Args:
+        directory: of the broker's data.
+        partition: written ``topic/0``.
+
+    Raises:
+        AddressInUseError: the broker runs.
+        ConfigError: nothing was set aside, or the directory cannot be used.
+    """
+    topic, _, number = partition.rpartition("/")
+    with owned_directory(directory, _OWNER_OF_DATA):
+        try:
+            end_offset = salvage(directory / f"{topic}-{number}")
+        except OSError as error:
+            raise LogWriteError(f"{partition}: {error}; mend the disk, and call this again") from error
+    print(
+        f"{partition}: whole up to offset {end_offset}; start the broker, and then: weir log accept-loss {partition} ID"
+    )
     return 0
 
 
@@ -194,12 +224,21 @@ async def _until_signal(
     stop: Callable[[], Coroutine[Any, Any, None]],
     over: asyncio.Future[None] | None = None,
 ) -> None:
-    """Serve until a signal, or until ``over`` is done, whose error is raised then."""
+    """Serve until a signal, until one of ``works`` fails, or until ``over`` is done; the error is raised then."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future() if over is None else over
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, lambda: None if ended.done() else ended.set_result(None))
     tasks = [start(work(), work.__name__) for work in works]
+
+    def end_with(task: asyncio.Task[None]) -> None:
+        # Without one of its parts a process only seems to live; whoever has started it starts it again.
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            _fail(ended, error)
+
+    for task in tasks:
+        task.add_done_callback(end_with)
     await asyncio.wait([ended])
     for task in tasks:
         await end(task)

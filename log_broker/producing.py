@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from log_broker.errors import LogWriteError
 from log_broker.partition import PartitionReplica
 from log_broker.waiting import EOF, end, listening, start
-from weir.protocol.log.entries import DamagedEntryError, checksum, read_header
+from weir.protocol.log.entries import DamagedEntryError, Header, check_batch, checksum, read_header
 from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX, Verdict
 from weir.rpc import log_pb2
 from weir.rpc.log_wire import split_blob
@@ -38,6 +38,8 @@ class ProducerStream:
         self._opening = opening
         self._context = context
         self._epoch = replica.machine.leading_epoch
+        #: Of the producer.
+        self._producer_epoch = 0
         self._waiting: deque[_Waiting] = deque()
         self._room = asyncio.Event()
         #: Told at the end of the stream, behind all answers; None: it goes on.
@@ -81,8 +83,10 @@ class ProducerStream:
                 await self._context.write(log_pb2.ProduceReply(is_fenced=True, message=message))
             return False
         next_sequence = 0
+        self._producer_epoch = epoch
         if not epoch:
             epoch, end_offset = replica.take_over_producer(opening.producer_id)
+            self._producer_epoch = epoch
             if not await self._is_committed(end_offset):
                 return False
         elif opening.acks == log_pb2.ACKS_ALL:
@@ -115,6 +119,7 @@ class ProducerStream:
             header = read_header(batch)
             if checksum(batch) != crc:
                 raise DamagedEntryError("a batch came with another checksum than it was sent with")
+            self._check(header, len(batch))
             appended = self._replica.append_batch(batch, crc)
             if appended.verdict not in _THERE:
                 self._waiting.append(_Waiting(header.sequence, -1, self._replica.confirm()))
@@ -136,6 +141,16 @@ class ProducerStream:
             is_fenced=appended.verdict is Verdict.FENCED,
             message=f"producer {header.producer_id}, batch {header.sequence}: {appended.verdict.value}",
         )
+
+    def _check(self, header: Header, batch_bytes: int) -> None:
+        """Refuse what this producer may not send: every reader would meet it."""
+        check_batch(header, batch_bytes)
+        sender = header.producer_id, header.producer_epoch
+        if sender != (self._opening.producer_id, self._producer_epoch):
+            raise DamagedEntryError(
+                f"a batch of producer {header.producer_id} and epoch {header.producer_epoch} came in the stream of "
+                f"producer {self._opening.producer_id} and epoch {self._producer_epoch}"
+            )
 
     def _safe_offset(self) -> int:
         """Return the offset before which all may be acknowledged."""
@@ -184,8 +199,7 @@ class ProducerStream:
         self._waiting.clear()
         self._room.set()
         self._last = log_pb2.ProduceReply()
+        # The producer leaves at this message, so that the stream ends, also if nothing was under way.
         await self._context.write(
             log_pb2.ProduceReply(answers=answers, message="this broker no longer leads")
         )
-        # The producer may be silent, so that no next batch would end the stream.
-        self._context.cancel()

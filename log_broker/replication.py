@@ -53,6 +53,9 @@ class FollowerStream:
                 log.debug("partition %s: broker %d: %s", self._replica.name, self._follower_id, error)
             except LogDamagedError as error:
                 self._replica.damaged(error)
+            except LogWriteError as error:
+                # A segment cannot be opened at the moment.
+                log.warning("partition %s: broker %d: %s", self._replica.name, self._follower_id, error)
             finally:
                 self._replica.machine.follower_lost(self._follower_id)
             await asyncio.sleep(_RETRY_S)

@@ -7,6 +7,9 @@ from log_broker.storage.partition_log import LogSettings
 from weir.protocol.log.control import Report
 from weir.rpc import log_pb2
 
+#: Smaller segments cost more than they keep apart.
+_SEGMENT_BYTES_MIN = 1 << 20
+
 
 def name_to_proto(name: PartitionId) -> log_pb2.PartitionName:
     """Return the message."""
@@ -20,8 +23,12 @@ def name_from_proto(message: log_pb2.PartitionName) -> PartitionId:
 
 def settings_from_proto(message: log_pb2.TopicSettings) -> PartitionSettings:
     """What a topic says of each of its partitions."""
+    segment_bytes = message.segment_bytes or LogSettings.segment_bytes
+    if message.retention_bytes:
+        # Whole segments are removed: a few make up what is kept.
+        segment_bytes = min(segment_bytes, max(message.retention_bytes // 4, _SEGMENT_BYTES_MIN))
     kept = LogSettings(
-        segment_bytes=message.segment_bytes or LogSettings.segment_bytes,
+        segment_bytes=segment_bytes,
         retention_ms=message.retention_ms,
         retention_bytes=message.retention_bytes,
     )

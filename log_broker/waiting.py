@@ -18,7 +18,12 @@ log = logging.getLogger("log_broker")
 #: What ``read`` returns behind the last message of a stream.
 EOF: object = _EOF
 #: What reading or writing raises once a stream has ended.
-STREAM_ENDED = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError)
+STREAM_ENDED = (
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    grpc.aio.InternalError,
+    asyncio.InvalidStateError,
+)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Public names of Weir, once: ``weir/__init__.py`` reads them here and loads each on its first use."""
 
+from . import log as log
 from .author.aggregator import (
     Aggregator as Aggregator,
     WindowBounds as WindowBounds,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from bisect import bisect_left, bisect_right
 from collections import deque
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Any
 
-from log_broker.errors import LogDamagedError
+from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.storage.places import Place, segment_name
 from log_broker.storage.segment import Segment
 from weir.protocol.log.entries import Entry
@@ -18,7 +19,7 @@ from weir.protocol.log.lineage import Lineage
 from weir.protocol.log.producers import ProducerTable
 
 #: Newest entries that are kept in memory, so that followers and readers who are level cost no reading.
-_RECENT_BYTES_MAX = 16 << 20
+RECENT_BYTES_MAX = 16 << 20
 
 
 def _first_of(write: tuple[int, int, list[bytes]]) -> int:
@@ -62,6 +63,8 @@ class PartitionLog:
         self._segments: list[Segment] = []
         self._recent: deque[tuple[int, int, list[bytes]]] = deque()
         self._recent_bytes = 0
+        #: Of the newest entries, so many bytes are kept in memory.
+        self.recent_bytes_max = RECENT_BYTES_MAX
         self._syncs = syncs
         #: Descriptors of segments that were left since the last :meth:`to_sync`; what is removed waits there, too.
         self._unsynced: list[int] = []
@@ -72,8 +75,13 @@ class PartitionLog:
         Raises:
             LogDamagedError: not all of it can be trusted; nothing is changed then.
         """
-        for base in self._place.bases():
-            self._segments.append(Segment(self._place, base))
+        self._drop_unbegun()
+        bases = self._place.bases()
+        if absent := [
+            each for each in self._place.starts() if each not in bases and each > min(bases, default=-1)
+        ]:
+            raise LogDamagedError(f"{self._place.name}: the segment from offset {absent[0]} on is absent")
+        self._segments += [Segment(self._place, base) for base in bases]
         for segment in self._segments[:-1]:
             if not segment.load_index():
                 for _ in segment.scan(whole_may_be_torn=False):
@@ -86,6 +94,12 @@ class PartitionLog:
                 )
         if self._segments:
             self._scan_last(whole_may_be_torn=whole_may_be_torn)
+
+    def _drop_unbegun(self) -> None:
+        """Remove a last segment whose start was not noted before the process died: nothing is in it."""
+        for base in self._place.bases()[-1:]:
+            if base not in self._place.starts() and Segment(self._place, base).is_empty():
+                self._place.remove(base)
 
     def _scan_last(self, *, whole_may_be_torn: bool) -> None:
         last = self._segments[-1]
@@ -133,9 +147,10 @@ class PartitionLog:
             entries: what they are, with positions in these bytes.
 
         Raises:
-            LogWriteError: the disk is full or broken; nothing is changed.
+            LogWriteError: the disk is full or broken, or the memory that the topic may have is; nothing is changed.
         """
         noted = list(entries)
+        self._check_room(sum(map(len, parts)))
         segment = self._segment_for(noted[0].envelope.append_ms)
         position = segment.bytes_written
         segment.write(parts)
@@ -145,8 +160,16 @@ class PartitionLog:
             self._note(entry)
         self._recent.append((first, self.end_offset, parts))
         self._recent_bytes += sum(map(len, parts))
-        while self._recent_bytes > _RECENT_BYTES_MAX:
+        while self._recent_bytes > self.recent_bytes_max:
             self._recent_bytes -= sum(map(len, self._recent.popleft()[2]))
+
+    def _check_room(self, size: int) -> None:
+        place = self._place
+        if place.bytes_max and self.bytes_kept + size > place.bytes_max:
+            raise LogWriteError(
+                f"{place.name}: {self.bytes_kept} bytes are kept, and {place.bytes_max} may be; what is not on a "
+                "majority of the replicas cannot be removed: start the brokers that are away"
+            )
 
     def _segment_for(self, now_ms: int) -> Segment:
         last = self._segments[-1] if self._segments else None
@@ -160,17 +183,31 @@ class PartitionLog:
                 return last
             last.release()
             last.save_index()
-        self._place.save(f"{segment_name(self.end_offset)}.start", self.start_document())
-        self._segments.append(Segment(self._place, self.end_offset, is_new=True))
+        with contextlib.ExitStack() as undo:
+            left: list[int] = []
+            if last is not None and self._syncs:
+                left.append(_descriptor_of(last))
+                undo.callback(os.close, *left)
+            segment = Segment(self._place, self.end_offset, is_new=True)
+            undo.callback(self._unmake, segment)
+            # Behind the file: where a start finds this and no file, the file is lost. It syncs the file's name, too: a
+            # file that is synced and has no name after the machine went down is lost all the same.
+            self._place.save(
+                f"{segment_name(self.end_offset)}.start", self.start_document(), is_synced=self._syncs
+            )
+            undo.pop_all()
         # Not before: where the disk is full all of this comes again.
+        self._unsynced += left
         if last is not None:
-            if self._syncs:
-                self._unsynced.append(last.descriptor())
             last.close()
-        if self._syncs:
-            # A file that is synced and has no name after the machine went down is lost all the same.
-            self._place.sync()
-        return self._segments[-1]
+        self._segments.append(segment)
+        return segment
+
+    def _unmake(self, segment: Segment) -> None:
+        segment.close()
+        # What is left is empty, and the next attempt finds it.
+        with contextlib.suppress(OSError):
+            self._place.remove(segment.base_offset)
 
     def to_sync(self) -> list[int]:
         """Return descriptors to sync, which the caller closes, of all that was written until now."""
@@ -312,9 +349,11 @@ class PartitionLog:
         return sum(segment.bytes_written for segment in self._segments)
 
     def close(self) -> None:
-        """Close all files."""
+        """Close all files, also those that are gone or broken."""
         for segment in self._segments[-1:]:
-            segment.release()
+            # What was set aside is given back at the next start.
+            with contextlib.suppress(LogWriteError, LogDamagedError):
+                segment.release()
         for segment in self._segments:
             segment.close()
         self._segments.clear()
@@ -324,9 +363,20 @@ class PartitionLog:
 
 
 def sync(descriptors: list[int]) -> None:
-    """Let files be on the disk, and close them."""
-    for descriptor in descriptors:
-        try:
+    """Let files be on the disk, and close them, whatever happens.
+
+    Raises:
+        OSError: the disk has not taken one of them.
+    """
+    with contextlib.ExitStack() as opened:
+        for descriptor in descriptors:
+            opened.callback(os.close, descriptor)
+        for descriptor in descriptors:
             os.fdatasync(descriptor)
-        finally:
-            os.close(descriptor)
+
+
+def _descriptor_of(segment: Segment) -> int:
+    try:
+        return segment.descriptor()
+    except OSError as error:
+        raise LogWriteError(f"a segment cannot be opened once more: {error.strerror}") from error

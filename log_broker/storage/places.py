@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -18,6 +20,8 @@ _NAME_DIGITS = 20
 #: Of ``fallocate``: reserve blocks behind the end, and leave the end where it is; Python has only what moves it.
 _KEEP_SIZE = 1
 _MEMORY_ROOM_BYTES = 1 << 40
+#: Folder of what was kept before a replica began anew.
+ASIDE = "aside"
 
 
 def _fallocate() -> Callable[[int, int, int, int], int] | None:
@@ -38,8 +42,17 @@ class Place(Protocol):
         """The place, for messages."""
         ...
 
+    @property
+    def bytes_max(self) -> int:
+        """More than so many bytes of segments are refused; 0: as many as there is room for."""
+        ...
+
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
+        ...
+
+    def starts(self) -> list[int]:
+        """Offsets at which a segment begins or began, by the documents of their starts."""
         ...
 
     def open(self, base_offset: int, *, is_new: bool = False) -> int:
@@ -51,7 +64,7 @@ class Place(Protocol):
         ...
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
-        """Replace a small document as a whole."""
+        """Replace a small document as a whole; synced, with the names of all files there, if it is to be."""
         ...
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -66,12 +79,24 @@ class Place(Protocol):
         """How many more bytes there is room for."""
         ...
 
-    def sync(self) -> None:
-        """Let names of files be on the disk."""
-        ...
-
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""
+        ...
+
+    def set_aside(self, first: str) -> None:
+        """Move everything away, this document first, where it stays until :meth:`drop_aside`.
+
+        Raises:
+            OSError: some of it is where it was.
+        """
+        ...
+
+    def drop_aside(self) -> None:
+        """Remove what was set aside; nothing if nothing was.
+
+        Raises:
+            OSError: some of it is still there.
+        """
         ...
 
 
@@ -91,7 +116,11 @@ class DirectoryPlace:
         """
         self.path = path
         try:
+            is_new = not path.is_dir()
             private_directory(path)
+            if is_new:
+                # Else all that is synced in it could be gone after the machine went down.
+                sync(path.parent)
         except OSError as error:
             raise LogWriteError(f"{path}: {error.strerror}; choose another --dir") from error
 
@@ -100,9 +129,21 @@ class DirectoryPlace:
         """The directory."""
         return str(self.path)
 
+    @property
+    def bytes_max(self) -> int:
+        """Return 0: the disk has a bound of its own."""
+        return 0
+
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
-        return sorted(int(file.stem) for file in self.path.glob("*.log"))
+        return self._numbers("log")
+
+    def starts(self) -> list[int]:
+        """Offsets at which a segment begins or began, by the documents of their starts."""
+        return self._numbers("start")
+
+    def _numbers(self, ending: str) -> list[int]:
+        return sorted(int(file.stem) for file in self.path.glob(f"*.{ending}") if file.stem.isdecimal())
 
     def open(self, base_offset: int, *, is_new: bool = False) -> int:
         """Open the file of a segment, which is made if it is new.
@@ -146,9 +187,10 @@ class DirectoryPlace:
             os.replace(fresh, path)
             if is_synced:
                 # Else another name, or none, may be there after the machine went down.
-                self.sync()
+                sync(self.path)
         except OSError as error:
-            fresh.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
             raise LogWriteError(f"{path}: {error.strerror}; make room or mend the directory") from error
 
     def load(self, name: str) -> dict[str, Any] | None:
@@ -156,11 +198,14 @@ class DirectoryPlace:
 
         Raises:
             LogDamagedError: it is not what was written.
+            LogWriteError: it cannot be read, which says nothing of what it holds.
         """
         try:
             content = (self.path / name).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise LogWriteError(f"{self.path / name}: {error.strerror}; mend the directory") from error
         crc, _, body = content.partition(b"\n")
         if crc != b"%08x" % checksum(body):
             raise LogDamagedError(f"{self.path / name} has another checksum than was written")
@@ -172,31 +217,77 @@ class DirectoryPlace:
         (self.path / name).unlink(missing_ok=True)
 
     def room_bytes(self) -> int:
-        """How many more bytes there is room for."""
-        facts = os.statvfs(self.path)
+        """How many more bytes there is room for; none where the disk does not say."""
+        try:
+            facts = os.statvfs(self.path)
+        except OSError:
+            return 0
         return facts.f_bavail * facts.f_frsize
 
-    def sync(self) -> None:
-        """Let names of files be on the disk."""
-        sync(self.path)
-
     def remove(self, base_offset: int) -> None:
-        """Remove a segment and its documents."""
-        for file in self.path.glob(f"{segment_name(base_offset)}.*"):
+        """Remove a segment and its documents, which mean nothing without it."""
+        files = self.path.glob(f"{segment_name(base_offset)}.*")
+        for file in sorted(files, key=lambda file: file.suffix != ".log"):
             file.unlink(missing_ok=True)
+
+    def set_aside(self, first: str) -> None:
+        """Move everything into a folder of its own; see :class:`Place`."""
+        aside = self.path / ASIDE
+        try:
+            private_directory(aside)
+        except OSError:
+            # A full disk. A restart must not take the data for whole meanwhile.
+            self.discard(first)
+            raise
+        for file in sorted(self.path.iterdir(), key=lambda file: file.name != first):
+            if not file.is_file():
+                continue
+            if (aside / file.name).exists():
+                # A crash in between: the rest of the same data lies there already.
+                file.unlink()
+            else:
+                os.replace(file, aside / file.name)
+
+    def swap_aside(self, document: str) -> None:
+        """Put back what was set aside, without this document of it, and set aside what is there now.
+
+        Raises:
+            OSError: the disk has done a part of it; call again.
+        """
+        aside, now = self.path / ASIDE, self.path / f"{ASIDE}.now"
+        private_directory(now)
+        for file in sorted(self.path.iterdir(), key=lambda file: file.name != document):
+            if file.is_file():
+                os.replace(file, now / file.name)
+        (aside / document).unlink(missing_ok=True)
+        for file in sorted(aside.iterdir()):
+            os.replace(file, self.path / file.name)
+        aside.rmdir()
+        os.replace(now, aside)
+
+    def drop_aside(self) -> None:
+        """Remove that folder; see :class:`Place`."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.path / ASIDE)
 
 
 class MemoryPlace:
     """Files without names, which the kernel keeps in memory until the process ends."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, bytes_max: int = 0) -> None:
+        """``bytes_max``: more than so many bytes of segments are refused; 0: no bound."""
         self.name = f"memory of {name}"
+        self.bytes_max = bytes_max
         self._files: dict[int, int] = {}
         self._documents: dict[str, dict[str, Any]] = {}
 
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
         return sorted(self._files)
+
+    def starts(self) -> list[int]:
+        """Offsets at which a segment begins or began, by the documents of their starts."""
+        return [int(name.partition(".")[0]) for name in self._documents if name.endswith(".start")]
 
     def open(self, base_offset: int, *, is_new: bool = False) -> int:
         """Open a segment, which is made if it is new; the caller closes what it gets."""
@@ -223,9 +314,6 @@ class MemoryPlace:
         """Whatever the machine has: nobody counts it before it is needed."""
         return _MEMORY_ROOM_BYTES
 
-    def sync(self) -> None:
-        """Keep what ends with the process."""
-
     def remove(self, base_offset: int) -> None:
         """Give the memory of a segment back."""
         descriptor = self._files.pop(base_offset, None)
@@ -233,3 +321,12 @@ class MemoryPlace:
             os.close(descriptor)
         for ending in ("index", "start"):
             self._documents.pop(f"{segment_name(base_offset)}.{ending}", None)
+
+    def set_aside(self, first: str) -> None:
+        """Give all of it back: a process that ends could not keep it either."""
+        for base in self.bases():
+            self.remove(base)
+        self._documents.clear()
+
+    def drop_aside(self) -> None:
+        """Nothing is kept."""

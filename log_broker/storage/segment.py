@@ -50,6 +50,8 @@ class Segment:
         self.entry_count = 0
         #: The disk has room for the file up to here.
         self._reserved_bytes = 0
+        #: A part of an entry that was refused may lie behind what is written.
+        self._has_rest = False
         #: Of the newest entry, ms since the epoch; 0: there is none.
         self.last_append_ms = 0
         #: Of the first entry.
@@ -79,6 +81,11 @@ class Segment:
         """Return a descriptor of the file, which the caller closes."""
         return self._place.open(self.base_offset) if self._descriptor is None else os.dup(self._descriptor)
 
+    def is_empty(self) -> bool:
+        """Whether nothing was ever written to the file."""
+        with self._file() as descriptor:
+            return os.fstat(descriptor).st_size == 0
+
     # -- writing
 
     def write(self, parts: list[bytes]) -> None:
@@ -96,13 +103,20 @@ class Segment:
             self._reserved_bytes = self.bytes_written + size + _RESERVE_BYTES
             self._place.reserve(descriptor, self.bytes_written, size + _RESERVE_BYTES)
         try:
+            if self._has_rest:
+                # A shorter entry would leave its end there, and a start would take that for damage.
+                os.ftruncate(descriptor, self.bytes_written)
+                self._has_rest = False
             written = os.pwritev(descriptor, parts, self.bytes_written)
             if written < size:
                 rest = memoryview(b"".join(parts))
                 while written < size:
                     written += os.pwrite(descriptor, rest[written:], self.bytes_written + written)
         except OSError as error:
-            os.ftruncate(descriptor, self.bytes_written)
+            self._has_rest = True
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, self.bytes_written)
+                self._has_rest = False
             raise LogWriteError(
                 f"{self._place.name}: cannot write {size} bytes: {error.strerror}; make room there"
             ) from error
@@ -126,15 +140,34 @@ class Segment:
             self.last_id = header.last_id if self.last_id is None else max(self.last_id, header.last_id)
 
     def release(self) -> None:
-        """Give room back that was reserved and is not needed: nothing more is written."""
+        """Give room back that was reserved and is not needed: nothing more is written.
+
+        Raises:
+            LogWriteError: the disk is broken, or cannot be written to.
+        """
         self._reserved_bytes = 0
         with self._file() as descriptor:
-            os.ftruncate(descriptor, self.bytes_written)
+            self._cut_file(descriptor, self.bytes_written)
+
+    def _cut_file(self, descriptor: int, size: int) -> None:
+        try:
+            os.ftruncate(descriptor, size)
+        except OSError as error:
+            raise LogWriteError(f"{self._path}: cannot be cut: {error.strerror}; mend the disk") from error
+
+    @property
+    def _path(self) -> str:
+        return f"{self._place.name}/{segment_name(self.base_offset)}.log"
 
     def cut(self, position: int) -> None:
-        """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`."""
+        """Forget what lies behind a position, in the file too; the index is made anew by :meth:`scan`.
+
+        Raises:
+            LogWriteError: the disk is broken, or cannot be written to.
+            OSError: the same.
+        """
         with self._file() as descriptor:
-            os.ftruncate(descriptor, position)
+            self._cut_file(descriptor, position)
         # An index that was written when the segment was longer. Without it the segment is read; a full disk lets go.
         self._place.discard(f"{segment_name(self.base_offset)}.index")
         self._forget()
@@ -142,6 +175,7 @@ class Segment:
     def _forget(self) -> None:
         self.bytes_written = self._indexed_until = self.last_append_ms = self.first_append_ms = 0
         self.entry_count = self._reserved_bytes = 0
+        self._has_rest = False
         self.last_id = None
         self.end_offset = self.base_offset
         for column in (self._offsets, self._positions, self._times, self._ids):
@@ -157,7 +191,8 @@ class Segment:
                 written when the machine died. Else only an entry that is cut short is torn.
 
         Raises:
-            LogDamagedError: an entry is damaged that cannot be what was being written at the end.
+            LogDamagedError: an entry is damaged that cannot be what was being written at the end, or cannot be read.
+            LogWriteError: a torn entry cannot be cut off.
         """
         self._forget()
         with self._file() as descriptor:
@@ -175,21 +210,30 @@ class Segment:
                         continue
                     self._cut_torn(descriptor, size, error, whole_may_be_torn=whole_may_be_torn)
                     return
+                except OSError as error:
+                    raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> LogDamagedError:
+        return LogDamagedError(f"{self._path}: cannot be read: {error.strerror}")
 
     def _cut_torn(
         self, descriptor: int, size: int, error: DamagedEntryError, *, whole_may_be_torn: bool
     ) -> None:
         position = self.bytes_written
         rest = os.pread(descriptor, size - position, position)
-        where = f"{self._place.name}/{segment_name(self.base_offset)}.log, byte {position}"
+        where = f"{self._path}, byte {position}"
         is_short, claimed = _is_cut_short(rest)
         if not (is_short or (whole_may_be_torn and claimed in (0, len(rest)))):
             raise LogDamagedError(f"{where}: {error}; other bytes than were written lie before the log's end")
-        os.ftruncate(descriptor, position)
+        self._cut_file(descriptor, position)
 
     def load_index(self) -> bool:
         """Take over the index that :meth:`save_index` wrote; False: there is none that fits the file."""
-        document = self._place.load(f"{segment_name(self.base_offset)}.index")
+        try:
+            document = self._place.load(f"{segment_name(self.base_offset)}.index")
+        except LogDamagedError:
+            # It was not synced, and the segment has all that it says.
+            return False
         with self._file() as descriptor:
             size = os.fstat(descriptor).st_size
         if document is None or document["bytes"] != size:
@@ -237,9 +281,9 @@ class Segment:
                         return found, end_offset
                     position += passed
         except DamagedEntryError as error:
-            raise LogDamagedError(
-                f"{self._place.name}/{segment_name(self.base_offset)}.log: {error}"
-            ) from error
+            raise LogDamagedError(f"{self._path}: {error}") from error
+        except OSError as error:
+            raise self._unreadable(error) from error
         return b"", offset
 
     def offset_at(self, append_ms: int) -> int:
@@ -259,8 +303,10 @@ class Segment:
     def close(self) -> None:
         """Close the file, if it is open."""
         if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+            descriptor, self._descriptor = self._descriptor, None
+            # It is closed all the same, and whether the disk has its bytes is what a sync says.
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
 
 
 def _whole_entries(descriptor: int, position: int, size: int) -> bytes:

@@ -66,3 +66,26 @@ def test_what_only_the_leader_has_acknowledged_dies_with_it(cluster):
         cluster.resume(number)
     wait_for(lambda: cluster.leader("wal") in others)
     assert read_ids(cluster) == [1]
+
+
+def test_what_nobody_has_confirmed_dies_with_the_leader_or_with_its_producer(cluster):
+    leader, others = followers(cluster)
+    elsewhere = ",".join(f"127.0.0.1:{cluster.ports[number]}" for number in others)
+    with weir.log.Producer(elsewhere, topic="wal", acks=0) as producer:
+        assert producer.send(1, b"x").result() == -1
+        wait_for(lambda: read_ids(cluster) == [1])
+        cluster.pause(leader)
+        assert producer.send(2, b"x").result(30) == -1
+    cluster.kill(leader)
+    wait_for(lambda: cluster.leader("wal") in others)
+    assert read_ids(cluster) == [1]
+    # Without any broker, a record that waits for others has its time, too.
+    with weir.log.Producer(elsewhere, topic="wal", delivery_timeout_s=1) as producer:
+        producer.send(3, b"x").result()
+        for number in others:
+            cluster.kill(number)
+        wait_for(lambda: "does not answer" in producer._link.complaint)
+        with pytest.raises(
+            (weir.log.LogRejectedError, weir.log.LogUnknownError), match="within the delivery timeout"
+        ):
+            producer.send(4, b"x").result(30)

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 
@@ -10,6 +11,10 @@ import pytest
 
 import weir.log
 from experiments.ports import free_port, is_free
+from weir.console.log_moves import partition_of
+from weir.console.log_processes import LogStart, run_log
+from weir.errors import AddressInUseError, ConfigError
+from weir.process.owned_directory import owned_directory
 
 pytestmark = pytest.mark.scenario
 
@@ -59,3 +64,32 @@ def test_a_log_that_is_not_there_is_one_clear_line():
     assert result.stderr == (
         f"weir log status: error: the log broker at 127.0.0.1:{port} does not answer; start it: weir log start\n"
     )
+
+
+def test_what_keeps_a_log_from_starting_is_told_before_anything_runs(tmp_path):
+    with socket.socket() as taken, socket.socket() as page:
+        for each in (taken, page):
+            each.bind(("127.0.0.1", 0))
+            each.listen()
+        port, http_port = taken.getsockname()[1], page.getsockname()[1]
+        with pytest.raises(AddressInUseError, match=rf"127.0.0.1:{port}: .*; choose another with --port"):
+            run_log(LogStart(tmp_path, 1, port, 0, 1000))
+        with pytest.raises(AddressInUseError, match=rf"127.0.0.1:{http_port}: .* --http-port"):
+            run_log(LogStart(tmp_path, 1, free_port(), http_port, 1000))
+    with pytest.raises(ConfigError, match="64 brokers need ports up to 65536, and 65535 is the last"):
+        run_log(LogStart(tmp_path, 64, 65500, 0, 1000))
+    with (
+        owned_directory(tmp_path, "log"),
+        pytest.raises(AddressInUseError, match="is in use by another log; stop that one"),
+    ):
+        run_log(LogStart(tmp_path, 1, free_port(), 0, 1000))
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"--dir .*/file/log: .*; name another directory"):
+        run_log(LogStart(tmp_path / "file" / "log", 1, free_port(), 0, 1000))
+
+
+@pytest.mark.parametrize("text", ["wal", "wal/", "/0", "wal/x", "wal/-1"])
+def test_what_is_no_partition_is_told(text):
+    assert partition_of("a/b/12") == ("a/b", 12)
+    with pytest.raises(ConfigError, match="is no partition: give TOPIC/NUMBER"):
+        partition_of(text)

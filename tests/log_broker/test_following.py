@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from log_broker import partition
 from log_broker.errors import LogDamagedError, LogWriteError
 from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
 from log_broker.replication import follow
-from log_broker.storage.places import DirectoryPlace
 from log_broker.waiting import EOF
 from weir.clock import SystemClock
 from weir.rpc import log_pb2
@@ -147,20 +147,96 @@ def test_a_replica_that_cannot_write_says_so_until_there_is_room(tmp_path, monke
     assert not replica.report().cannot_write
 
 
-def test_a_crash_while_data_is_removed_leaves_a_new_replica(tmp_path, monkeypatch):
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_crash_while_data_is_moved_away_leaves_a_new_replica_and_all_of_the_data(
+    tmp_path, monkeypatch, moved
+):
+    replica = replica_of(tmp_path, "os")
+    before = replica.machine.incarnation
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    replace, done = os.replace, []
+
+    def dies(*paths):
+        if len(done) == moved:
+            raise SystemExit
+        done.append(paths)
+        replace(*paths)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", dies)
+        with pytest.raises(SystemExit):
+            replica.damaged(LogDamagedError("a flipped bit"))
+    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    if not moved:
+        # Nothing has happened.
+        assert again.machine.incarnation == before
+        return
+    assert again.machine.end_offset == 0
+    assert again.machine.incarnation != before
+    assert {path.name for path in (tmp_path / "aside").iterdir()} == names
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_after_the_machine_went_down_only_what_was_synced_counts_and_nothing_is_deleted(
+    tmp_path, monkeypatch, durability
+):
+    replica = replica_of(tmp_path, durability)
+    before = replica.machine.incarnation
+    monkeypatch.setattr(partition, "boot_id", lambda: "another")
+    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    if durability == "fsync":
+        assert (again.machine.incarnation, again.machine.end_offset) == (before, 3)
+        return
+    assert "the machine went down" in again.trouble
+    assert (again.machine.incarnation != before, again.machine.end_offset) == (True, 0)
+    # Until others have filled it: a majority may be gone, and then somebody wants it back.
+    assert list((tmp_path / "aside").glob("*.log"))
+    again.drop_aside()
+    assert not (tmp_path / "aside").exists()
+
+
+def test_an_orderly_end_counts_also_if_the_machine_goes_down(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "os")
+    replica.close()
+    monkeypatch.setattr(partition, "boot_id", lambda: "another")
+    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
+    assert (again.trouble, again.machine.end_offset) == ("", 3)
+
+
+def test_a_broken_disk_makes_a_silent_replica_that_heals(tmp_path, monkeypatch):
     replica = replica_of(tmp_path, "os")
     before = replica.machine.incarnation
 
-    def dies(base):
-        DirectoryPlace.remove(replica._place, base)
-        raise SystemExit
+    def broken(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(replica._place, "remove", dies)
-    with pytest.raises(SystemExit):
+    async def told():
+        with pytest.raises(LogWriteError, match="cannot be moved away: Input/output error"):
+            await follow(replica, log_pb2.ReplicateOpen(epoch=2, leader_id=2), Stream())
+
+    with monkeypatch.context() as patch:
+        for name in ("replace", "ftruncate", "fsync"):
+            patch.setattr(os, name, broken)
         replica.damaged(LogDamagedError("a flipped bit"))
-    again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
-    assert again.machine.end_offset == 0
-    assert again.machine.incarnation != before
+        assert replica.machine.leading_epoch == 0
+        assert replica.machine.incarnation != before
+        assert replica.report().promised_epoch == 0
+        asyncio.run(told())
+    replica.promise(3)
+    assert replica.report().promised_epoch == 3
+    assert list((tmp_path / "aside").glob("*.log"))
+
+
+def test_a_replica_that_cannot_be_cut_is_damaged(tmp_path, monkeypatch):
+    replica = replica_of(tmp_path, "os")
+
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(LogDamagedError, match="cannot be cut"):
+            replica.cut(1)
 
 
 @pytest.mark.parametrize(

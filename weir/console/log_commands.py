@@ -17,6 +17,7 @@ Examples:
 \b
 weir log start --brokers 3 --dir data/log
 weir log start --brokers 1 --port 17008 --http-port 19007 --dir /dev/shm/log
+weir log start --etcd localhost:2379 --dir data/log     # the controller's record is in etcd
 curl http://localhost:9007/log                          # what weir log status --json prints
 """
 
@@ -44,6 +45,14 @@ Examples:
 \b
 weir log broker --id 4 --controller 10.0.0.5:7007 --dir /data/log     # on a new machine
 weir log balance
+"""
+
+ACCEPT_EPILOG = """
+Examples:
+
+\b
+weir log status                  # nobody leads wal/0, and two of its three replicas are away
+weir log accept-loss wal/0 2     # go on with what broker 2 has
 """
 
 STATUS_EPILOG = """
@@ -79,6 +88,15 @@ def start_command(
     lease_ms: Annotated[
         int, typer.Option(min=50, help="A broker that is silent for so long is lost.")
     ] = 1000,
+    etcd: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT[,...]", help="Keep the controller's record in etcd rather than in DIR."
+        ),
+    ] = "",
+    log_name: Annotated[
+        str, typer.Option("--name", help="With --etcd: of this log, if several have their record there.")
+    ] = "log",
 ) -> None:
     """Run a controller and brokers on this machine until Ctrl-C. The same command goes on with what is in DIR.
 
@@ -86,9 +104,9 @@ def start_command(
     """
 
     def start() -> int:
-        from weir.console.log_processes import run_log
+        from weir.console.log_processes import LogStart, run_log
 
-        return run_log(directory, brokers, port, http_port, lease_ms)
+        return run_log(LogStart(directory, brokers, port, http_port, lease_ms, etcd, log_name))
 
     run("weir log start", start)
 
@@ -154,6 +172,29 @@ def drain_command(
         return wait_for_moves(brokers, move_replicas(brokers, drain=broker))
 
     run("weir log drain", drain)
+
+
+@log_app.command("accept-loss", epilog=ACCEPT_EPILOG)
+def accept_command(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION", help="One that nobody leads.")],
+    broker: Annotated[int, typer.Argument(metavar="ID", min=1, help="Id of the broker whose data counts.")],
+    brokers: BrokersOption = "localhost:7008",
+) -> None:
+    """Go on with what one broker has, where a majority of a partition's replicas is lost for good.
+
+    What only the others had is lost with this, also if they come back. They are filled from that broker.
+    """
+
+    def accept() -> int:
+        from weir.console.log_moves import partition_of
+        from weir.log import accept_loss
+
+        topic, number = partition_of(partition)
+        end = accept_loss(brokers, topic, number, broker)
+        print(f"{partition}: broker {broker} leads with what it has, up to offset {end}")
+        return 0
+
+    run("weir log accept-loss", accept)
 
 
 @log_app.command("balance", epilog=BALANCE_EPILOG)

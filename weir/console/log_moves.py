@@ -1,4 +1,4 @@
-"""Waits until replicas have moved; ``weir log drain`` and ``weir log balance`` call it."""
+"""What ``weir log drain``, ``weir log balance`` and ``weir log accept-loss`` read, and wait for."""
 
 from __future__ import annotations
 
@@ -8,9 +8,22 @@ import threading
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from weir.errors import ConfigError
 from weir.log.admin import log_status
 
 _POLL_S = 0.2
+
+
+def partition_of(text: str) -> tuple[str, int]:
+    """Read ``topic/0``.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    topic, _, number = text.rpartition("/")
+    if not topic or not number.isdecimal():
+        raise ConfigError(f"{text} is no partition: give TOPIC/NUMBER, such as wal/0")
+    return topic, int(number)
 
 
 def wait_for_moves(brokers: str, partitions: int) -> int:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
 from weir.clock import SystemClock
 from weir.console.processes import Child, Children, Ended, Signalled
-from weir.errors import ConfigError, GraphError
-from weir.security.private_files import private_directory
+from weir.errors import AddressInUseError, ConfigError, GraphError
+from weir.process.owned_directory import owned_directory
 from weir.state.ttl import duration_ms
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: A process that ends so soon after its start has something wrong that stays wrong.
-_SETTLED_S = 3.0
+#: A process that ends by itself so soon after its start has something wrong that stays wrong.
+_SETTLED_S = 10.0
 _END_S = 10.0
 HOST = "127.0.0.1"
+PORT_MAX = 65_535
 
 
 def retention_ms(text: str) -> int:
@@ -36,23 +39,77 @@ def retention_ms(text: str) -> int:
         raise ConfigError(f"--retention {text}: {error}") from error
 
 
-def run_log(directory: Path, brokers: int, port: int, http_port: int, lease_ms: int) -> int:
+@dataclass(frozen=True)
+class LogStart:
+    """What a log on this machine is."""
+
+    #: Of all data; made if it is absent.
+    directory: Path
+    #: How many.
+    brokers: int
+    #: Of the first broker; the controller has the one before.
+    port: int
+    #: Of the controller's page ``/log``; 0: any free one.
+    http_port: int
+    #: A broker that is silent for so long is lost.
+    lease_ms: int
+    #: ``host:port`` of each endpoint of etcd, with commas: the controller's record is there; "": in the directory.
+    etcd: str = ""
+    #: With etcd: of this log among those that have their record there.
+    name: str = "log"
+
+    def arguments(self) -> dict[str, list[str]]:
+        """Command lines of ``python -m log_broker`` by what the processes are called."""
+        controller = ["--controller-only", "--port", str(self.port - 1), "--http-port", str(self.http_port)]
+        controller += ["--lease-ms", str(self.lease_ms), "--dir", str(self.directory / "controller")]
+        if self.etcd:
+            controller += ["--etcd", self.etcd, "--name", self.name]
+        found = {"controller": controller}
+        for index in range(self.brokers):
+            found[f"broker {index + 1}"] = [
+                *("--id", str(index + 1), "--port", str(self.port + index)),
+                *("--controller", f"{HOST}:{self.port - 1}", "--dir", str(self.directory / str(index + 1))),
+            ]
+        return found
+
+
+def _check_ports(log: LogStart) -> None:
+    """Refuse a port that is taken before anything runs: each process would say so, and the others wait for it."""
+    for port in range(log.port - 1, log.port + log.brokers):
+        if port > PORT_MAX:
+            raise ConfigError(
+                f"--port {log.port}: {log.brokers} brokers need ports up to {port}, and {PORT_MAX} is the last"
+            )
+        _check_port(port, "--port")
+    if log.http_port:
+        _check_port(log.http_port, "--http-port")
+
+
+def _check_port(port: int, option: str) -> None:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((HOST, port))
+        except OSError as error:
+            raise AddressInUseError(
+                f"cannot listen on {HOST}:{port}: {error.strerror}; choose another with {option}"
+            ) from error
+
+
+def run_log(log: LogStart) -> int:
     """Run a log on this machine until a signal; returns the exit code.
 
-    Args:
-        directory: of all data; made if it is absent.
-        brokers: how many.
-        port: of the first broker; the controller has the one before.
-        http_port: of the controller's page ``/log``; 0: any free one.
-        lease_ms: a broker that is silent for so long is lost.
-
     Raises:
-        ConfigError: the directory cannot be made.
+        AddressInUseError: a port is taken, or another log has the directory.
+        ConfigError: the directory cannot be used.
     """
-    try:
-        private_directory(directory)
-    except OSError as error:
-        raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
+    with owned_directory(log.directory, "log"):
+        _check_ports(log)
+        return _run(log)
+
+
+def _run(log: LogStart) -> int:
+    brokers, port, http_port = log.brokers, log.port, log.http_port
     clock = SystemClock()
     children = Children(os.environ, None, clock)
 
@@ -61,14 +118,7 @@ def run_log(directory: Path, brokers: int, port: int, http_port: int, lease_ms: 
 
     for number in _SIGNALS:
         signal.signal(number, on_signal)
-    controller = ["--controller-only", "--port", str(port - 1), "--http-port", str(http_port)]
-    controller += ["--lease-ms", str(lease_ms)]
-    arguments = {"controller": [*controller, "--dir", str(directory / "controller")]}
-    for index in range(brokers):
-        arguments[f"broker {index + 1}"] = [
-            *("--id", str(index + 1), "--port", str(port + index)),
-            *("--controller", f"{HOST}:{port - 1}", "--dir", str(directory / str(index + 1))),
-        ]
+    arguments = log.arguments()
     running: dict[Child, float] = {}
 
     def start(name: str) -> None:
@@ -103,7 +153,7 @@ def _watch(
             return 0
         if isinstance(event, Ended):
             since_s = running.pop(event.child)
-            if now_s() - since_s < _SETTLED_S:
+            if event.code >= 0 and now_s() - since_s < _SETTLED_S:
                 return 1
             print(f"weir log: {event.child.name} ended (code {event.code}); it is started again", flush=True)
             start(event.child.name)

@@ -1,5 +1,6 @@
 """Clients of the replicated log: producers, whose records are safe once their tickets say so, and readers."""
 
+from weir.log.admin import accept_loss as accept_loss
 from weir.log.admin import create_topic as create_topic
 from weir.log.admin import log_status as log_status
 from weir.log.admin import move_replicas as move_replicas

@@ -12,7 +12,9 @@ from weir.log.cluster import Cluster
 from weir.rpc import log_pb2, log_pb2_grpc
 from weir.rpc.log_status import LogStatus, status_of
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 15.0
+#: Brokers that do not listen yet are waited for, by what only looks and by what is likely to follow a start.
+_LOOK_S, _START_S = 2.0, 10.0
 _Reply = TypeVar("_Reply")
 
 
@@ -53,7 +55,9 @@ def create_topic(
         segment_bytes=segment_bytes,
     )
     request = log_pb2.CreateTopicRequest(settings=settings)
-    for reply in _answers(brokers, lambda stub: stub.CreateTopic(request, timeout=_TIMEOUT_S)):
+    for reply in _answers(
+        brokers, lambda stub: stub.CreateTopic(request, timeout=_TIMEOUT_S), patience_s=_START_S
+    ):
         if reply.is_away:
             raise ConnectionLostError(reply.error)
         if reply.error:
@@ -87,6 +91,36 @@ def move_replicas(brokers: str, *, drain: int = 0, undrain: int = 0) -> int:
     raise AssertionError("a broker has answered, or an error was raised")
 
 
+def accept_loss(brokers: str, topic: str, partition: int, broker: int) -> int:
+    """Let a partition go on with what one broker has of it, where a majority of its replicas is lost for good.
+
+    What only the others had is lost with this. They are filled from that broker, one after the other.
+
+    Args:
+        brokers: ``host:port`` of a broker, or of several with commas.
+        topic: its name.
+        partition: of the topic, from 0.
+        broker: id of the one whose data counts from now on; :func:`log_status` shows what each has.
+
+    Returns:
+        Offset behind the last record that it has.
+
+    Raises:
+        ConfigError: there is no such partition or replica, or a majority of its replicas is there.
+        ConnectionLostError: no broker answers, or the controller does not.
+    """
+    request = log_pb2.AcceptLossRequest(
+        name=log_pb2.PartitionName(topic=topic, partition=partition), broker_id=broker
+    )
+    for reply in _answers(brokers, lambda stub: stub.AcceptLoss(request, timeout=_TIMEOUT_S)):
+        if reply.is_away:
+            raise ConnectionLostError(reply.error)
+        if reply.error:
+            raise ConfigError(reply.error)
+        return int(reply.end_offset)
+    raise AssertionError("a broker has answered, or an error was raised")
+
+
 def log_status(brokers: str) -> LogStatus:
     """Ask for the state of the whole log; if no broker reaches the controller, what one of them knows.
 
@@ -110,7 +144,9 @@ def log_status(brokers: str) -> LogStatus:
     return partly
 
 
-def _answers(brokers: str, ask: Callable[[log_pb2_grpc.LogBrokerStub], _Reply]) -> Iterator[_Reply]:
+def _answers(
+    brokers: str, ask: Callable[[log_pb2_grpc.LogBrokerStub], _Reply], patience_s: float = _LOOK_S
+) -> Iterator[_Reply]:
     """Yield the answer of one broker after the other, of those that answer.
 
     Raises:
@@ -120,7 +156,9 @@ def _answers(brokers: str, ask: Callable[[log_pb2_grpc.LogBrokerStub], _Reply]) 
     try:
         for address in cluster.given:
             try:
-                grpc.channel_ready_future(cluster.channel(address)).result(_TIMEOUT_S / 5)
+                grpc.channel_ready_future(cluster.channel(address)).result(
+                    max(_LOOK_S, patience_s / len(cluster.given))
+                )
                 reply = ask(log_pb2_grpc.LogBrokerStub(cluster.channel(address)))
             except grpc.FutureTimeoutError:
                 trouble = f"the log broker at {address} does not answer; start it: weir log start"

@@ -18,12 +18,13 @@ from weir.protocol.log.entries import (
     COMPRESSIONS,
     ENVELOPE_BYTES,
     HEADER_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    DamagedEntryError,
     Entry,
     Header,
+    check_batch,
 )
 
-#: What each record adds to a body beside its bytes.
-RECORD_OVERHEAD_BYTES = 12
 _ID_BYTES = 8
 _CODECS = {"lz4": "lz4_raw", "zstd": "zstd"}
 
@@ -115,9 +116,12 @@ def packed_body(
 
     Raises:
         WireLimitError: the batch would be larger than a batch may be.
+        TypeError: a part is not bytes-like, or its items are larger than a byte.
     """
     # Buffers of arrays are joined as they lie.
     raw = b"".join((ids.data, lengths.data, *parts))
+    if len(raw) != int(lengths.sum(dtype=np.int64)) + len(ids) * RECORD_OVERHEAD_BYTES:
+        raise TypeError("a record has more bytes than items; give bytes, as of array.tobytes()")
     if len(raw) + HEADER_BYTES > BATCH_BYTES_MAX:
         raise WireLimitError(
             f"a batch of {len(raw)} bytes is larger than a batch may be, {BATCH_BYTES_MAX}: a record must be smaller"
@@ -132,14 +136,23 @@ def packed_body(
 
 
 def records_of(buffer: bytes, entry: Entry) -> RecordBatch:
-    """Read the records of an entry that was checked; it is no control batch."""
+    """Read the records of an entry that was checked; it is no control batch.
+
+    Raises:
+        DamagedEntryError: its producer has sent something else than records.
+    """
+    header, where = entry.header, f"the batch at offset {entry.envelope.offset}"
+    check_batch(header, entry.envelope.batch_bytes)
     start = entry.position + ENVELOPE_BYTES + HEADER_BYTES
     raw = buffer[start : entry.end_position]
-    if entry.header.compression in _CODECS:
-        raw = pa.decompress(
-            raw,
-            decompressed_size=entry.header.raw_bytes,
-            codec=_CODECS[entry.header.compression],
-            asbytes=True,
-        )
-    return RecordBatch(entry.envelope.offset, entry.header.record_count, raw, entry.envelope.append_ms)
+    if header.compression in _CODECS:
+        try:
+            raw = pa.decompress(
+                raw, decompressed_size=header.raw_bytes, codec=_CODECS[header.compression], asbytes=True
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedEntryError(f"{where} cannot be decompressed: {error}") from error
+    batch = RecordBatch(entry.envelope.offset, header.record_count, raw, entry.envelope.append_ms)
+    if len(batch.blob) != int(batch.lengths.sum(dtype=np.int64)):
+        raise DamagedEntryError(f"{where} has other bytes than its records are long")
+    return batch

@@ -62,7 +62,7 @@ class Cluster:
             ConfigError: it knows no such topic or partition.
         """
         reply = self._ask(topic)
-        if partition >= len(reply.partitions):
+        if not 0 <= partition < len(reply.partitions):
             raise ConfigError(
                 f"topic {topic} has partitions 0 to {len(reply.partitions) - 1}, no {partition}"
             )
@@ -93,7 +93,7 @@ class Cluster:
         if reply.brokers and not reply.partitions:
             raise ConfigError(f"the log at {address} has no topic {topic}; run: weir log create {topic}")
         if not reply.partitions:
-            raise ConnectionLostError(f"the log broker at {address} has not heard of any topic yet")
+            raise ConnectionLostError(f"the log broker at {address} has not heard of topic {topic} yet")
         return reply
 
     def await_leader(self, topic: str, partition: int, timeout_s: float, clock: Clock) -> str:

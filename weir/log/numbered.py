@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from weir import threads
 from weir.clock import Clock, SystemClock, monotonic_ms
-from weir.log.batches import RECORD_OVERHEAD_BYTES, Body
+from weir.log.batches import Body
 from weir.log.cluster import Cluster
 from weir.log.errors import LogUnknownError
 from weir.log.producer_link import ProducerLink
 from weir.log.queue import BatchQueue
 from weir.log.tickets import Batch, Ticket
+from weir.protocol.log.entries import RECORD_OVERHEAD_BYTES
 from weir.rpc import log_pb2
 
 _IN_FLIGHT_MAX = 5

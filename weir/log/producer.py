@@ -12,18 +12,19 @@ import numpy.typing as npt
 
 from weir.clock import Clock, SystemClock, monotonic_ms
 from weir.errors import ConfigError
-from weir.log.batches import RECORD_OVERHEAD_BYTES, packed_body
+from weir.log.batches import packed_body
 from weir.log.cluster import Cluster
 from weir.log.errors import LogRejectedError
 from weir.log.producer_link import ProducerLink
 from weir.log.queue import BatchQueue
 from weir.log.tickets import Batch, ManyTicket, Ticket
-from weir.protocol.log.entries import BATCH_BYTES_MAX, COMPRESSIONS
+from weir.protocol.log.entries import BATCH_BYTES_MAX, COMPRESSIONS, RECORD_OVERHEAD_BYTES
 from weir.protocol.log.producers import IN_FLIGHT_BATCHES_MAX
 from weir.rpc import log_pb2
 
 _ACKS = {"none": log_pb2.ACKS_NONE, "0": log_pb2.ACKS_NONE, "1": log_pb2.ACKS_LEADER, "all": log_pb2.ACKS_ALL}
 _RECORD_BYTES_MAX = BATCH_BYTES_MAX - (64 << 10)
+_PRODUCER_IDS = 1 << 64
 
 
 class Producer:
@@ -72,6 +73,8 @@ class Producer:
             ConnectionLostError: no broker has answered within ``delivery_timeout_s``.
         """
         _check(str(acks), compression, in_flight_max, batch_bytes)
+        if producer_id is not None and not 0 < producer_id < _PRODUCER_IDS:
+            raise ConfigError(f"producer_id={producer_id} is not possible: use 1 to 2**64 - 1")
         self._clock = clock or SystemClock()
         self._compression = compression
         self._timeout_ms = int(delivery_timeout_s * 1000)
@@ -137,6 +140,7 @@ class Producer:
 
         Raises:
             ValueError: there are no records, or not as many ids.
+            TypeError: a record is not bytes-like, or its items are larger than a byte.
             LogRejectedError: a record is too large, or the producer is closed.
             FencedError: another process has taken the producer's id over.
         """
@@ -202,6 +206,8 @@ class Producer:
 
 def _arrow_columns(array: Any) -> tuple[npt.NDArray[np.uint32], memoryview]:
     """Return lengths and bytes of a binary array, where they lie."""
+    if str(array.type).removeprefix("large_") not in ("binary", "string"):
+        raise TypeError(f"an array of {array.type} has no records; cast it to binary")
     if array.null_count:
         raise ValueError("records must not be null; drop them, or fill them with b''")
     width = np.int64 if str(array.type).startswith("large") else np.int32

@@ -82,6 +82,8 @@ class ProducerLink:
         self._is_numbered = first_sequence is not None
         #: Of the latest stream; the generator of an older one ends.
         self._stream_number = 0
+        #: The latest stream was opened to take the id over.
+        self._asked_to_take_over = False
         self._is_open = threading.Event()
         #: All batches before this one are committed, as the leader says; None: it was not heard yet.
         self.known_sequence: int | None = None
@@ -97,8 +99,11 @@ class ProducerLink:
 
     def join(self) -> None:
         """Wait until the link has ended: the queue was closed and everything has an answer."""
-        if self._thread is not None:
-            self._thread.join()
+        while self._thread is not None and self._thread.is_alive():
+            self._thread.join(_SILENCE_S)
+            if self._clock.monotonic_s() - self._heard_s > _SILENCE_S:
+                # A leader that stands still would keep its stream open.
+                self.stop()
 
     def stop(self) -> None:
         """End the stream; the queue has failed, so that no other one begins."""
@@ -142,7 +147,8 @@ class ProducerLink:
                 threads.sleep(_RETRY_S)
 
     def _stream(self, address: str) -> None:
-        number = self._stream_number
+        with self._lock:
+            number, self._asked_to_take_over = self._stream_number, self._takes_over
         call = self._cluster.channel(address).stream_stream(
             PRODUCE, request_serializer=as_it_is, response_deserializer=log_pb2.ProduceReply.FromString
         )(self._requests(number))
@@ -160,7 +166,7 @@ class ProducerLink:
     # -- what goes up
 
     def _requests(self, number: int) -> Iterator[bytes]:
-        epoch = 0 if self._takes_over else self._outbox.epoch
+        epoch = 0 if self._asked_to_take_over else self._outbox.epoch
         opening = log_pb2.ProduceOpen(
             name=log_pb2.PartitionName(topic=self._topic, partition=self._partition),
             producer_id=self._producer_id,
@@ -241,8 +247,7 @@ class ProducerLink:
                 self._complaint = f"partition {self._topic}/{self._partition}: nobody leads at the moment"
                 return False
             self.known_sequence = reply.opened.next_sequence
-            self._begin(reply.opened.producer_epoch)
-            return True
+            return self._begin(reply.opened.producer_epoch)
         for answer in reply.answers:
             self._answer(answer, reply)
         if reply.is_fenced:
@@ -253,12 +258,16 @@ class ProducerLink:
             return False
         return True
 
-    def _begin(self, epoch: int) -> None:
+    def _begin(self, epoch: int) -> bool:
         with self._lock:
+            if self._takes_over and not self._asked_to_take_over:
+                # What was under way was given up meanwhile: in the same epoch its numbers would mean other records.
+                return False
             if self._takes_over:
                 self._outbox.begin_epoch(epoch)
                 self._takes_over = False
         self._is_open.set()
+        return True
 
     def _answer(self, answer: log_pb2.BatchAnswer, reply: log_pb2.ProduceReply) -> None:
         if answer.kind == log_pb2.ANSWER_UNKNOWN:
@@ -309,7 +318,8 @@ class ProducerLink:
             threads.sleep(_TAKE_S / 2)
             with self._lock:
                 lost = self._outbox.expired(monotonic_ms(self._clock))
-                has_work = bool(self._outbox.unanswered)
+                is_waited_for = not (self._is_open.is_set() or self._queue.is_empty)
+                has_work = bool(self._outbox.unanswered) or is_waited_for
                 if lost and not self._is_numbered:
                     # So that nothing of these comes later.
                     self._takes_over = True

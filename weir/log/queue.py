@@ -153,8 +153,9 @@ class BatchQueue:
         return self._unfinished == 0
 
     def expired(self, now_ms: int) -> list[Batch]:
-        """Take batches out that were never sent and have had their time."""
+        """Take batches out that were never sent and have had their time; the open one, too, if nobody leads."""
         with self.lock:
+            self._cut_late(now_ms)
             late = []
             while self._ready and now_ms >= self._ready[0].deadline_ms:
                 late.append(self._ready.popleft())
@@ -163,7 +164,12 @@ class BatchQueue:
     def has_expired(self, now_ms: int) -> bool:
         """Return whether :meth:`expired` would take a batch out."""
         with self.lock:
+            self._cut_late(now_ms)
             return bool(self._ready) and now_ms >= self._ready[0].deadline_ms
+
+    def _cut_late(self, now_ms: int) -> None:
+        if self.open is not None and now_ms >= self.open.deadline_ms:
+            self.cut()
 
     def flush(self, timeout_s: float | None) -> None:
         """Send what waits, and wait until everything has an answer.

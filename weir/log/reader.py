@@ -9,7 +9,7 @@ import grpc
 
 from weir import threads
 from weir.clock import Clock, SystemClock
-from weir.errors import ConnectionLostError, InputError
+from weir.errors import ConfigError, ConnectionLostError, InputError
 from weir.log.batches import Record, RecordBatch, records_of
 from weir.log.cluster import Cluster
 from weir.log.errors import LogTruncatedError
@@ -21,6 +21,7 @@ _RETRY_S = 0.05
 _SILENCE_S = 3.0
 #: Behind all that there may ever be.
 _NOWHERE = 1 << 62
+_ID_MAX = 1 << 63
 
 
 class _EndsBeforeError(Exception):
@@ -68,8 +69,10 @@ class Reader:
             clock: source of times.
 
         Raises:
+            ConfigError: an offset, a time or an id is not possible.
             HandshakeError: an address is not of the form host:port.
         """
+        _check_start(start, start_ms, start_id)
         self._cluster = Cluster(brokers)
         self._topic, self._partition = topic, partition
         #: Offset of the next record.
@@ -80,7 +83,7 @@ class Reader:
         self._timeout_s = timeout_s
         self._misses_nothing = misses_nothing
         self._latest = latest
-        #: When a broker has said anything last, in monotonic seconds.
+        #: When a broker that leads has said anything last, in monotonic seconds.
         self._heard_s = 0.0
         self._clock = clock or SystemClock()
         #: Since when it has waited for a broker's word; None: it does not.
@@ -116,6 +119,11 @@ class Reader:
                     yield batch
                 if self._is_at_end:
                     return
+                if self._is_late(max(began_s, self._heard_s)):
+                    # Brokers say of each other again and again that they lead.
+                    raise ConnectionLostError(
+                        f"partition {self._topic}/{self._partition}: nobody leads at the moment"
+                    )
             except grpc.RpcError as error:
                 if self._is_closed:
                     return
@@ -144,8 +152,9 @@ class Reader:
             while (reply := self._next(call)) is not None:
                 if reply.leader_address:
                     return
+                self._heard_s = self._clock.monotonic_s()
                 if reply.HasField("bounds"):
-                    self._check_start(reply.bounds)
+                    self._check_bounds(reply.bounds)
                 self._is_at_end = reply.is_end
                 if not reply.entries:
                     continue
@@ -161,11 +170,9 @@ class Reader:
         """Wait for the next message; None: there is none any more."""
         self._waits_since_s = self._clock.monotonic_s()
         try:
-            reply = next(call, None)
+            return next(call, None)
         finally:
             self._waits_since_s = None
-        self._heard_s = self._clock.monotonic_s()
-        return reply
 
     def _watch(self, call: grpc.Call, is_over: threads.Event) -> None:
         """End a call whose broker is silent: it stands still or is cut off, and another one may lead by now.
@@ -196,7 +203,7 @@ class Reader:
     def _knows_place(self) -> bool:
         return not self._start_ms and self._start_id is None
 
-    def _check_start(self, bounds: log_pb2.ReadBounds) -> None:
+    def _check_bounds(self, bounds: log_pb2.ReadBounds) -> None:
         if self._misses_nothing and self._knows_place:
             self._check_gap(bounds.first_offset)
             if self.position > bounds.commit_offset:
@@ -258,3 +265,11 @@ class Reader:
         if call is not None:
             call.cancel()
         self._cluster.close()
+
+
+def _check_start(start: int, start_ms: int, start_id: int | None) -> None:
+    for name, value in (("start", start), ("start_ms", start_ms)):
+        if not 0 <= value < _NOWHERE:
+            raise ConfigError(f"{name}={value} is not possible: use 0 or more")
+    if start_id is not None and not -_ID_MAX <= start_id < _ID_MAX:
+        raise ConfigError(f"start_id={start_id} is not possible: ids are int64")

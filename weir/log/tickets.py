@@ -62,7 +62,13 @@ class Batch:
             if self.is_done:
                 return True
             self._waiting.append(bell)
-        return bell.acquire(timeout=-1 if timeout_s is None else timeout_s)
+        if bell.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            return True
+        with self._lock:
+            # Else whoever asks again and again would leave one each time.
+            if bell in self._waiting:
+                self._waiting.remove(bell)
+            return self.is_done
 
 
 class Ticket:

@@ -251,6 +251,24 @@ class RearrangeReply(_message.Message):
     partitions: int
     def __init__(self, error: _Optional[str] = ..., is_away: _Optional[bool] = ..., partitions: _Optional[int] = ...) -> None: ...
 
+class AcceptLossRequest(_message.Message):
+    __slots__ = ("name", "broker_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BROKER_ID_FIELD_NUMBER: _ClassVar[int]
+    name: PartitionName
+    broker_id: int
+    def __init__(self, name: _Optional[_Union[PartitionName, _Mapping]] = ..., broker_id: _Optional[int] = ...) -> None: ...
+
+class AcceptLossReply(_message.Message):
+    __slots__ = ("error", "is_away", "end_offset")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    IS_AWAY_FIELD_NUMBER: _ClassVar[int]
+    END_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    error: str
+    is_away: bool
+    end_offset: int
+    def __init__(self, error: _Optional[str] = ..., is_away: _Optional[bool] = ..., end_offset: _Optional[int] = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -67,6 +67,11 @@ class LogBrokerStub:
                 request_serializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
                 _registered_method=True)
+        self.AcceptLoss = channel.unary_unary(
+                '/weir.log.v1.LogBroker/AcceptLoss',
+                request_serializer=weir_dot_rpc_dot_log__pb2.AcceptLossRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_log__pb2.AcceptLossReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/weir.log.v1.LogBroker/Status',
                 request_serializer=weir_dot_rpc_dot_log__pb2.StatusRequest.SerializeToString,
@@ -121,6 +126,12 @@ class LogBrokerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptLoss(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -159,6 +170,11 @@ def add_LogBrokerServicer_to_server(servicer, server):
                     servicer.Rearrange,
                     request_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.SerializeToString,
+            ),
+            'AcceptLoss': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptLoss,
+                    request_deserializer=weir_dot_rpc_dot_log__pb2.AcceptLossRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_log__pb2.AcceptLossReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -342,6 +358,33 @@ class LogBroker:
             _registered_method=True)
 
     @staticmethod
+    def AcceptLoss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.log.v1.LogBroker/AcceptLoss',
+            weir_dot_rpc_dot_log__pb2.AcceptLossRequest.SerializeToString,
+            weir_dot_rpc_dot_log__pb2.AcceptLossReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def Status(request,
             target,
             options=(),
@@ -394,6 +437,11 @@ class LogControllerStub:
                 request_serializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
                 response_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
                 _registered_method=True)
+        self.AcceptLoss = channel.unary_unary(
+                '/weir.log.v1.LogController/AcceptLoss',
+                request_serializer=weir_dot_rpc_dot_log__pb2.AcceptLossRequest.SerializeToString,
+                response_deserializer=weir_dot_rpc_dot_log__pb2.AcceptLossReply.FromString,
+                _registered_method=True)
         self.Status = channel.unary_unary(
                 '/weir.log.v1.LogController/Status',
                 request_serializer=weir_dot_rpc_dot_log__pb2.StatusRequest.SerializeToString,
@@ -424,6 +472,12 @@ class LogControllerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AcceptLoss(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Status(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -447,6 +501,11 @@ def add_LogControllerServicer_to_server(servicer, server):
                     servicer.Rearrange,
                     request_deserializer=weir_dot_rpc_dot_log__pb2.RearrangeRequest.FromString,
                     response_serializer=weir_dot_rpc_dot_log__pb2.RearrangeReply.SerializeToString,
+            ),
+            'AcceptLoss': grpc.unary_unary_rpc_method_handler(
+                    servicer.AcceptLoss,
+                    request_deserializer=weir_dot_rpc_dot_log__pb2.AcceptLossRequest.FromString,
+                    response_serializer=weir_dot_rpc_dot_log__pb2.AcceptLossReply.SerializeToString,
             ),
             'Status': grpc.unary_unary_rpc_method_handler(
                     servicer.Status,
@@ -536,6 +595,33 @@ class LogController:
             '/weir.log.v1.LogController/Rearrange',
             weir_dot_rpc_dot_log__pb2.RearrangeRequest.SerializeToString,
             weir_dot_rpc_dot_log__pb2.RearrangeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AcceptLoss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/weir.log.v1.LogController/AcceptLoss',
+            weir_dot_rpc_dot_log__pb2.AcceptLossRequest.SerializeToString,
+            weir_dot_rpc_dot_log__pb2.AcceptLossReply.FromString,
             options,
             channel_credentials,
             insecure,

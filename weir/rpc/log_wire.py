@@ -23,6 +23,8 @@ _CRC = struct.Struct("<BI")
 _CRC_TAG, _BLOB_TAG = 2 << 3 | 5, 15 << 3 | 2
 #: Kinds of fields, and how long those of a fixed length are.
 _VARINT, _BYTES, _FIXED_BYTES = 0, 2, {1: 8, 5: 4}
+#: A number has at most ten bytes, of seven bits each.
+_VARINT_BITS_MAX = 70
 
 
 def varint(number: int) -> bytes:
@@ -78,13 +80,14 @@ def split_blob(message: bytes) -> tuple[bytes, bytes]:
 
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
-    while True:
+    while shift < _VARINT_BITS_MAX:
         byte = message[position]
         position += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             return number, position
         shift += 7
+    raise IndexError("a number of more than 64 bits")
 
 
 def as_it_is(message: bytes) -> bytes:

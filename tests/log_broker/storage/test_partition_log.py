@@ -117,13 +117,26 @@ def test_a_flipped_bit_in_an_earlier_segment_is_noticed_when_it_is_read(tmp_path
         read_all(opened(DirectoryPlace(tmp_path)))
 
 
-def test_a_segment_that_is_absent_is_noticed(tmp_path):
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_segment_that_is_absent_is_noticed(tmp_path, number):
     log = opened(DirectoryPlace(tmp_path))
     append(log, 0, 20)
     log.close()
-    sorted(tmp_path.glob("*.log"))[1].unlink()
-    with pytest.raises(LogDamagedError, match="are absent"):
+    sorted(tmp_path.glob("*.log"))[number].unlink()
+    with pytest.raises(LogDamagedError, match="absent"):
         opened(DirectoryPlace(tmp_path))
+
+
+def test_a_crash_before_the_start_of_a_segment_is_noted_loses_nothing(tmp_path):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 20)
+    log.close()
+    (tmp_path / f"{40:020d}.log").touch()
+    again = opened(DirectoryPlace(tmp_path))
+    append(again, 20, 20)
+    assert read_all(again) == [(2 * sequence, sequence) for sequence in range(40)]
+    again.close()
+    assert opened(DirectoryPlace(tmp_path)).end_offset == 80
 
 
 def test_earlier_segments_are_not_read_at_the_start(tmp_path, monkeypatch):
@@ -272,6 +285,108 @@ def test_a_full_disk_refuses_and_heals(tmp_path, monkeypatch):
     assert opened(DirectoryPlace(tmp_path)).end_offset == 4
     append(log, 2, 1)
     assert read_all(log) == [(0, 0), (2, 1), (4, 2)]
+
+
+def test_a_rest_that_cannot_be_cut_off_is_no_damage_later(tmp_path, monkeypatch):
+    log = opened(DirectoryPlace(tmp_path), segment_bytes=1 << 20)
+    append(log, 0, 2)
+
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write_a_part(descriptor, parts, position):
+        os.pwrite(descriptor, parts[0][:250], position)
+        broken()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwritev", write_a_part)
+        patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(LogWriteError, match="Input/output error"):
+            append(log, 2, 1)
+        patch.undo()
+        patch.setattr(os, "ftruncate", broken)
+        with pytest.raises(LogWriteError, match="Input/output error"):
+            append(log, 2, 1, size=50)
+    append(log, 2, 1, size=50)
+    assert read_all(log) == read_all(opened(DirectoryPlace(tmp_path))) == [(0, 0), (2, 1), (4, 2)]
+
+
+@pytest.mark.parametrize("call", ["open", "replace", "ftruncate", "dup", "fsync"])
+def test_a_disk_that_fails_where_a_segment_begins_refuses_and_heals(tmp_path, monkeypatch, call):
+    log = opened(DirectoryPlace(tmp_path), syncs=True)
+    append(log, 0, 4)
+    assert log.bytes_kept >= 1000
+    before, kept = read_all(log), sorted(tmp_path.glob("*.log"))
+
+    def broken(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, broken)
+        with pytest.raises(LogWriteError, match="Input/output error"):
+            append(log, 4, 1)
+    assert (log.end_offset, read_all(log), sorted(tmp_path.glob("*.log"))) == (8, before, kept)
+    assert opened(DirectoryPlace(tmp_path)).end_offset == 8
+    append(log, 4, 1)
+    assert [offset for offset, _ in read_all(log)] == [0, 2, 4, 6, 8]
+    # The segment that was left is still to be synced.
+    descriptors = log.to_sync()
+    assert len(descriptors) == 2
+    sync(descriptors)
+
+
+def test_what_cannot_be_read_is_damage(tmp_path, monkeypatch):
+    log = opened(DirectoryPlace(tmp_path))
+    append(log, 0, 20)
+    log._recent.clear()
+
+    def broken(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pread", broken)
+    with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
+        log.read(0, 1000, 40)
+    with pytest.raises(LogDamagedError, match=r"\.log: cannot be read: Input/output error"):
+        opened(DirectoryPlace(tmp_path))
+
+
+def test_what_was_not_synced_of_an_index_is_made_anew_and_starts_are_synced(tmp_path, monkeypatch):
+    synced = []
+    fsync = os.fsync
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: (synced.append(os.readlink(f"/proc/self/fd/{descriptor}")), fsync(descriptor)),
+    )
+    log = opened(DirectoryPlace(tmp_path), syncs=True)
+    append(log, 0, 20)
+    log.close()
+    starts = [f".{path.name}.unfinished" for path in tmp_path.glob("*.start")]
+    assert len(starts) > 2
+    assert set(starts) <= {path.rpartition("/")[2] for path in synced}
+    # As the machine leaves them that went down.
+    for path in tmp_path.glob("*.index"):
+        path.write_bytes(b"")
+    assert read_all(opened(DirectoryPlace(tmp_path))) == [(2 * sequence, sequence) for sequence in range(20)]
+
+
+def test_memory_has_a_bound_whether_anything_is_committed_or_not():
+    log = opened(MemoryPlace("wal/0", 3000), retention_bytes=1000)
+    with pytest.raises(LogWriteError, match=r"memory of wal/0: .* start the brokers that are away"):
+        append(log, 0, 20)
+    kept = log.end_offset
+    assert 2500 < log.bytes_kept <= 3000
+    log.retain(0, commit_offset=kept)
+    append(log, kept // 2, 1)
+    assert log.end_offset == kept + 2
+
+
+def test_the_newest_entries_in_memory_have_a_bound(place):
+    log = opened(place)
+    log.recent_bytes_max = 700
+    append(log, 0, 10)
+    assert sum(len(part) for *_, parts in log._recent for part in parts) <= 700
+    assert read_all(log) == [(2 * sequence, sequence) for sequence in range(10)]
 
 
 def test_a_replica_that_begins_behind_what_is_kept_knows_the_producers_before(place, tmp_path):

@@ -26,7 +26,8 @@ def test_entries_are_split_off_whatever_is_around_them():
 
 
 @pytest.mark.parametrize(
-    "message", [b"\x7a", b"\x7a\x05abc", b"\x7a\x01abc", b"\x0b", b"\x0a\x05abc", b"\xff"]
+    "message",
+    [b"\x7a", b"\x7a\x05abc", b"\x7a\x01abc", b"\x0b", b"\x0a\x05abc", b"\xff", b"\xff" * (1 << 20)],
 )
 def test_other_bytes_are_refused(message):
     with pytest.raises(HandshakeError, match="another form"):

@@ -6,6 +6,7 @@ import pytest
 from weir.clock import SystemClock
 from weir.log.batches import packed_body
 from weir.log.queue import BatchQueue
+from weir.log.tickets import Batch
 
 MIB = 1 << 20
 
@@ -43,3 +44,30 @@ def test_words_make_larger_batches_than_random_bytes():
         body = packed_body(np.arange(len(records)), lengths, records, "lz4")
         queue.packed(body.raw_bytes, len(body.content))
         assert queue.batch_bytes == limit
+
+
+@pytest.mark.parametrize("is_numbered", [False, True])
+def test_a_record_that_nobody_takes_has_its_time_too(is_numbered):
+    """As where no broker is left: a batch that is open is cut by whoever sends batches."""
+    queue = BatchQueue(SystemClock(), 0.0, 32 * MIB, MIB)
+    with queue.lock:
+        batch = queue.begin(1000)
+        batch.ids.append(1)
+        batch.buffers.append(b"x")
+        batch.size_bytes = 13
+    if is_numbered:
+        assert not queue.has_expired(999)
+        assert queue.has_expired(1000)
+    assert queue.expired(999) == []
+    assert queue.expired(1000) == [batch]
+    queue.finished(batch, -1)
+    assert queue.is_empty
+
+
+def test_who_asks_again_and_again_for_an_answer_leaves_nothing_behind():
+    batch = Batch(1000)
+    for _ in range(3):
+        assert not batch.wait(0.001)
+    assert batch._waiting == []
+    batch.finish(5)
+    assert batch.wait(0.001)

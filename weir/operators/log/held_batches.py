@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from weir.errors import InputError, WireLimitError
-from weir.log.batches import RECORD_OVERHEAD_BYTES, Body, packed_body
+from weir.log.batches import Body, packed_body
 from weir.operators.sinks.places import Place
-from weir.protocol.log.entries import checksum
+from weir.protocol.log.entries import RECORD_OVERHEAD_BYTES, checksum
 
 SCHEMA = pa.schema(
     [

@@ -136,6 +136,34 @@ class PartitionControl:
         self.record.target = target if target != self.record.replicas else []
         return True
 
+    def accept_loss(self, broker_id: int, reports: Mapping[int, Report]) -> str:
+        """Let one replica alone be the partition; the others are filled from it, those that live first.
+
+        Only an operator can say that a majority will not come back. If it does, it has another set of replicas, and
+        what it has beyond this replica is cut off.
+
+        Returns:
+            Why this is not possible, and nothing has changed; "": it has, and the record is to be stored.
+        """
+        record = self.record
+        if broker_id not in record.replicas or broker_id not in reports:
+            there = sorted(reports.keys() & set(record.replicas))
+            return f"broker {broker_id} has no replica that is there; the replicas that are there: {there or 'none'}"
+        alive = sum(
+            record.members.get(each) == report.incarnation
+            for each, report in reports.items()
+            if each in record.replicas
+        )
+        if alive >= majority(len(record.replicas)):
+            return f"{alive} of {len(record.replicas)} replicas are there with all that they had: nothing is lost"
+        others = [each for each in record.target or record.replicas if each != broker_id]
+        others.sort(key=lambda each: each not in reports)
+        record.replicas, record.members = [broker_id], {broker_id: reports[broker_id].incarnation}
+        record.target = [broker_id, *others]
+        record.config += 1
+        self._begin_election()
+        return ""
+
     def _step(self, report: Report) -> bool:
         record = self.record
         if not record.target or report.settled_config != record.config:

@@ -32,6 +32,8 @@ MAGIC = 0x4C57
 VERSION = 1
 #: A batch, header included, has at most so many bytes; a record must fit.
 BATCH_BYTES_MAX = 8 << 20
+#: What each record adds to a body beside its bytes: an id and a length.
+RECORD_OVERHEAD_BYTES = 12
 
 #: Of ``flags``: how the body is compressed.
 COMPRESSION_MASK = 0x0F
@@ -145,6 +147,29 @@ def read_header(batch: bytes, position: int = 0) -> Header:
             f"a batch of {header.record_count} records with flags {header.flags:#x} is not possible"
         )
     return header
+
+
+def check_batch(header: Header, batch_bytes: int) -> None:
+    """Refuse a batch of records whose header promises what its bytes cannot hold, such as 4 GiB of records.
+
+    Called by the leader, before it takes a batch, and by readers, before they make room for it.
+
+    Raises:
+        DamagedEntryError: it is a control batch, which no producer sends, or its sizes do not fit each other.
+    """
+    if header.is_control:
+        raise DamagedEntryError("a control batch has no records: only leaders write it")
+    if header.body_bytes != batch_bytes - HEADER_BYTES:
+        raise DamagedEntryError(
+            f"a batch with a body of {header.body_bytes} bytes has {batch_bytes - HEADER_BYTES}"
+        )
+    is_packed = header.flags & COMPRESSION_MASK
+    if header.raw_bytes > BATCH_BYTES_MAX or not (is_packed or header.raw_bytes == header.body_bytes):
+        raise DamagedEntryError(
+            f"a body of {header.body_bytes} bytes cannot be one of {header.raw_bytes}: {BATCH_BYTES_MAX} are possible"
+        )
+    if header.record_count * RECORD_OVERHEAD_BYTES > header.raw_bytes:
+        raise DamagedEntryError(f"{header.record_count} records are not possible in {header.raw_bytes} bytes")
 
 
 def envelope_bytes(batch_bytes: int, epoch: int, offset: int, append_ms: int, batch_crc: int) -> bytes:

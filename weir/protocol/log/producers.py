@@ -18,6 +18,9 @@ from weir.protocol.log.entries import EPOCH_START_PRODUCER, Header
 IN_FLIGHT_BATCHES_MAX = 64
 #: Of producers; the one that was idle longest is forgotten first.
 PRODUCERS_MAX = 10_000
+#: Of producers that wrote last, whose answers are all kept; of the others the last one is. All of it is written at the
+#: start of each segment, and is sent to a follower in one message.
+ANSWERED_PRODUCERS_MAX = 1_000
 
 
 class Verdict(Enum):
@@ -50,6 +53,8 @@ class ProducerTable:
 
     def __init__(self) -> None:
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
+        #: Ids of those that wrote last, the longest idle first.
+        self._answered: OrderedDict[int, None] = OrderedDict()
 
     def judge(self, header: Header) -> tuple[Verdict, int]:
         """Say what becomes of a batch; changes nothing.
@@ -81,6 +86,7 @@ class ProducerTable:
         if known is None or header.producer_epoch > known.epoch:
             self._producers[header.producer_id] = known = ProducerState(header.producer_epoch)
         self._producers.move_to_end(header.producer_id)
+        self._mark_answered(header.producer_id)
         while len(self._producers) > PRODUCERS_MAX:
             self._producers.popitem(last=False)
         if header.is_control:
@@ -89,6 +95,15 @@ class ProducerTable:
         known.answers[header.sequence] = offset
         while len(known.answers) > IN_FLIGHT_BATCHES_MAX:
             known.answers.popitem(last=False)
+
+    def _mark_answered(self, producer_id: int) -> None:
+        self._answered[producer_id] = None
+        self._answered.move_to_end(producer_id)
+        while len(self._answered) > ANSWERED_PRODUCERS_MAX:
+            idle, _ = self._answered.popitem(last=False)
+            known = self._producers.get(idle)
+            while known is not None and len(known.answers) > 1:
+                known.answers.popitem(last=False)
 
     def epoch_of(self, producer_id: int) -> int:
         """Highest epoch under which a producer is known; 0: it is not."""
@@ -110,6 +125,8 @@ class ProducerTable:
     def restore(self, snapshot: Iterable[Iterable[Any]]) -> None:
         """Become what :meth:`snapshot` returned."""
         self._producers.clear()
+        self._answered.clear()
         for producer_id, epoch, last_sequence, answers in snapshot:
             pairs = OrderedDict((sequence, offset) for sequence, offset in answers)
             self._producers[producer_id] = ProducerState(epoch, last_sequence, pairs)
+            self._mark_answered(producer_id)

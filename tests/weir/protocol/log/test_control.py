@@ -236,3 +236,24 @@ def test_after_a_death_one_that_can_write_leads_unless_it_lacks_something():
     found = electing()
     assert found.decide(votes | {2: report(2, promised=6, last_epoch=5, end=80)}, {})
     assert found.record.leader == 1
+
+
+def test_a_loss_is_accepted_only_where_a_majority_is_gone_and_the_others_are_filled_then():
+    found = electing()
+    whole = {each: report(each, promised=6, last_epoch=4, end=50) for each in (2, 3)}
+    assert "2 of 3 replicas are there with all that they had" in found.accept_loss(2, whole)
+    # One is away, and one comes back without its data.
+    left = {2: report(2, promised=6, last_epoch=4, end=50), 3: report(3, promised=6, incarnation=34)}
+    assert "the replicas that are there: [2, 3]" in found.accept_loss(1, left)
+    assert (found.record.epoch, found.record.members) == (6, MEMBERS)
+    assert not found.decide(left, {})
+    assert found.accept_loss(2, left) == ""
+    assert (found.record.epoch, found.record.replicas, found.record.members) == (7, [2], {2: 22})
+    left[2] = report(2, promised=7, last_epoch=4, end=50)
+    assert found.decide(left, {})
+    assert found.record.leader == 2
+    # The one that lives is filled before the one that is away.
+    assert (found.record.learner, found.record.target) == (3, [2, 3, 1])
+    left[2] = report(2, promised=7, last_epoch=7, end=51, leading=7, caught_up={3: 34}, settled=2)
+    assert found.decide(left, {})
+    assert (found.record.replicas, found.record.members, found.record.learner) == ([2, 3], {2: 22, 3: 34}, 1)

@@ -66,3 +66,22 @@ def test_the_producer_that_was_idle_longest_is_forgotten_first(table, monkeypatc
     table.note(batch(3), 41)
     table.note(batch(0, producer_id=9), 42)
     assert [table.epoch_of(each) for each in (7, 8, 9)] == [1, 0, 1]
+
+
+def test_of_producers_that_are_idle_the_last_answer_is_kept(table, monkeypatch):
+    monkeypatch.setattr(producers, "ANSWERED_PRODUCERS_MAX", 2)
+    for producer_id in (8, 9):
+        for sequence in range(3):
+            table.note(batch(sequence, producer_id=producer_id), 100 * producer_id + sequence)
+    restored = ProducerTable()
+    restored.restore(table.snapshot())
+    for each in (table, restored):
+        assert each.judge(batch(2)) == (Verdict.DUPLICATE, 20)
+        assert each.judge(batch(1))[0] is Verdict.WRITTEN
+        assert each.judge(batch(1, producer_id=8)) == (Verdict.DUPLICATE, 801)
+        assert each.judge(batch(3))[0] is Verdict.APPEND
+        # It writes again, and another one is idle longest.
+        each.note(batch(3), 30)
+        assert each.judge(batch(1, producer_id=8))[0] is Verdict.WRITTEN
+        assert each.judge(batch(1, producer_id=9)) == (Verdict.DUPLICATE, 901)
+    assert restored.snapshot() == table.snapshot()

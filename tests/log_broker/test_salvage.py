@@ -1,0 +1,70 @@
+"""What a replica had before it began anew is put back by an operator, as far as it is whole."""
+
+import pytest
+
+from log_broker import partition
+from log_broker.partition import PartitionId, PartitionReplica, PartitionSettings
+from log_broker.salvage import salvage
+from log_broker.storage.partition_log import LogSettings
+from weir.clock import SystemClock
+from weir.errors import ConfigError
+from weir.protocol.log.entries import entries_in
+
+SETTINGS = PartitionSettings(log=LogSettings(segment_entries=5))
+
+
+def opened(path):
+    return PartitionReplica(1, PartitionId("wal", 0), SETTINGS, path, SystemClock())
+
+
+def damage(path, number, position, content):
+    segment = sorted(path.glob("*.log"))[number]
+    before = bytearray(segment.read_bytes())
+    before[position : position + len(content)] = content
+    segment.write_bytes(before)
+
+
+@pytest.mark.parametrize(
+    ("harm", "end"),
+    [
+        (None, 20),
+        (lambda path: damage(path, -1, 100, b"x"), 16),
+        (lambda path: damage(path, 1, 100, b"x"), 6),
+        (lambda path: sorted(path.glob("*.log"))[2].unlink(), 10),
+        (lambda path: sorted(path.glob("*.start"))[2].unlink(), 10),
+        # An earlier entry where a later one was written, and its page was not.
+        (lambda path: damage(path, 2, 0, sorted(path.glob("*.log"))[0].read_bytes()), 10),
+        (lambda path: (path / "replica.json").write_bytes(b"torn"), 20),
+    ],
+)
+def test_what_is_whole_is_put_back_under_another_name(tmp_path, monkeypatch, harm, end):
+    replica = opened(tmp_path)
+    replica.promise(4)
+    replica.report()
+    replica.lead(4, {1: replica.machine.incarnation}, 3, 1)
+    for _ in range(19):
+        replica.confirm()
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "boot_id", lambda: "another")
+        new = opened(tmp_path)
+    assert (new.machine.end_offset, bool(new.trouble)) == (0, True)
+    new.promise(9)
+    new.close()
+    if harm is not None:
+        harm(tmp_path / "aside")
+    assert salvage(tmp_path) == end
+    again = opened(tmp_path)
+    assert (again.trouble, again.machine.end_offset, again.machine.promised_epoch) == ("", end, 9)
+    assert again.machine.incarnation not in (replica.machine.incarnation, new.machine.incarnation)
+    offset = 0
+    while offset < end:
+        chunk, after = again.log.read(offset, 1 << 20, end)
+        assert [entry.envelope.offset for entry in entries_in(chunk)] == list(range(offset, after))
+        offset = after
+    # What was there meanwhile is aside now.
+    assert (tmp_path / "aside" / "replica.json").exists()
+
+
+def test_where_nothing_was_set_aside_nothing_is_put_back(tmp_path):
+    with pytest.raises(ConfigError, match="nothing was set aside"):
+        salvage(tmp_path)

@@ -1,0 +1,38 @@
+"""A directory that one process has for itself, as long as it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator
+from pathlib import Path
+
+from weir.errors import AddressInUseError, ConfigError
+from weir.security.private_files import private_directory
+
+
+@contextlib.contextmanager
+def owned_directory(directory: Path, owner: str) -> Iterator[None]:
+    """Keep a second process away from a directory that ``--dir`` has named; it is made if it is absent.
+
+    Args:
+        directory: of its data.
+        owner: what such processes are called, in one word for the lock's name and for messages.
+
+    Raises:
+        AddressInUseError: another one has it.
+        ConfigError: it cannot be used.
+    """
+    try:
+        private_directory(directory)
+        lock = open(directory / f".{owner}.lock", "ab")  # noqa: SIM115
+    except OSError as error:
+        raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise AddressInUseError(
+                f"--dir {directory} is in use by another {owner}; stop that one, or name a directory of its own"
+            ) from error
+        yield
