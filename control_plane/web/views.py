@@ -401,6 +401,9 @@ class CheckpointView(BaseModel):
     started_ms: int | None
     ended_ms: int | None
     duration_ms: int | None
+    parts_duration_ms: int | None = Field(None, description="until the parts of all subtasks were there")
+    commit_duration_ms: int | None = Field(None, description="from then to the end: its manifest was written")
+    slowest: str = Field("", description="the subtask whose part came last; empty: none came")
     new_bytes: int = Field(description="written to the checkpoint store for it")
     size_bytes: int = Field(description="all its files; the same file may belong to several checkpoints")
     cause: str
