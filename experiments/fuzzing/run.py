@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from experiments.fuzzing.processes import LIMIT_S, FuzzedCluster
 from experiments.fuzzing.readers import clear, readers
 from weir.errors import WeirError
@@ -17,7 +19,7 @@ from weir.errors import WeirError
 Try = Callable[[random.Random], object]
 #: Inputs to processes are a hundred times slower than those to functions.
 _SHARE_OF_PROCESSES = 0.05
-#: The memory of the processes may grow so much after the first half.
+#: The memory of the processes, and of this one, may grow so much after the first half.
 _GROWTH_BYTES_MAX = 64 << 20
 _FINDINGS_MAX = 20
 
@@ -34,7 +36,9 @@ class Tally:
     slowest_s: float = 0.0
     slowest_entry: str = ""
     findings: list[str] = field(default_factory=list)
+    #: Of the processes, and of this one with the readers, in the second half.
     grown_bytes: int = 0
+    grown_here_bytes: int = 0
 
     def note(self, entry: str, seconds: float) -> None:
         """Count an input."""
@@ -72,26 +76,43 @@ def fuzz(
         of_processes = max(int(inputs * _SHARE_OF_PROCESSES), 1) if with_processes else 0
         if functions:
             report(f"{inputs - of_processes:,} inputs to {len(functions)} readers")
-            _try_all(functions, inputs - of_processes, seed, tally)
+            tally.grown_here_bytes = _try_halves(functions, inputs - of_processes, seed, tally, _rss_bytes)
+            _check_growth("this process has", tally.grown_here_bytes, tally)
         if with_processes:
             with FuzzedCluster(directory, popen) as cluster:
                 targets = _chosen(cluster.targets(), only)
                 if not functions and not targets:
                     raise FuzzError(f"there is no entry with {only!r} in its name")
                 report(f"{of_processes:,} inputs to {len(targets)} entries of processes")
-                _try_all(targets, of_processes // 2, seed, tally)
-                before_bytes = cluster.rss_bytes()
-                _try_all(targets, of_processes - of_processes // 2, seed + inputs, tally)
-                tally.grown_bytes = cluster.rss_bytes() - before_bytes
+                tally.grown_bytes = _try_halves(targets, of_processes, seed, tally, cluster.rss_bytes)
                 if trouble := cluster.trouble():
                     tally.findings.append(trouble)
-                if tally.grown_bytes > _GROWTH_BYTES_MAX:
-                    tally.findings.append(f"the processes have grown by {tally.grown_bytes >> 20} MiB")
+                _check_growth("the processes have", tally.grown_bytes, tally)
     return tally
 
 
 def _chosen(entries: Mapping[str, Try], only: str) -> dict[str, Try]:
     return {name: work for name, work in entries.items() if only in name}
+
+
+def _rss_bytes() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def _check_growth(who: str, grown_bytes: int, tally: Tally) -> None:
+    if grown_bytes > _GROWTH_BYTES_MAX:
+        tally.findings.append(f"{who} grown by {grown_bytes >> 20} MiB")
+
+
+def _try_halves(
+    entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally, rss_bytes: Callable[[], int]
+) -> int:
+    """Try inputs; returns by how many bytes the memory has grown in the second half of them."""
+    half = inputs // 2
+    _try_all(entries, half, seed, tally)
+    before_bytes = rss_bytes()
+    _try_all(entries, inputs - half, seed + half, tally)
+    return rss_bytes() - before_bytes
 
 
 def _try_all(entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally) -> None:

@@ -250,9 +250,9 @@ def test_one_rescale_at_a_time(running):
 def test_a_collector_gets_the_rescale_and_checkpoints(running, receiver):
     """What the pages say of them, as traces."""
     running.wait_for(lambda _: receiver.roots("rescale") and receiver.roots("checkpoint"), "traces", 30)
-    report = running.http("GET", "/rescales/1")[1]
     rescale = receiver.roots("rescale")[0]
     told = attributes_of(rescale)
+    report = running.http("GET", f"/rescales/{told['weir.rescale.id']}")[1]
     assert (told["weir.rescale.from"], told["weir.rescale.to"]) == (1, 2)
     assert told["weir.rescale.phase"] == "COMPLETE"
     assert rescale.start_time_unix_nano == report["started_ms"] * 1_000_000
