@@ -89,6 +89,13 @@ export function showHappened(marks, rescales) {
   fill(byId("happened"), HAPPENED, [...told, ...others].sort((a, b) => b.time_ms - a.time_ms).slice(0, 50));
 }
 
+/** What a checkpoint did with its time; empty: it did not come so far. */
+function phases(it) {
+  if (it.parts_duration_ms === null) return "";
+  const last = it.slowest ? `, the last one of ${it.slowest},` : "";
+  return `${time(it.parts_duration_ms)} until all parts were there${last}${it.commit_duration_ms === null ? "" : ` and ${time(it.commit_duration_ms)} to write it down`}`;
+}
+
 /** checkpoints: newest first, the last 60. */
 export function showCheckpoints(checkpoints, status) {
   const oldestFirst = [...checkpoints].reverse();
@@ -98,7 +105,7 @@ export function showCheckpoints(checkpoints, status) {
   oldestFirst.forEach((it, index) => {
     const bar = strip.children[index] ?? strip.appendChild(make("span"));
     const isBad = it.state === "FAILED" || it.state === "ABORTED", isOpen = it.ended_ms === null;
-    const text = `${it.kind} ${it.id} ${it.state}${isOpen ? "" : ` at ${clock(it.ended_ms)} in ${time(it.duration_ms)}, ${bytes(it.new_bytes)} new of ${bytes(it.size_bytes)}`}${it.cause ? `: ${it.cause}` : ""}`;
+    const text = `${it.kind} ${it.id} ${it.state}${isOpen ? "" : ` at ${clock(it.ended_ms)} in ${time(it.duration_ms)}, ${bytes(it.new_bytes)} new of ${bytes(it.size_bytes)}`}${phases(it) ? `: ${phases(it)}` : ""}${it.cause ? `: ${it.cause}` : ""}`;
     set(bar, "class", isBad ? "bad" : isOpen ? "open" : it.kind);
     set(bar, "title", text), set(bar, "role", "img"), set(bar, "aria-label", text);
     bar.style.height = `${Math.max(8, Math.round(((it.duration_ms ?? 0) / longest) * 100))}%`;
@@ -106,6 +113,7 @@ export function showCheckpoints(checkpoints, status) {
   const latest = checkpoints.find((it) => it.ended_ms !== null);
   const failed = checkpoints.filter((it) => it.state === "FAILED").length;
   const parts = latest ? [`latest: ${latest.kind} ${latest.id} ${latest.state} at ${clock(latest.ended_ms)} in ${time(latest.duration_ms)}, ${bytes(latest.new_bytes)} new`] : ["none yet"];
+  if (latest && phases(latest)) parts.push(phases(latest));
   if (checkpoints.length) parts.push(`${failed} of the last ${checkpoints.length} failed, the highest bar took ${time(longest)}`);
   if (status.checkpoint_waits_for) parts.push(status.checkpoint_waits_for);
   say(byId("checkpoint-latest"), parts.join("; "));
