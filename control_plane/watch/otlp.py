@@ -87,7 +87,9 @@ class _TellingExporter(SpanExporter):
         if result is not SpanExportResult.SUCCESS:
             self.failure = self._session.failure or "no answer in time"
             if not before:
-                log.warning("traces: %s takes none (%s): they are lost until it does", self._url, self.failure)
+                log.warning(
+                    "traces: %s takes none (%s): they are lost until it does", self._url, self.failure
+                )
         elif before:
             log.info("traces: %s takes them again", self._url)
         return result

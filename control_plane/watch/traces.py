@@ -1,4 +1,4 @@
-"""Traces of checkpoints and rescales that have ended, made from what is recorded of them. Nothing is measured for it."""
+"""Traces of checkpoints and rescales that have ended, made from what is recorded of them."""
 
 from __future__ import annotations
 

@@ -27,6 +27,7 @@ __all__ = [
     "StateMove",
     "StateStrategy",
     "TaskManagerConfig",
+    "TracesConfig",
     "load_config",
     "parse_set_flags",
 ]

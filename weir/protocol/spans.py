@@ -32,7 +32,15 @@ _AIMS: Mapping[RescalePhase, str] = {
     _P.ABORTING: "undoing",
 }
 #: Facts of a rescale's report that its span has.
-_RESCALE_FACTS = ("from", "to", "groups_total", "groups_migrated", "groups_relinked", "bytes_moved", "bytes_sent")
+_RESCALE_FACTS = (
+    "from",
+    "to",
+    "groups_total",
+    "groups_migrated",
+    "groups_relinked",
+    "bytes_moved",
+    "bytes_sent",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class Span:
 
 
 def checkpoint_span(record: CheckpointRecord, offset_ms: int, name_of: NameOf) -> Span:
-    """The span of a checkpoint that has ended: its wait, the way to each subtask's part, and the writing of its manifest.
+    """The span of a checkpoint that has ended: its wait, the way to each subtask's part, and the commit.
 
     Args:
         record: what is known of it.
@@ -94,12 +102,16 @@ def rescale_span(report: Mapping[str, object]) -> Span | None:
     ]
     if not final.is_final or not times or times[-1][0] is not final:
         return None
-    spans = [(phase, Span(_phase_name(phase), begun, ended)) for (phase, begun), (_, ended) in pairwise(times)]
+    spans = [
+        (phase, Span(_phase_name(phase), begun, ended)) for (phase, begun), (_, ended) in pairwise(times)
+    ]
     children = []
     for aim, grouped in groupby(spans, key=lambda item: _AIMS[item[0]]):
         within = tuple(span for _, span in grouped)
         children.append(
-            Span(f"rescale.{aim}", within[0].start_ms, within[-1].end_ms, children=within if within[1:] else ())
+            Span(
+                f"rescale.{aim}", within[0].start_ms, within[-1].end_ms, children=within if within[1:] else ()
+            )
         )
     attributes: dict[str, Attribute] = {
         "weir.rescale.id": _whole(report["id"]),

@@ -86,7 +86,7 @@ class Audit:
 
 
 def right_of(scope: Mapping[str, Any]) -> Right:
-    """What the caller of a request may do, which ``AccessMiddleware`` has let through; for pages that show more to some."""
+    """What the caller of a request may do, for pages that show more to some; ``AccessMiddleware`` has found it out."""
     right = scope.get(_RIGHT, Right.NONE)
     return right if isinstance(right, Right) else Right.NONE
 

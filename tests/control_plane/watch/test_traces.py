@@ -158,7 +158,9 @@ def test_the_path_is_added_where_there_is_none(endpoint, url):
     assert TracesConfig(endpoint=endpoint).url == url
 
 
-@pytest.mark.parametrize("endpoint", ["localhost:4318", "grpc://x:4317", "http://", "http://h:99999", "http://h h"])
+@pytest.mark.parametrize(
+    "endpoint", ["localhost:4318", "grpc://x:4317", "http://", "http://h:99999", "http://h h"]
+)
 def test_an_endpoint_that_is_none_is_refused(endpoint):
     with pytest.raises(ValueError, match="endpoint"):
         TracesConfig(endpoint=endpoint)

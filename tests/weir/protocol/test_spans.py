@@ -55,7 +55,11 @@ def test_a_checkpoint_has_the_way_to_each_part_and_the_commit():
     )
     assert (span.cause, span.attributes["weir.checkpoint.slowest"]) == ("", "subtask 0/0")
     assert span.attributes["weir.checkpoint.new_bytes"] == 20
-    assert span.children[1].attributes == {"weir.stage": 1, "weir.subtask_index": 0, "weir.subtask": "subtask 1/0"}
+    assert span.children[1].attributes == {
+        "weir.stage": 1,
+        "weir.subtask_index": 0,
+        "weir.subtask": "subtask 1/0",
+    }
 
 
 def test_a_savepoint_that_waited_and_failed_says_so():
