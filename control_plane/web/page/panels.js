@@ -6,6 +6,8 @@ import { bytes, clock, number, percent, time } from "./format.js";
 
 /** Of more subtasks nobody reads all. */
 const MANY = 16;
+/** Keys that are named, and what the hottest one must have of the rows. */
+const HOT_KEYS = 3, HOT_SHARE = 0.05;
 const column = (title, text, more = {}) => ({ title, text, ...more });
 const figure = (title, text) => column(title, text, { number: true });
 
@@ -66,6 +68,8 @@ export function showSubtasks(stage) {
   const all = stage ? stage.subtasks : [], busiest = [...all].sort((a, b) => b.recent_busy_ratio - a.recent_busy_ratio || a.subtask_index - b.subtask_index);
   const isMany = all.length > MANY, at = (part) => percent(busiest[Math.floor((busiest.length - 1) * part)].recent_busy_ratio);
   say(byId("subtasks-order"), isMany ? `${all.length} subtasks, the busiest first: it is ${at(0)} busy, half of them are ${at(0.5)} or less, the idlest is ${at(1)}.` : "");
+  const keys = stage?.recent_hot_keys.slice(0, HOT_KEYS) ?? [], isHot = keys.length && keys[0].share >= HOT_SHARE;
+  say(byId("hot-keys"), isHot ? `Hottest keys of the last seconds: ${keys.map((it) => `${it.key} has ${percent(it.share)} of the rows (key group ${it.group})`).join(", ")}.` : "");
   fill(byId("subtasks"), SUBTASKS, isMany ? busiest : all);
 }
 
