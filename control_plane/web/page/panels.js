@@ -74,6 +74,7 @@ export function showSubtasks(stage) {
 }
 
 export function showManagers(status, drains) {
+  byId("managers-none").hidden = status.task_managers.length > 0;
   fill(byId("managers"), MANAGERS, status.task_managers);
   for (const row of byId("managers").tBodies[0].rows) {
     const drain = drains.find((it) => it.startsWith(`${row.cells[0].textContent} `));
@@ -90,6 +91,7 @@ export function showLost(status) {
 export function showHappened(marks, rescales) {
   const told = rescales.map((it) => ({ time_ms: it.started_ms, kind: "rescale", text: `${it.id}: stage ${it.stage} from ${it.from} to ${it.to} subtasks, ${it.phase}${it.cause ? `: ${it.cause}` : ""}, ${it.groups_owned} of ${it.groups_total} key groups moved` }));
   const others = marks.filter((mark) => mark.kind !== "rescale");
+  byId("happened-none").hidden = told.length + others.length > 0;
   fill(byId("happened"), HAPPENED, [...told, ...others].sort((a, b) => b.time_ms - a.time_ms).slice(0, 50));
 }
 
