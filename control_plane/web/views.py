@@ -99,6 +99,10 @@ class StageView(BaseModel):
     records_in: int
     records_out: int
     subtasks: list[SubtaskView]
+    remote_groups: int = Field(
+        0,
+        description="key groups whose state is still in the store of an earlier owner, or on its way from there",
+    )
     recent_hot_group: int | None = Field(None, description="the key group with most of its rows of late")
     recent_hot_group_share: float = Field(0.0, description="its share of the rows of the stage")
     recent_hot_groups: list[HotGroupView] = Field(

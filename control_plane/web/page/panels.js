@@ -70,6 +70,8 @@ export function showSubtasks(stage) {
   say(byId("subtasks-order"), isMany ? `${all.length} subtasks, the busiest first: it is ${at(0)} busy, half of them are ${at(0.5)} or less, the idlest is ${at(1)}.` : "");
   const keys = stage?.recent_hot_keys.slice(0, HOT_KEYS) ?? [], isHot = keys.length && keys[0].share >= HOT_SHARE;
   say(byId("hot-keys"), isHot ? `Hottest keys of the last seconds: ${keys.map((it) => `${it.key} has ${percent(it.share)} of the rows (key group ${it.group})`).join(", ")}.` : "");
+  const remote = stage?.remote_groups ?? 0;
+  say(byId("state-places"), remote ? `The state of ${remote} key group${remote === 1 ? "" : "s"} is still in stores of earlier owners.` : "");
   fill(byId("subtasks"), SUBTASKS, isMany ? busiest : all);
 }
 
