@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from weir.errors import WeirError
 Try = Callable[[random.Random], object]
 #: Inputs to processes are a hundred times slower than those to functions.
 _SHARE_OF_PROCESSES = 0.05
+#: Of these most wait: for the end of a stream, or for an answer that does not come.
+_THREADS = 8
 #: The memory of the processes, and of this one, may grow so much after the first half.
 _GROWTH_BYTES_MAX = 64 << 20
 _FINDINGS_MAX = 20
@@ -40,11 +44,14 @@ class Tally:
     grown_bytes: int = 0
     grown_here_bytes: int = 0
 
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
     def note(self, entry: str, seconds: float) -> None:
-        """Count an input."""
-        self.inputs[entry] = self.inputs.get(entry, 0) + 1
-        if seconds > self.slowest_s:
-            self.slowest_s, self.slowest_entry = seconds, entry
+        """Count an input; any thread may call it."""
+        with self._lock:
+            self.inputs[entry] = self.inputs.get(entry, 0) + 1
+            if seconds > self.slowest_s:
+                self.slowest_s, self.slowest_entry = seconds, entry
 
 
 def fuzz(
@@ -84,7 +91,9 @@ def fuzz(
                 if not functions and not targets:
                     raise FuzzError(f"there is no entry with {only!r} in its name")
                 report(f"{of_processes:,} inputs to {len(targets)} entries of processes")
-                tally.grown_bytes = _try_halves(targets, of_processes, seed, tally, cluster.rss_bytes)
+                tally.grown_bytes = _try_halves(
+                    targets, of_processes, seed, tally, cluster.rss_bytes, _THREADS
+                )
                 if trouble := cluster.trouble():
                     tally.findings.append(trouble)
                 _check_growth("the processes have", tally.grown_bytes, tally)
@@ -105,28 +114,38 @@ def _check_growth(who: str, grown_bytes: int, tally: Tally) -> None:
 
 
 def _try_halves(
-    entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally, rss_bytes: Callable[[], int]
+    entries: Mapping[str, Try],
+    inputs: int,
+    seed: int,
+    tally: Tally,
+    rss_bytes: Callable[[], int],
+    threads: int = 1,
 ) -> int:
     """Try inputs; returns by how many bytes the memory has grown in the second half of them."""
     half = inputs // 2
-    _try_all(entries, half, seed, tally)
+    _try_all(entries, half, seed, tally, threads)
     before_bytes = rss_bytes()
-    _try_all(entries, inputs - half, seed + half, tally)
+    _try_all(entries, inputs - half, seed + half, tally, threads)
     return rss_bytes() - before_bytes
 
 
-def _try_all(entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally) -> None:
+def _try_all(entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally, threads: int = 1) -> None:
     names = list(entries)
-    for number in range(inputs if names else 0):
+
+    def one(number: int) -> None:
+        if len(tally.findings) >= _FINDINGS_MAX:
+            return
         name = names[number % len(names)]
         began_s = time.monotonic()
         try:
-            clear(lambda name=name, number=number: entries[name](random.Random(seed + number)))  # type: ignore[misc]
+            clear(lambda: entries[name](random.Random(seed + number)))
         except Exception as error:
             tally.findings.append(f"{name}, seed {seed + number}: {type(error).__name__}: {error}")
         took_s = time.monotonic() - began_s
         tally.note(name, took_s)
         if took_s > LIMIT_S:
             tally.findings.append(f"{name}, seed {seed + number}: took {took_s:.1f} s")
-        if len(tally.findings) >= _FINDINGS_MAX:
-            return
+
+    with ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(one, range(inputs if names else 0)):
+            pass
