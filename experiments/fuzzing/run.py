@@ -146,6 +146,18 @@ def _try_all(entries: Mapping[str, Try], inputs: int, seed: int, tally: Tally, t
         if took_s > LIMIT_S:
             tally.findings.append(f"{name}, seed {seed + number}: took {took_s:.1f} s")
 
+    numbers = iter(range(inputs if names else 0))
+    lock = threading.Lock()
+
+    def some() -> None:
+        while True:
+            with lock:
+                number = next(numbers, None)
+            if number is None:
+                return
+            one(number)
+
+    # Each takes the next number: a future for each of a million inputs would need a gigabyte.
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(one, range(inputs if names else 0)):
-            pass
+        for work in [pool.submit(some) for _ in range(threads)]:
+            work.result()
