@@ -75,7 +75,7 @@ class _TellingExporter(SpanExporter):
     def __init__(self, url: str) -> None:
         self._url = redacted_text(url)
         self._session = _NotingSession()
-        self._inner = OTLPSpanExporter(url, session=self._session)
+        self._inner: SpanExporter = OTLPSpanExporter(url, session=self._session)
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
         #: Why the last spans were not taken; empty: they were.
         self.failure = ""
