@@ -43,11 +43,11 @@ class OtlpSender:
         self._tracer: Tracer = self._provider.get_tracer("weir", weir.__version__)
 
     def send(self, span: Span) -> None:
-        """See the protocol."""
+        """Take a span with those within it; blocks nobody."""
         self._add(span, Context())
 
     def close(self) -> None:
-        """See the protocol."""
+        """Send what is left, for a few seconds at most."""
         if self._exporter.failure:
             # What nobody takes would only hold up the end.
             return
@@ -120,7 +120,7 @@ class _NotingSession(requests.Session):
 
 
 def _reason(error: BaseException) -> str:
-    """In few words: of the system's error, if there is one below those of the libraries."""
+    """Return few words: of the system's error, if there is one below those of the libraries."""
     found, below = error, error
     while (next_below := below.__cause__ or below.__context__) is not None:
         below = next_below

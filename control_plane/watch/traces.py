@@ -68,7 +68,7 @@ class Traces:
         self._send(checkpoint_span(record, offset_ms, self._job.graph.name_of))
 
     def look(self) -> None:
-        """See which rescales have ended; called once a second, and at the end."""
+        """Send those rescales that have ended; called once a second, and at the end."""
         for report in reversed(self._rescales.to_list()):
             span = rescale_span(report) if _number(report) > self._told_rescales else None
             if span is not None:

@@ -14,7 +14,7 @@ AUDIT_LOGGER = "weir.audit"
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One entry, as it is written."""
+    """An entry, as it is written."""
 
     text: str
     #: Whether it was logged under ``AUDIT_LOGGER``.

@@ -93,14 +93,14 @@ class CheckpointRecord:
 
     @property
     def parts_duration_ms(self) -> int | None:
-        """From its beginning until all parts were there; None before."""
+        """Time from its beginning until all parts were there; None before."""
         if self.started_ms is None or self.committing_ms is None:
             return None
         return self.committing_ms - self.started_ms
 
     @property
     def commit_duration_ms(self) -> int | None:
-        """From when all parts were there to its end; None before."""
+        """Time from when all parts were there to its end; None before."""
         if self.ended_ms is None or self.committing_ms is None:
             return None
         return self.ended_ms - self.committing_ms
