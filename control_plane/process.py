@@ -22,6 +22,7 @@ from control_plane.ports import ManifestStore
 from control_plane.record.job_record import JobRecord
 from control_plane.start_command import StartCommand
 from control_plane.watch.kept_history import HistoryKeeping
+from control_plane.watch.traces import OpenSender, Traces, sender_of
 from control_plane.web.http import HttpServer, create_app
 from control_plane.web.report import page_files, report_html
 from control_plane.web.status_views import job_facts
@@ -64,6 +65,7 @@ async def serve(config: Config, command: StartCommand) -> int:
         {"input": config.file_name, "max_parallelism": section.max_parallelism},
     )
     log.info("parameters of %s %s", command.job_module, job.describe_parameters() or "none")
+    open_sender = sender_of(config.traces)
     lost = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -87,7 +89,9 @@ async def serve(config: Config, command: StartCommand) -> int:
         autoscaler=config.autoscaler,
         channel_batches=config.task_manager.operator_buffer_size,
     )
-    async with _serving(control_plane, background, keeper, command, config.security.audit_file):
+    traces = _traces(control_plane, open_sender)
+    audit = Audit(config.security.audit_file)
+    async with _serving(control_plane, background, keeper, command, audit, traces):
         await until_over(control_plane, lost, command)
         if command.report_path:
             _write_report(control_plane, Path(command.report_path))
@@ -147,7 +151,8 @@ async def _serving(
     loop: LoopBackground,
     keeper: Keeper | None,
     command: StartCommand,
-    audit_file: str,
+    audit: Audit,
+    traces: Traces | None,
 ) -> AsyncIterator[None]:
     """Servers and timers from start to orderly end."""
     section, parent = control_plane.config, command.parent
@@ -155,7 +160,7 @@ async def _serving(
     register_process_metrics(registry, "control_plane")
     JobMetrics(registry, lambda: job_facts(control_plane))
     http = HttpServer(
-        create_app(control_plane, registry, section, Audit(audit_file)),
+        create_app(control_plane, registry, section, audit),
         section,
         or_any_port=command.or_any_http_port,
     )
@@ -196,12 +201,27 @@ async def _serving(
         calls_server.close()
         if keeping is not None:
             await keeping.save()
+        if traces is not None:
+            traces.look()
+            await loop.in_thread(traces.close)
         await grpc_server.stop(grace=0.5)
         await control_plane.record.close()
         await loop.close()
         await control_plane.task_managers.close()
         if keeper is not None:
             keeper.close()
+
+
+def _traces(control_plane: ControlPlane, open_sender: OpenSender | None) -> Traces | None:
+    """Let checkpoints and rescales that end from now on be traced, if they are to be."""
+    if open_sender is None:
+        return None
+    job = control_plane.job
+    sender = open_sender({"weir.job": job.graph.logical.name, "weir.job_id": job.identity.job_id})
+    traces = Traces(job, control_plane.clock, control_plane.rescaler.log, sender)
+    control_plane.checkpointer.listeners.append(traces.checkpoint_ended)
+    control_plane.watcher.listeners.append(traces.look)
+    return traces
 
 
 async def _history_kept(

@@ -284,7 +284,8 @@ def fuzz(
         print(
             f"{sum(tally.inputs.values()):,} inputs to {len(tally.inputs)} entries, {len(tally.findings)} findings, "
             f"{time.monotonic() - began_s:.0f} s; slowest: {tally.slowest_entry}, {tally.slowest_s * 1e3:.0f} ms; "
-            f"grown by {tally.grown_bytes / (1 << 20):.1f} MiB"
+            f"in their second half the processes grew by {tally.grown_bytes / (1 << 20):.1f} MiB, this one by "
+            f"{tally.grown_here_bytes / (1 << 20):.1f} MiB"
         )
         return 1 if tally.findings else 0
 

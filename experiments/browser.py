@@ -23,7 +23,8 @@ from weir.errors import WeirError
 PROGRAMS = ("chromium", "chromedriver")
 TAB, ENTER, ESCAPE = "\ue004", "\ue007", "\ue00c"
 _POLL_S = 0.05
-_START_S = 60.0
+#: For a start, and for an answer.
+_START_S = 120.0
 #: An answer's key for an element, of the specification.
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _ARGUMENTS = (
@@ -195,7 +196,7 @@ class Browser:
             try:
                 if self._ask("GET", "/status", None)["ready"]:
                     return
-            except OSError as error:
+            except BrowserError as error:
                 if time.monotonic() > deadline_s or self._driver.poll() is not None:
                     raise BrowserError(f"chromedriver does not start: {error}") from error
             time.sleep(_POLL_S)
@@ -211,3 +212,5 @@ class Browser:
             with error:
                 value = json.load(error)["value"]
             raise BrowserError(f"{path}: {value['error']}: {value['message'].splitlines()[0]}") from error
+        except OSError as error:
+            raise BrowserError(f"{path}: the browser does not answer: {error}") from error

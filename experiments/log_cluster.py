@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import psutil
+
 import weir.log
 from experiments import processes
 from experiments.ports import free_port
@@ -74,6 +76,10 @@ class LogCluster:
     def log_path(self, number: int) -> Path:
         """What a process has written."""
         return self.directory / f"{number}.txt"
+
+    def rss_bytes(self) -> int:
+        """Memory of all processes that run."""
+        return sum(psutil.Process(process.pid).memory_info().rss for process in self._processes.values())
 
     def __enter__(self) -> LogCluster:
         self.directory.mkdir(parents=True, exist_ok=True)

@@ -55,10 +55,10 @@ def _first_job(directory: Path, browser: Browser, out: Path) -> None:
         await_headline(browser, "keeps up")
         cluster.http("POST", "/scale?stage=4&parallelism=3")
         browser.wait_for(_RESCALED, "the end of the rescale")
-        _picture(browser, out / CALM)
+        _picture(browser, out / CALM, words="keeps up")
         cluster.slow_down(20_000)
         await_headline(browser, "key group")
-        _picture(browser, out / BOTTLENECK, points=8)
+        _picture(browser, out / BOTTLENECK, points=8, words="key group")
         browser.resize(_NARROW, _HEIGHT)
         browser.prefer("dark")
         _picture(browser, out / PHONE, points=2)
@@ -74,11 +74,13 @@ def _second_job(directory: Path, browser: Browser, out: Path) -> None:
         browser.wait_for(
             "return document.querySelectorAll('#lost tbody tr').length > 0", "rows that did not make it"
         )
-        _picture(browser, out / LATE)
+        _picture(browser, out / LATE, words="holds event time back")
 
 
-def _picture(browser: Browser, path: Path, points: int = _POINTS) -> None:
+def _picture(browser: Browser, path: Path, points: int = _POINTS, words: str = "") -> None:
     line = "document.querySelector('.chart path')?.getAttribute('d').split('L').length ?? 0"
     wanted = browser.run(f"return {line}") + points
     browser.wait_for(f"return ({line}) >= {wanted}", f"a line of {wanted} points", 120)
+    # On a busy machine the page may say something else in between.
+    await_headline(browser, words)
     browser.screenshot(path)

@@ -107,6 +107,8 @@ class Checkpointer:
         )
         self._log = CheckpointLog(job.graph.name_of)
         self._calls = CheckpointCalls(job, task_managers, background)
+        #: Called with each checkpoint that has ended.
+        self.listeners: list[Callable[[model.CheckpointRecord], None]] = []
         #: Subtasks that have ended and whose last parts are in a checkpoint, until they have delivered.
         self._ended: dict[int, list[SubtaskId]] = {}
         #: Monotonic ms of the timers' next look, and of the next tick that is on its way; 0: there are no timers yet.
@@ -197,6 +199,7 @@ class Checkpointer:
         for name in ("created_ms", "started_ms", "ended_ms"):
             time_ms = facts[name]
             facts[name] = time_ms + offset_ms if isinstance(time_ms, int) else None
+        facts["slowest"] = "" if record.slowest is None else self._job.graph.name_of(record.slowest)
         return CheckpointView.model_validate(redacted(facts))
 
     def acknowledged(
@@ -277,6 +280,8 @@ class Checkpointer:
     def _carry_out_all(self, actions: Iterable[model.CheckpointAction]) -> None:
         for record in self.machine.take_ended():
             self._log.ended(record)
+            for listener in self.listeners:
+                listener(record)
         for action in actions:
             match action:
                 case model.Trigger():

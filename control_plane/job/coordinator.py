@@ -104,7 +104,7 @@ class Coordinator:
         self.ended = asyncio.Event()
         #: Another control plane has committed a checkpoint of this job: this process must end.
         self.superseded = asyncio.Event()
-        job.waiting_for = f"{config.min_task_managers} task manager(s); none has registered"
+        job.waiting_for = f"{_wanted(config)}; none has registered"
 
     def cancel(self) -> bool:
         """Stop the job; False if it has ended or is ending already."""
@@ -152,7 +152,7 @@ class Coordinator:
         if job.state is not JobState.WAITING_FOR_TASK_MANAGERS or self._takeover.is_waiting:
             return
         if len(members) < self._config.min_task_managers and not job.restarts:
-            job.waiting_for = f"{self._config.min_task_managers} task manager(s); {len(members)} registered"
+            job.waiting_for = f"{_wanted(self._config)}; {len(members)} registered"
             log.info("waiting for %s", job.waiting_for)
             return
         try:
@@ -299,3 +299,8 @@ class Coordinator:
                 return True
             await self._background.sleep(_SAVED_AGAIN_S)
         return await self._record.saved()
+
+
+def _wanted(config: ControlPlaneConfig) -> str:
+    count = config.min_task_managers
+    return f"{count} task manager{'' if count == 1 else 's'}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 
 class StateLocations:
@@ -33,10 +34,16 @@ class StateLocations:
 
     def has_remote(self) -> bool:
         """Whether the state of any group is not, or not completely, with its owner."""
-        return any(
-            address != self._owner_address(stage, group)
-            for (stage, group), address in self._addresses.items()
-        )
+        return any(True for _ in self._remote())
+
+    def remote_counts(self) -> Counter[int]:
+        """Key groups by stage whose state is not, or not completely, with their owner."""
+        return Counter(stage for stage, _ in self._remote())
+
+    def _remote(self) -> Iterator[tuple[int, int]]:
+        for (stage, group), address in self._addresses.items():
+            if address != self._owner_address(stage, group):
+                yield stage, group
 
     def locate(self, stage_index: int, groups: Sequence[int]) -> list[str]:
         """The address of each group's store."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from control_plane.link.task_managers import TaskManagers
 from weir.clock import Clock
 from weir.errors import ConnectionLostError
-from weir.process.log_tail import ENTRIES_MAX, LOG_TAIL
+from weir.process.log_tail import ENTRIES_MAX, LOG_TAIL, LogEntry
 from weir.rpc import control_pb2
 
 #: An answer of a task manager is good for so long, however many look.
@@ -20,15 +20,20 @@ class LogTails:
 
     def __init__(self, clock: Clock, task_managers: TaskManagers) -> None:
         self._clock, self._task_managers = clock, task_managers
-        self._answers: dict[str, tuple[float, Sequence[str]]] = {}
-        self._asking: dict[str, asyncio.Task[Sequence[str]]] = {}
+        self._answers: dict[str, tuple[float, Sequence[LogEntry]]] = {}
+        self._asking: dict[str, asyncio.Task[Sequence[LogEntry]]] = {}
 
-    def own(self, entries_max: int) -> Sequence[str]:
-        """Return entries of this process, oldest first."""
-        return LOG_TAIL.last(entries_max)
+    def own(self, entries_max: int, *, with_audit: bool) -> Sequence[str]:
+        """Return the last entries of this process, oldest first.
 
-    async def of(self, address: str, entries_max: int) -> Sequence[str]:
-        """Return entries of a task manager, oldest first.
+        Args:
+            entries_max: so many at most.
+            with_audit: also those that tell who did what.
+        """
+        return _shown(LOG_TAIL.last(ENTRIES_MAX), entries_max, with_audit=with_audit)
+
+    async def of(self, address: str, entries_max: int, *, with_audit: bool) -> Sequence[str]:
+        """Return the last entries of a task manager, as :meth:`own` does.
 
         Raises:
             KeyError: none of this address holds a lease.
@@ -46,17 +51,23 @@ class LogTails:
             entries = await asyncio.shield(asking)
         else:
             entries = known[1]
-        return entries[max(len(entries) - entries_max, 0) :]
+        return _shown(entries, entries_max, with_audit=with_audit)
 
-    async def _ask(self, address: str) -> Sequence[str]:
+    async def _ask(self, address: str) -> Sequence[LogEntry]:
         client = self._task_managers.clients.get(address)
         if client is None:
             raise ConnectionLostError(f"task manager {address} is gone")
         reply = await client.log_tail(control_pb2.LogTailRequest(entries_max=ENTRIES_MAX))
-        entries = list(reply.entries)
+        audit = set(reply.audit_places)
+        entries = [LogEntry(text, place in audit) for place, text in enumerate(reply.entries)]
         # Only of those that are there.
         self._answers = {
             each: it for each, it in self._answers.items() if each in self._task_managers.clients
         }
         self._answers[address] = (self._clock.monotonic_s(), entries)
         return entries
+
+
+def _shown(entries: Sequence[LogEntry], entries_max: int, *, with_audit: bool) -> Sequence[str]:
+    texts = [entry.text for entry in entries if with_audit or not entry.is_audit]
+    return texts[max(len(texts) - entries_max, 0) :]

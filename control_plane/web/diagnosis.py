@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query
+from fastapi import FastAPI, HTTPException, Query, Request
 
 from control_plane.composition import ControlPlane
 from control_plane.watch.profiler import SECONDS, SECONDS_MAX, ProfileRefusal, StageProfile
@@ -13,6 +13,8 @@ from control_plane.web.diagnosis_views import LogView, ProfileView
 from control_plane.web.views import ErrorView
 from weir.errors import WeirError
 from weir.process.log_tail import ENTRIES_MAX
+from weir.questions.access import right_of
+from weir.security.tokens import Right
 
 #: What is shown if nothing else is asked for.
 _ENTRIES = 200
@@ -70,14 +72,18 @@ def _add_log_page(app: FastAPI, control_plane: ControlPlane) -> None:
         },
     )
     async def logs(
+        request: Request,
         task_manager: Annotated[str, Query(description="address; without it the control plane's own")] = "",
         entries: Annotated[int, Query(ge=1, le=ENTRIES_MAX)] = _ENTRIES,
     ) -> LogView:
         tails = control_plane.log_tails
+        # These have addresses and requests of others.
+        with_audit = right_of(request.scope) >= Right.OPERATE
         if not task_manager:
-            return LogView(process=OWN_LOG, entries=list(tails.own(entries)))
+            return LogView(process=OWN_LOG, entries=list(tails.own(entries, with_audit=with_audit)))
         try:
-            return LogView(process=task_manager, entries=list(await tails.of(task_manager, entries)))
+            found = await tails.of(task_manager, entries, with_audit=with_audit)
+            return LogView(process=task_manager, entries=list(found))
         except KeyError:
             known = ", ".join(sorted(control_plane.task_managers.clients)) or "none"
             raise HTTPException(404, f"no task manager {task_manager!r}; there are {known}") from None

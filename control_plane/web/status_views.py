@@ -62,6 +62,7 @@ def status_view(control_plane: ControlPlane) -> StatusView:
     load = control_plane.watcher.load
     said = headline(load)
     loads = {each.stage: each for each in load.stages}
+    remote = job.locations.remote_counts()
     return StatusView(
         job_id=job.identity.job_id,
         job=job.graph.logical.name,
@@ -85,7 +86,8 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         standbys=control_plane.standbys.views(),
         standbys_missing=control_plane.standbys.missing,
         stages=[
-            _stage_view(control_plane, stage, queues, loads.get(stage.index)) for stage in job.graph.stages
+            _stage_view(control_plane, stage, queues, loads.get(stage.index), remote[stage.index])
+            for stage in job.graph.stages
         ],
         totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest, load),
         rejected=control_plane.rejects.views(),
@@ -154,6 +156,7 @@ def _stage_view(
     stage: Stage,
     queues: Mapping[SubtaskId, list[InputQueueView]],
     load: StageLoad | None,
+    remote_groups: int,
 ) -> StageView:
     loads = {} if load is None else {each.subtask_index: each for each in load.subtasks}
     subtasks = [
@@ -174,6 +177,7 @@ def _stage_view(
         records_in=sum(subtask.records_in for subtask in subtasks),
         records_out=sum(subtask.records_out for subtask in subtasks),
         subtasks=subtasks,
+        remote_groups=remote_groups,
         recent_hot_group=group if share else None,
         recent_hot_group_share=round(share, 4),
         recent_hot_groups=[

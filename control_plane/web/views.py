@@ -99,6 +99,10 @@ class StageView(BaseModel):
     records_in: int
     records_out: int
     subtasks: list[SubtaskView]
+    remote_groups: int = Field(
+        0,
+        description="key groups whose state is still in the store of an earlier owner, or on its way from there",
+    )
     recent_hot_group: int | None = Field(None, description="the key group with most of its rows of late")
     recent_hot_group_share: float = Field(0.0, description="its share of the rows of the stage")
     recent_hot_groups: list[HotGroupView] = Field(
@@ -427,6 +431,9 @@ class CheckpointView(BaseModel):
     started_ms: int | None
     ended_ms: int | None
     duration_ms: int | None
+    parts_duration_ms: int | None = Field(None, description="until the parts of all subtasks were there")
+    commit_duration_ms: int | None = Field(None, description="from then to the end: its manifest was written")
+    slowest: str = Field("", description="the subtask whose part came last; empty: none came")
     new_bytes: int = Field(description="written to the checkpoint store for it")
     size_bytes: int = Field(description="all its files; the same file may belong to several checkpoints")
     cause: str

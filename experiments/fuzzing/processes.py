@@ -56,6 +56,7 @@ _PAGES = (
     "/state/{}",
     "/state/{}/{}",
     "/state/{}/{}/{}",
+    "/log",
     "/keyvalue/{}",
     "/range/{}/{}",
     "/all",
@@ -121,6 +122,7 @@ class FuzzedCluster:
             made[f"frames of {name}"] = self._frames(port, greeting)
         made["pages of the control plane"] = self._http(f"127.0.0.1:{self._cluster.http_port}")
         made["pages of a task manager"] = self._http(self._pages)
+        made["pages of the log's controller"] = self._http(f"127.0.0.1:{self._log.http_port}")
         made["bytes at gRPC of the control plane"] = self._bytes(self._plane)
         made["bytes at gRPC of a task manager"] = self._bytes(self._manager)
         return made
@@ -148,7 +150,7 @@ class FuzzedCluster:
         """Memory of all processes."""
         for process in self._cluster.processes.values():
             process.sample()
-        return sum(process.rss_bytes for process in self._cluster.processes.values())
+        return sum(process.rss_bytes for process in self._cluster.processes.values()) + self._log.rss_bytes()
 
     def _call(self, address: str, method: Any) -> Try:
         path = f"/{method.containing_service.full_name}/{method.name}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pyarrow as pa
 from control_plane.record.job_record import JobRecord
 from experiments.fuzzing.inputs import any_json, damaged, fill, json_bytes
 from task_manager.exchange.frames import FrameDecoder, read_head, read_replies
+from task_manager.exchange.shared_memory import ReceivedMemory, make_memory
 from weir.checkpoints.digests import sealed, unsealed
 from weir.config import load_config
 from weir.errors import WeirError
@@ -37,6 +39,8 @@ from weir.types import SubtaskId
 
 #: Tries one input; raises what the entry does.
 Try = Callable[[random.Random], object]
+#: Of the memory in which rows of a peer lie.
+_SHARED_BYTES = 1 << 20
 #: What an entry may raise.
 CLEAR = (WeirError, QueryError)
 
@@ -83,6 +87,7 @@ def readers(directory: Path) -> dict[str, Try]:
         "settings": config,
         "overridden settings": overrides,
         "frames of rows": frames,
+        "rows in shared memory": _shared_memory(schema, body),
         "replies of links": lambda rng: read_replies(damaged(rng, b"\x0a\x04\x10\x01\x18\x02")),
         "entries of the log": _entries,
         "batches of the log": lambda rng: split_blob(damaged(rng, produce_request(7, b"head", b"body" * 9))),
@@ -90,6 +95,25 @@ def readers(directory: Path) -> dict[str, Try]:
         "questions between processes": lambda rng: question_from_json(any_json(rng)),
         "addresses": lambda rng: parse_address(_text(rng)),
     }
+
+
+def _shared_memory(schema: bytes, body: bytes) -> Try:
+    """Rows that a peer has put into memory that both processes share: damaged, or said to be elsewhere."""
+    descriptor = make_memory(_SHARED_BYTES)
+    if descriptor is None:
+        return lambda rng: None
+    memory = ReceivedMemory(descriptor)
+
+    def work(rng: random.Random) -> object:
+        content = damaged(rng, body)
+        at, size_bytes = rng.randrange(_SHARED_BYTES - len(content)), len(content)
+        os.pwrite(descriptor, content, at)
+        if rng.random() < 0.2:
+            at, size_bytes = rng.choice((at, rng.randrange(2**64))), rng.choice((0, 1, rng.randrange(2**64)))
+        part = memory.part(at, size_bytes)
+        return FrameDecoder().decode_batch(part, schema, is_shared=True)
+
+    return work
 
 
 def clear(work: Callable[[], object]) -> None:

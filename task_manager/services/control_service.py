@@ -311,7 +311,11 @@ class ControlService(control_pb2_grpc.TaskManagerServicer):
         self, request: control_pb2.LogTailRequest, context: grpc.ServicerContext
     ) -> control_pb2.LogTailReply:
         """What this process has logged of late."""
-        return control_pb2.LogTailReply(entries=LOG_TAIL.last(request.entries_max))
+        entries = LOG_TAIL.last(request.entries_max)
+        return control_pb2.LogTailReply(
+            entries=[entry.text for entry in entries],
+            audit_places=[place for place, entry in enumerate(entries) if entry.is_audit],
+        )
 
 
 def _groups_of(groups: Iterable[control_pb2.OwnedGroup]) -> dict[int, int]:

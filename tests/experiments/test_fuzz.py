@@ -13,7 +13,7 @@ from weir.rpc import control_pb2
 def test_readers_answer_or_refuse():
     tally = fuzz(1_500, 20_261_129, "", lambda _: None, with_processes=False)
     assert tally.findings == []
-    assert len(tally.inputs) == 13
+    assert len(tally.inputs) == 14
     assert tally.slowest_s < 5
 
 
@@ -44,4 +44,5 @@ def test_inputs_are_made_again_from_their_seed():
 def test_processes_answer_or_refuse(forks):
     tally = fuzz(4_000, 20_261_129, "", lambda _: None, popen=forks.popen)
     assert tally.findings == []
+    assert tally.grown_bytes < 64 << 20
     assert {"TaskManager.Deploy", "LogBroker.Produce", "pages of a task manager"} <= tally.inputs.keys()

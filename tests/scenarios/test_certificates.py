@@ -142,6 +142,12 @@ def test_tokens_and_renewal(cluster, directory, tmp_path, monkeypatch):
     status, _, log = ask(cluster, directory, "GET", f"/logs?task_manager={address}", "look")
     assert status == 200
     assert b"registered at the control plane" in log
+    # Who did what, and from where, is for those who may operate.
+    seen = {name: ask(cluster, directory, "GET", "/logs", name)[2] for name in ("look", "operate")}
+    assert b"token operate at 127.0.0.1" in seen["operate"]
+    assert b"token look at 127.0.0.1" in seen["operate"]
+    assert b"token " not in seen["look"]
+    assert b"control_plane INFO" in seen["look"]
     assert ask(cluster, directory, "POST", "/profile?stage=0&seconds=0.3", "look")[0] == 403
     assert ask(cluster, directory, "POST", "/profile?stage=0&seconds=0.3", "operate")[0] == 202
     cluster.wait_for(lambda _: cluster.http("GET", "/profile")[1]["state"] == "DONE", "a profile")

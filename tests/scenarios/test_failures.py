@@ -162,7 +162,7 @@ def test_kill_of_a_task_manager(long_lived, events, release):
         JOB, {"input": events, "parallelism": 3}, exit_when_finished=False
     )
     status = long_lived.wait_for(lambda status: len(status["task_managers"]) == 1, "the survivor")
-    assert "2 task manager(s); 1 registered" in status["waiting_for"]
+    assert "2 task managers; 1 registered" in status["waiting_for"]
     long_lived.start_task_manager("fourth")
     status = long_lived.wait_for(lambda status: status["state"] in FINAL_STATES, "the end of the job")
     assert (status["state"], status["totals"]["events_out"]) == ("FINISHED", EVENTS)

@@ -85,6 +85,7 @@ def test_a_step_that_becomes_slow_is_named_and_so_is_the_hot_key(page, job):
     # How soon is judged by `python -m benchmarks face`: here others use the machine, too.
     await_headline(page, "stage 3 `score` limits")
     await_headline(page, "key group")
+    assert "server-0 has " in page.text("#hot-keys")
     marked = page.run(
         "return [...document.querySelectorAll('.node.culprit')].map((node) => node.dataset.stage)"
     )

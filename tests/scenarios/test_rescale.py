@@ -14,6 +14,7 @@ from experiments.held_source import keep_back
 from experiments.soak import JOB, SoakSettings, StreamEndedError, rescale, run_soak
 from experiments.soak_check import check_output, write_events
 from tests.effort import cases
+from tests.otlp_receiver import OtlpReceiver, attributes_of
 
 pytestmark = pytest.mark.scenario
 
@@ -144,7 +145,13 @@ def test_copies_for_every_subtask(make_cluster, tmp_path, release):
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory, environment, forks):
+def receiver():
+    with OtlpReceiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory, environment, forks, receiver):
     directory = tmp_path_factory.mktemp("scalable")
     # 10 minutes of events.
     busy = write_events(directory / "busy.jsonl", 600_000, 50, 1)
@@ -154,9 +161,11 @@ def running(tmp_path_factory, environment, forks):
         "controlPlane.watermark_interval": 0.1,
         "controlPlane.out_of_order_grace_period": 0.2,
         "controlPlane.idle_timeout_ms": 300,
+        "traces.endpoint": receiver.url,
         # The control plane says otherwise, and it counts: else the first rescale would stay MIGRATING for ever.
         **HYBRID_ONLY,
     }
+    environment = {**environment, "OTEL_BSP_SCHEDULE_DELAY": "200"}
     with Cluster(
         directory / "cluster", environment=environment, settings=settings, popen=forks.popen
     ) as cluster:
@@ -237,6 +246,28 @@ def test_one_rescale_at_a_time(running):
     assert running.http("GET", "/rescales")[1][0] == report
     table = next(item for item in running.http("GET", "/routing")[1] if item["stage"] == count)
     assert table["groups_per_subtask"] == [64, 64]
+
+
+def test_a_collector_gets_the_rescale_and_checkpoints(running, receiver):
+    """What the pages say of them, as traces."""
+    running.wait_for(lambda _: receiver.roots("rescale") and receiver.roots("checkpoint"), "traces", 30)
+    rescale = receiver.roots("rescale")[0]
+    told = attributes_of(rescale)
+    report = running.http("GET", f"/rescales/{told['weir.rescale.id']}")[1]
+    assert (told["weir.rescale.from"], told["weir.rescale.to"]) == (1, 2)
+    assert told["weir.rescale.phase"] == "COMPLETE"
+    assert rescale.start_time_unix_nano == report["started_ms"] * 1_000_000
+    assert [span.name for span in receiver.within(rescale)][:2] == ["rescale.preparation", "rescale.switch"]
+    views = {view["id"]: view for view in running.http("GET", "/checkpoints")[1]}
+    traced = {attributes_of(span)["weir.checkpoint.id"]: span for span in receiver.roots("checkpoint")}
+    both = [number for number in traced if number in views and views[number]["state"] == "COMPLETE"]
+    assert both
+    span, view = traced[both[0]], views[both[0]]
+    parts = [each for each in receiver.within(span) if each.name == "checkpoint.part"]
+    slowest = max(parts, key=lambda each: each.end_time_unix_nano)
+    assert slowest.end_time_unix_nano - span.start_time_unix_nano == view["parts_duration_ms"] * 1_000_000
+    assert view["slowest"] == attributes_of(span)["weir.checkpoint.slowest"]
+    assert receiver.resources[0]["service.name"] == "weir"
 
 
 def test_the_strategy_of_the_control_plane_counts(running):

@@ -385,6 +385,7 @@ def test_sections_are_found_at_every_depth():
         "autoscaler",
         "prometheus",
         "security",
+        "traces",
     }
 
 

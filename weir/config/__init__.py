@@ -12,6 +12,7 @@ from weir.config.security import SecurityConfig
 from weir.config.state_strategy import StateMove, StateStrategy
 from weir.config.stores import RocksDbConfig
 from weir.config.task_manager import TaskManagerConfig
+from weir.config.traces import TracesConfig
 
 __all__ = [
     "DEFAULT_PATH",
@@ -26,6 +27,7 @@ __all__ = [
     "StateMove",
     "StateStrategy",
     "TaskManagerConfig",
+    "TracesConfig",
     "load_config",
     "parse_set_flags",
 ]

@@ -7,6 +7,7 @@ from weir.config.control_plane import ControlPlaneConfig
 from weir.config.section import ListenPort, Port, Section, setting
 from weir.config.security import SecurityConfig
 from weir.config.task_manager import TaskManagerConfig
+from weir.config.traces import TracesConfig
 
 
 class PrometheusConfig(Section):
@@ -32,6 +33,7 @@ class Config(Section):
     task_manager: TaskManagerConfig = setting(TaskManagerConfig(), "The processes that execute.")
     autoscaler: AutoscalerConfig = setting(AutoscalerConfig(), "How stages are scaled by themselves.")
     prometheus: PrometheusConfig = setting(PrometheusConfig(), "Metrics.")
+    traces: TracesConfig = setting(TracesConfig(), "Traces of checkpoints and rescales.")
     security: SecurityConfig = setting(SecurityConfig(), "Who may call the processes.")
     file_name: str = setting(
         "data/events", "Input of the demo job: a file, a directory of parts or a glob.", min_length=1

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from dataclasses import dataclass
 
 #: Entries that are kept, and characters of each.
 ENTRIES_MAX, CHARACTERS_MAX = 400, 2_000
+#: Under this name is logged who did what, from where: that is for those who may operate only.
+AUDIT_LOGGER = "weir.audit"
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """An entry, as it is written."""
+
+    text: str
+    #: Whether it was logged under ``AUDIT_LOGGER``.
+    is_audit: bool = False
 
 
 class LogTail(logging.Handler):
@@ -14,7 +26,7 @@ class LogTail(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._entries: deque[str] = deque(maxlen=ENTRIES_MAX)
+        self._entries: deque[LogEntry] = deque(maxlen=ENTRIES_MAX)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep an entry; called by the logger."""
@@ -24,9 +36,10 @@ class LogTail(logging.Handler):
             self.handleError(record)
             return
         cut = text[:CHARACTERS_MAX]
-        self._entries.append(cut if len(cut) == len(text) else f"{cut} ...")
+        whole = cut if len(cut) == len(text) else f"{cut} ..."
+        self._entries.append(LogEntry(whole, record.name == AUDIT_LOGGER))
 
-    def last(self, entries_max: int) -> list[str]:
+    def last(self, entries_max: int) -> list[LogEntry]:
         """The last entries, oldest first; any thread may ask. 0: none."""
         # A copy of a deque fails if another thread adds to it meanwhile, which it does with this lock.
         self.acquire()

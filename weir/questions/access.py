@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers
@@ -19,11 +21,12 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from weir.clock import Clock, SystemClock
+from weir.process.log_tail import AUDIT_LOGGER
 from weir.questions.guard import CHANGING_PATHS
 from weir.redaction import redacted_text
 from weir.security.tokens import Right, Tokens
 
-log = logging.getLogger("weir.audit")
+log = logging.getLogger(AUDIT_LOGGER)
 
 LOGIN_PATH = "/login"
 _COOKIE = "weir_token"
@@ -33,6 +36,8 @@ _OPEN_PATHS = frozenset({"/healthz", LOGIN_PATH})
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _FORM_BYTES_MAX = 4096
 _SHOWN_MAX = 300
+#: In the scope of a request: what the caller may do.
+_RIGHT = "weir.right"
 #: Who brings no token that is right.
 _STRANGER = "token none"
 _FORM = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Weir</title>
@@ -80,6 +85,12 @@ class Audit:
             log.error("security.audit_file %s cannot be written: %s", self._path, error.strerror)
 
 
+def right_of(scope: Mapping[str, Any]) -> Right:
+    """What the caller of a request may do, for pages that show more to some; ``AccessMiddleware`` has found it out."""
+    right = scope.get(_RIGHT, Right.NONE)
+    return right if isinstance(right, Right) else Right.NONE
+
+
 class AccessMiddleware:
     """Comes after the guard and before everything else."""
 
@@ -96,12 +107,13 @@ class AccessMiddleware:
         path, method = scope["path"].rstrip("/"), scope["method"]
         changes = method not in _SAFE_METHODS or path in CHANGING_PATHS
         if self._tokens is None:
+            scope[_RIGHT] = Right.OPERATE
             await self._audited(scope, receive, send, "anyone", changes=changes)
             return
         if path == LOGIN_PATH:
             await self._log_in(scope, receive, send)
             return
-        right = self._tokens.right_of(_token_of(Headers(scope=scope)))
+        right = scope[_RIGHT] = self._tokens.right_of(_token_of(Headers(scope=scope)))
         needed = Right.NONE if path in _OPEN_PATHS else Right.OPERATE if changes else Right.LOOK
         if right >= needed:
             await self._audited(scope, receive, send, f"token {right.name.lower()}", changes=changes)

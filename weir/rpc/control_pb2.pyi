@@ -111,10 +111,12 @@ class LogTailRequest(_message.Message):
     def __init__(self, entries_max: _Optional[int] = ...) -> None: ...
 
 class LogTailReply(_message.Message):
-    __slots__ = ("entries",)
+    __slots__ = ("entries", "audit_places")
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_PLACES_FIELD_NUMBER: _ClassVar[int]
     entries: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, entries: _Optional[_Iterable[str]] = ...) -> None: ...
+    audit_places: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, entries: _Optional[_Iterable[str]] = ..., audit_places: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryRequest(_message.Message):
     __slots__ = ("handshake", "question_json", "state_id", "manifest_path")

@@ -5,6 +5,8 @@ import { clock } from "./format.js";
 
 const WIDTH = 420, HEIGHT = 130, LEFT = 62, RIGHT = 6, TOP = 8, BOTTOM = 18;
 const COLOURS = 7;
+/** Lines after the seventh have the same colours again, and gaps. */
+const DASHES = ["none", "7 3", "2 3"];
 /** With a longer pause between two points a line is not drawn on. */
 const PAUSE_MS = 30_000;
 const SPAN_MIN_MS = 60_000;
@@ -49,7 +51,7 @@ export class Chart {
       }
       const line = this.lines.children[index];
       set(line, "d", path || "M0 0");
-      set(line, "stroke", colour(index));
+      set(line, "stroke", colour(index)), set(line, "stroke-dasharray", dash(index));
     });
     [0, 0.5, 1].forEach((part, index) => say(this.labels[index], this.format(this.high * part)));
     say(this.from, times.length ? clock(Math.max(start, 0)) : ""), say(this.to, times.length ? clock(end) : "no values yet");
@@ -79,7 +81,7 @@ export class Chart {
     while (this.keys.children.length > count) this.keys.lastChild.remove();
     this.series.forEach(({ name, values }, place) => {
       const key = this.keys.children[place], value = values[index];
-      key.firstChild.style.background = colour(place);
+      key.firstChild.style.background = sample(place);
       const text = `${name} ${value === null || value === undefined ? "-" : this.format(value)}`;
       if (key.lastChild.data !== text) key.lastChild.data = text;
     });
@@ -89,6 +91,13 @@ export class Chart {
 
 const y = (part) => HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP);
 const colour = (index) => `var(--series-${index % COLOURS})`;
+const dash = (index) => DASHES[Math.floor(index / COLOURS) % DASHES.length];
+
+/** What a line looks like, beside its name. */
+function sample(index) {
+  const [drawn, gap] = dash(index).split(" ");
+  return gap ? `repeating-linear-gradient(90deg, ${colour(index)} 0 ${drawn}px, transparent ${drawn}px ${Number(drawn) + Number(gap)}px)` : colour(index);
+}
 
 /** The next 1, 2 or 5 times a power of ten: an axis that does not change with each value. */
 function nice(value) {

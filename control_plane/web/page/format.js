@@ -7,6 +7,13 @@ export function number(value) {
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
 
+/** "48,000/s", "250 k/s" or "1.2 M/s": short enough for an axis. */
+export function rate(perSecond) {
+  const size = Math.abs(perSecond ?? 0);
+  if (size < 100_000) return `${number(perSecond)}/s`;
+  return size < 1_000_000 ? `${number(Math.round(perSecond / 1000))} k/s` : `${number(perSecond / 1_000_000)} M/s`;
+}
+
 /** "97 %" of a share from 0 to 1. */
 export const percent = (share) => `${Math.round(share * 100)} %`;
 

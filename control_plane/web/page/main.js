@@ -4,7 +4,7 @@ import { scale, wireActions } from "./actions.js";
 import { Chart } from "./charts.js";
 import { showLog, showLogChoice, showProfile, wireProfile } from "./diagnosis.js";
 import { byId, make, say, set } from "./dom.js";
-import { clock, number, percent, time } from "./format.js";
+import { clock, number, percent, rate, time } from "./format.js";
 import { Graph } from "./graph.js";
 import { showCheckpoints, showHappened, showLost, showManagers, showSubtasks } from "./panels.js";
 
@@ -16,12 +16,12 @@ const FINAL = ["FINISHED", "FAILED", "CANCELLED", "STOPPED"];
 const state = { status: null, chosen: null, hasChosen: false, graph: null, times: [], columns: {}, marks: [], checkpoints: [], rescales: [], asked: {}, lost: 0 };
 
 const charts = {
-  rate: new Chart(byId("charts"), "Rows read per second", (value) => `${number(value)}/s`),
+  rate: new Chart(byId("charts"), "Rows read per second", rate),
   latency: new Chart(byId("charts"), "Latency: from reading a row to its end", time),
   busy: new Chart(byId("charts"), "Busy: the busiest subtask", percent, { top: 1, isShare: true }),
   blocked: new Chart(byId("charts"), "Blocked by the steps after it", percent, { top: 1, isShare: true }),
   lag: new Chart(byId("charts"), "Event time behind the clock", time),
-  rows: new Chart(byId("charts"), "Rows into each stage per second", (value) => `${number(value)}/s`),
+  rows: new Chart(byId("charts"), "Rows into each stage per second", rate),
 };
 
 /** Of a report, all that the page would ask for; null: this is the page of a job. */

@@ -6,6 +6,8 @@ import { bytes, clock, number, percent, time } from "./format.js";
 
 /** Of more subtasks nobody reads all. */
 const MANY = 16;
+/** Keys that are named, and what the hottest one must have of the rows. */
+const HOT_KEYS = 3, HOT_SHARE = 0.05;
 const column = (title, text, more = {}) => ({ title, text, ...more });
 const figure = (title, text) => column(title, text, { number: true });
 
@@ -66,10 +68,15 @@ export function showSubtasks(stage) {
   const all = stage ? stage.subtasks : [], busiest = [...all].sort((a, b) => b.recent_busy_ratio - a.recent_busy_ratio || a.subtask_index - b.subtask_index);
   const isMany = all.length > MANY, at = (part) => percent(busiest[Math.floor((busiest.length - 1) * part)].recent_busy_ratio);
   say(byId("subtasks-order"), isMany ? `${all.length} subtasks, the busiest first: it is ${at(0)} busy, half of them are ${at(0.5)} or less, the idlest is ${at(1)}.` : "");
+  const keys = stage?.recent_hot_keys.slice(0, HOT_KEYS) ?? [], isHot = keys.length && keys[0].share >= HOT_SHARE;
+  say(byId("hot-keys"), isHot ? `Hottest keys of the last seconds: ${keys.map((it) => `${it.key} has ${percent(it.share)} of the rows (key group ${it.group})`).join(", ")}.` : "");
+  const remote = stage?.remote_groups ?? 0;
+  say(byId("state-places"), remote ? `The state of ${remote} key group${remote === 1 ? "" : "s"} is still in stores of earlier owners.` : "");
   fill(byId("subtasks"), SUBTASKS, isMany ? busiest : all);
 }
 
 export function showManagers(status, drains) {
+  byId("managers-none").hidden = status.task_managers.length > 0;
   fill(byId("managers"), MANAGERS, status.task_managers);
   for (const row of byId("managers").tBodies[0].rows) {
     const drain = drains.find((it) => it.startsWith(`${row.cells[0].textContent} `));
@@ -86,7 +93,15 @@ export function showLost(status) {
 export function showHappened(marks, rescales) {
   const told = rescales.map((it) => ({ time_ms: it.started_ms, kind: "rescale", text: `${it.id}: stage ${it.stage} from ${it.from} to ${it.to} subtasks, ${it.phase}${it.cause ? `: ${it.cause}` : ""}, ${it.groups_owned} of ${it.groups_total} key groups moved` }));
   const others = marks.filter((mark) => mark.kind !== "rescale");
+  byId("happened-none").hidden = told.length + others.length > 0;
   fill(byId("happened"), HAPPENED, [...told, ...others].sort((a, b) => b.time_ms - a.time_ms).slice(0, 50));
+}
+
+/** What a checkpoint did with its time; empty: it did not come so far. */
+function phases(it) {
+  if (it.parts_duration_ms === null) return "";
+  const last = it.slowest ? `, the last one of ${it.slowest},` : "";
+  return `${time(it.parts_duration_ms)} until all parts were there${last}${it.commit_duration_ms === null ? "" : ` and ${time(it.commit_duration_ms)} to write it down`}`;
 }
 
 /** checkpoints: newest first, the last 60. */
@@ -98,7 +113,7 @@ export function showCheckpoints(checkpoints, status) {
   oldestFirst.forEach((it, index) => {
     const bar = strip.children[index] ?? strip.appendChild(make("span"));
     const isBad = it.state === "FAILED" || it.state === "ABORTED", isOpen = it.ended_ms === null;
-    const text = `${it.kind} ${it.id} ${it.state}${isOpen ? "" : ` at ${clock(it.ended_ms)} in ${time(it.duration_ms)}, ${bytes(it.new_bytes)} new of ${bytes(it.size_bytes)}`}${it.cause ? `: ${it.cause}` : ""}`;
+    const text = `${it.kind} ${it.id} ${it.state}${isOpen ? "" : ` at ${clock(it.ended_ms)} in ${time(it.duration_ms)}, ${bytes(it.new_bytes)} new of ${bytes(it.size_bytes)}`}${phases(it) ? `: ${phases(it)}` : ""}${it.cause ? `: ${it.cause}` : ""}`;
     set(bar, "class", isBad ? "bad" : isOpen ? "open" : it.kind);
     set(bar, "title", text), set(bar, "role", "img"), set(bar, "aria-label", text);
     bar.style.height = `${Math.max(8, Math.round(((it.duration_ms ?? 0) / longest) * 100))}%`;
@@ -106,6 +121,7 @@ export function showCheckpoints(checkpoints, status) {
   const latest = checkpoints.find((it) => it.ended_ms !== null);
   const failed = checkpoints.filter((it) => it.state === "FAILED").length;
   const parts = latest ? [`latest: ${latest.kind} ${latest.id} ${latest.state} at ${clock(latest.ended_ms)} in ${time(latest.duration_ms)}, ${bytes(latest.new_bytes)} new`] : ["none yet"];
+  if (latest && phases(latest)) parts.push(phases(latest));
   if (checkpoints.length) parts.push(`${failed} of the last ${checkpoints.length} failed, the highest bar took ${time(longest)}`);
   if (status.checkpoint_waits_for) parts.push(status.checkpoint_waits_for);
   say(byId("checkpoint-latest"), parts.join("; "));

@@ -27,7 +27,7 @@ def test_a_job_is_deployed_last_stage_first_when_enough_task_managers_are_there(
         here = Cluster(clock)
         await here.join("h:1")
         assert here.state is JobState.WAITING_FOR_TASK_MANAGERS
-        assert here.job.waiting_for == "2 task manager(s); 1 registered"
+        assert here.job.waiting_for == "2 task managers; 1 registered"
         one, two = await here.running("h:2", "h:1")
         assert sorted(deployed(one) + deployed(two)) == [(1, SOURCE), (1, COUNT), (1, COUNT)]
         both = here.holder(SubtaskId(SOURCE, 0))

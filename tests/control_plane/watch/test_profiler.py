@@ -99,15 +99,17 @@ def test_many_who_look_at_a_log_ask_its_task_manager_once():
 
         async def tail(request):
             await asyncio.sleep(0.1)
-            return control_pb2.LogTailReply(entries=["a", "b", "c"])
+            return control_pb2.LogTailReply(entries=["a", "b", "who", "c"], audit_places=[2])
 
         one.on["log_tail"] = tail
         tails = here.parts.log_tails
-        assert await asyncio.gather(*(tails.of("h:1", 2) for _ in range(20))) == [["b", "c"]] * 20
-        assert await tails.of("h:1", 400) == ["a", "b", "c"]
+        asked = [tails.of("h:1", 2, with_audit=False) for _ in range(20)]
+        assert await asyncio.gather(*asked) == [["b", "c"]] * 20
+        assert await tails.of("h:1", 400, with_audit=False) == ["a", "b", "c"]
+        assert await tails.of("h:1", 400, with_audit=True) == ["a", "b", "who", "c"]
         assert len(one.requests("log_tail")) == 1
         await asyncio.sleep(1)
-        await tails.of("h:1", 1)
+        await tails.of("h:1", 1, with_audit=False)
         assert len(one.requests("log_tail")) == 2
         await here.close()
 

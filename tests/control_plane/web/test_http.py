@@ -41,7 +41,7 @@ def get(cluster, path):
 def test_status_says_what_the_job_waits_for(waiting):
     status = waiting.status()
     assert status["state"] == "WAITING_FOR_TASK_MANAGERS"
-    assert "2 task manager(s)" in status["waiting_for"]
+    assert "2 task managers" in status["waiting_for"]
     assert status["cause"] == ""
     assert status["job_module"] == "jobs.server_count"
     assert status["parameters"]["parallelism"] == 3

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from weir.clock import SystemClock
-from weir.questions.access import AccessMiddleware, Audit
+from weir.questions.access import AccessMiddleware, Audit, right_of
 from weir.questions.https import token_headers
 from weir.security.private_files import write_private
-from weir.security.tokens import Tokens
+from weir.security.tokens import Right, Tokens
 
 
 @pytest.fixture
@@ -71,6 +71,24 @@ def test_who_may_look_sees_logs_and_profiles_and_asks_for_none(ask):
         assert ask("GET", path, authorization=look) == 200
     assert ask("POST", "/profile", authorization=look) == 403
     assert ask("POST", "/profile", authorization=operate) == 200
+
+
+@pytest.mark.parametrize(
+    ("has_tokens", "token", "right"),
+    [(True, "look", Right.LOOK), (True, "operate", Right.OPERATE), (False, "", Right.OPERATE)],
+)
+def test_a_page_learns_what_its_caller_may_do(directory, has_tokens, token, right):
+    seen = []
+
+    async def app(scope, receive, send):
+        seen.append(right_of(scope))
+
+    tokens = Tokens(directory, SystemClock()) if has_tokens else None
+    headers = [(b"authorization", f"Bearer {token * 8}".encode())]
+    scope = {"type": "http", "method": "GET", "path": "/logs", "headers": headers}
+    asyncio.run(AccessMiddleware(app, tokens, Audit())(scope, None, None))
+    assert seen == [right]
+    assert right_of({}) is Right.NONE
 
 
 def test_a_token_is_not_sent_in_plain(directory, monkeypatch):

@@ -217,6 +217,7 @@ class CheckpointMachine(CheckpointSteps):
         if flight is not None:
             flight.missing.discard(subtask)
             flight.parts[subtask] = event.part
+            flight.record.parts_ms[subtask] = self._now_ms
             flight.record.new_bytes += event.part.new_bytes
         return []
 

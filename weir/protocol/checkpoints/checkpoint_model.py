@@ -81,6 +81,29 @@ class CheckpointRecord:
     size_bytes: int = 0
     #: One line; why it is FAILED or ABORTED.
     cause: str = ""
+    #: When the part of each subtask came, but for last parts that were there before it began.
+    parts_ms: dict[SubtaskId, int] = field(default_factory=dict)
+    #: When all parts were there: from then on its manifest was written.
+    committing_ms: int | None = None
+
+    @property
+    def slowest(self) -> SubtaskId | None:
+        """The subtask whose part came last; None: none has come."""
+        return max(self.parts_ms, key=lambda subtask: (self.parts_ms[subtask], subtask), default=None)
+
+    @property
+    def parts_duration_ms(self) -> int | None:
+        """Time from its beginning until all parts were there; None before."""
+        if self.started_ms is None or self.committing_ms is None:
+            return None
+        return self.committing_ms - self.started_ms
+
+    @property
+    def commit_duration_ms(self) -> int | None:
+        """Time from when all parts were there to its end; None before."""
+        if self.ended_ms is None or self.committing_ms is None:
+            return None
+        return self.ended_ms - self.committing_ms
 
     @property
     def holds(self) -> bool:
@@ -107,6 +130,8 @@ class CheckpointRecord:
             "started_ms": self.started_ms,
             "ended_ms": self.ended_ms,
             "duration_ms": self.duration_ms,
+            "parts_duration_ms": self.parts_duration_ms,
+            "commit_duration_ms": self.commit_duration_ms,
             "new_bytes": self.new_bytes,
             "size_bytes": self.size_bytes,
             "cause": self.cause,

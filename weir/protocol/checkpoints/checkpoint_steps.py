@@ -38,6 +38,7 @@ class CheckpointSteps(CheckpointLife):
         if flight is None or flight.is_committing or flight.missing:
             return actions
         flight.record.state = CheckpointState.COMMITTING
+        flight.record.committing_ms = self._now_ms
         parts = tuple(part for _, part in sorted(flight.parts.items()))
         record = flight.record
         commit = Commit(

@@ -48,10 +48,13 @@ def test_a_checkpoint_from_its_trigger_to_its_end(bench):
         "started_ms": 1000,
         "ended_ms": 1150,
         "duration_ms": 150,
+        "parts_duration_ms": 100,
+        "commit_duration_ms": 50,
         "new_bytes": 20,
         "size_bytes": 500,
         "cause": "",
     }
+    assert record.parts_ms == {COUNT: 1100, SOURCE: 1100}
     assert bench.machine.next_due_ms == 2000
     assert bench.tell(Tick(), at=2000) == [Trigger(8, (SOURCE,))]
 
