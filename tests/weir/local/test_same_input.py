@@ -1,4 +1,4 @@
-"""Subtasks of a source look at their input one after the other, and it may change in between: no row twice, none lost."""
+"""Subtasks of a source look at their input one after the other; it may change in between, and no row is lost."""
 
 import pytest
 

@@ -1,6 +1,7 @@
 """Windows by the calendar of a time zone: bounds where clocks change, against Python's own zones."""
 
 import datetime as dt
+import itertools
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -64,7 +65,7 @@ def test_the_end_of_a_day_that_comes_again_after_midnight_belongs_to_the_next_da
     starts, ends = calendar_bounds(times, "1d", zone)
     assert ((starts <= times) & (times < ends)).all()
     edges = sorted(set(starts) | set(ends))
-    assert [(b - a) / HOUR for a, b in zip(edges, edges[1:], strict=False)] == [24, 25, 24]
+    assert [(b - a) / HOUR for a, b in itertools.pairwise(edges)] == [24, 25, 24]
 
 
 def test_a_day_leaves_when_its_end_has_passed():

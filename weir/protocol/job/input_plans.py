@@ -22,8 +22,7 @@ def differing_plans(source: str, plans: Mapping[int, int]) -> str:
     first, plan = next(iter(known.items()))
     other = next(index for index, found in known.items() if found != plan)
     return (
-        f"source {source!r}: its subtasks {first} and {other} have not found the same input, so some of it would be read "
-        "twice or not at all: files or splits came, went or changed while the job started, or are listed in no fixed "
-        "order; start the job when they are complete, read them with parallelism=1, or as they come (follow=True of "
-        "files, discover_ms of splits)"
+        f"source {source!r}: its subtasks {first} and {other} have not found the same input: files or splits came, went "
+        "or changed while the job started, or are listed in no fixed order, and some would be read twice or not at all; "
+        "start the job when they are complete, read them with parallelism=1, or as they come (follow=True, discover_ms)"
     )
