@@ -44,7 +44,7 @@ _BOUNDS: tuple[dict[str, Any], ...] = (
     {"ttl": "2500ms"},
 )
 _ALL_BOUNDS: tuple[dict[str, Any], ...] = (
-    {"within": 1_500},
+    {"within": "1500ms"},
     {"window": weir.tumbling(3_000)},
     {"window": weir.tumbling(3_000), "how": "left"},
 )

@@ -22,7 +22,8 @@ def differing_plans(source: str, plans: Mapping[int, int]) -> str:
     first, plan = next(iter(known.items()))
     other = next(index for index, found in known.items() if found != plan)
     return (
-        f"source {source!r}: its subtasks {first} and {other} have not found the same input: files or splits came, went "
-        "or changed while the job started, or are listed in no fixed order, and some would be read twice or not at all; "
-        "start the job when they are complete, read them with parallelism=1, or as they come (follow=True, discover_ms)"
+        f"source {source!r}: its subtasks {first} and {other} have not found the same input: files or splits came, "
+        "went or changed while the job started, or are listed in no fixed order, so some would be read twice or not at "
+        "all; start the job when they are complete, read them with parallelism=1, or as they come (follow=True, "
+        "discover_ms)"
     )
