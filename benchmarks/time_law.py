@@ -11,6 +11,7 @@ from benchmarks.law import (
     kept_steps,
     keyed_steps,
     order_steps,
+    random_chains,
     retained_steps,
     session_steps,
     table_join_steps,
@@ -73,6 +74,11 @@ def run(report: Report, seeds: int, first_seed: int) -> BenchmarkResult:
             if difference(law, case_of(law, seed, ROWS)) is not None:
                 wrong.setdefault(law.name, []).append(seed)
                 wrong_cases += 1
+        report(f"seed {seed}: a random chain", (seed - first_seed) / seeds)
+        cases += random_chains.RUNS
+        if random_chains.difference(seed, ROWS) is not None:
+            wrong.setdefault("random chain", []).append(seed)
+            wrong_cases += 1
     figures: dict[str, Any] = {
         "cases": cases,
         "wrong": wrong_cases,

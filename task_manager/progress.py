@@ -86,6 +86,8 @@ class SubtaskProgress:
     processor_s: float | None = None
     #: Of a source with a rate: rows that were due and have not been read; None: it has none.
     rows_overdue: int | None = None
+    #: Of a source: see ``SourceReader.input_plan``.
+    input_plan: int = 0
     #: Output channels on which rows wait; looked at before each report.
     channels: Sequence[ChannelQueue] = ()
     watermark_ms: int = WATERMARK_MIN_MS

@@ -189,6 +189,9 @@ def _windows() -> list[Change]:
             "",
             True,
         ),
+        Change("lateness", {"window": late["window"]}, late, "windows take late rows not at all"),
+        Change("longer lateness", late, {**late, "more": {"allowed_lateness": "40ms"}}, "late rows for 20ms"),
+        Change("shorter lateness", late, {**late, "more": {"allowed_lateness": "10ms"}}),
         Change("added with lateness", {**late, "aggregates": _ADDED[0]}, {**late, "aggregates": _ADDED[1]}),
         *_with_own_cells(),
     ]

@@ -22,6 +22,7 @@ from control_plane.rescale.rescaler import Rescaler
 from weir.config import ControlPlaneConfig
 from weir.plan.graph import PhysicalGraph
 from weir.protocol.job import job_machine as machine
+from weir.protocol.job.input_plans import differing_plans
 from weir.protocol.job.job_machine import JobState, SubtaskStatus
 from weir.protocol.rescale.rescale_plan import RescaleRefusal
 from weir.protocol.watermarks.watermark_drift import AlignedSource, lowest_watermarks_ms
@@ -39,6 +40,9 @@ _REPORTED = {
     control_pb2.SUBTASK_STATE_FAILED: SubtaskStatus.FAILED,
     control_pb2.SUBTASK_STATE_CANCELED: SubtaskStatus.CANCELED,
 }
+
+
+_STARTED_STATES = (JobState.DEPLOYING, JobState.RUNNING, JobState.FINISHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,7 @@ class Reception:
         job.reports[subtask] = report
         self._restores.reported(subtask, task_manager, report)
         self._rejects.reported(subtask, report)
+        self._check_input(subtask)
         if status is None or status is before:
             return
         started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
@@ -217,6 +222,19 @@ class Reception:
         if subtask not in job.machine.statuses:
             job.retired_reports.append(job.reports.pop(subtask))
             self._rejects.retired(subtask)
+
+    def _check_input(self, subtask: SubtaskId) -> None:
+        """Let the job begin anew if the subtasks of a source do not divide the same input."""
+        job, stage_index = self._job, subtask.stage_index
+        if not job.reports[subtask].input_plan or job.state not in _STARTED_STATES:
+            return
+        plans = {
+            name.subtask_index: report.input_plan
+            for name, report in job.reports.items()
+            if name.stage_index == stage_index
+        }
+        if wrong := differing_plans(job.graph.stage(stage_index).nodes[0].name, plans):
+            self._tell_job(machine.FailRequested(wrong))
 
 
 def aligned_sources(

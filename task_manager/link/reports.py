@@ -61,6 +61,7 @@ def report_to_proto(subtask: SubtaskId, state: tuple[SubtaskProgress, int]) -> c
         latency_counts=progress.latency_counts,
         processor_us=None if progress.processor_s is None else int(progress.processor_s * 1e6),
         rows_overdue=progress.rows_overdue,
+        input_plan=progress.input_plan,
         channels=[
             control_pb2.ChannelQueue(
                 consumer=subtask_to_proto(queue.consumer),

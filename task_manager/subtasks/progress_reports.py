@@ -38,6 +38,7 @@ def current_progress(running: RunningSubtask) -> SubtaskProgress:
         is_reading = progress.state is SubtaskState.RUNNING
         kept.lags = progress.lags = running.reader.lags if is_reading else {}
         progress.rows_overdue = running.reader.rows_overdue if is_reading else None
+        progress.input_plan = running.reader.input_plan
     counts = [getattr(operator, "distinct_keys", None) for operator in running.chain.operators]
     known = [count for count in counts if count is not None]
     kept.distinct_keys = progress.distinct_keys = sum(known) if known else None

@@ -31,6 +31,8 @@ class KeyedHooks:
 
     #: What must be in a checkpoint as it is here for the states to go on, as JSON; of windows that are such operators.
     state_form: Any = None
+    #: What a checkpoint has that says nothing of it; None: what is needed.
+    unsaid_form: ClassVar[Any] = None
     #: "processing" promises that no timer is registered by event time: nothing happens between two rows of a batch
     #: then, so that ``process_batch`` gets whole batches and not each key once at a time.
     timer_time: ClassVar[TimerTime] = "any"

@@ -468,5 +468,14 @@ class SourceReader(ABC):
         """Rows that should have been given out by now, by a rate of the source; None: it has none. As :attr:`lags`."""
         return None
 
+    @property
+    def input_plan(self) -> int:
+        """A number below 2^64 that tells how the subtasks have divided what there is to read; 0: they have not.
+
+        Each subtask looks by itself. Where two have other numbers they have seen other files or splits: some would be
+        read twice, or by nobody, so the job fails. Asked after :meth:`open`, also by other threads and after the end.
+        """
+        return 0
+
     def close(self) -> None:
         """Called exactly once if ``open`` was called; releases files."""

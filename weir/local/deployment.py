@@ -11,6 +11,7 @@ from pathlib import Path
 from weir.author.operator import NEVER_US, Json, Operator, OperatorContext, SourceReader
 from weir.author.watermarks import WatermarkStrategy
 from weir.clock import Clock
+from weir.errors import InputError
 from weir.local.channels import Channel, DirectChannel, Interleaving, LocalEdge, LocalOutput
 from weir.local.collected import CollectingStep, Collection
 from weir.local.state import step_tables, take_snapshot
@@ -25,6 +26,7 @@ from weir.operators.registry import create_combiner
 from weir.operators.step_flow import WaitingRows
 from weir.plan.graph import Node, PhysicalGraph, Stage
 from weir.protocol.job.event_counts import EventCounts
+from weir.protocol.job.input_plans import differing_plans
 from weir.protocol.job.rejects import FirstReject, Rejects
 from weir.protocol.routing import RoutingTable
 from weir.protocol.watermarks.input_times import InputTimes, restored_times, times_key
@@ -154,6 +156,7 @@ class Deployment:
             )
         for source in self.sources:
             source.begin()
+        self._check_inputs()
         for subtask in self.subtasks:
             for rows in under_way.get(subtask.subtask, ()):
                 if not rows.step and isinstance(subtask, LocalTask):
@@ -163,6 +166,19 @@ class Deployment:
         for source in self.sources:
             source.tell_first()
         self.settle()
+
+    def _check_inputs(self) -> None:
+        """See ``SourceReader.input_plan``.
+
+        Raises:
+            InputError: the subtasks of a source have seen other inputs.
+        """
+        plans: dict[str, dict[int, int]] = {}
+        for source in self.sources:
+            plans.setdefault(source.step, {})[source.subtask.subtask_index] = source.reader.input_plan
+        for step, found in plans.items():
+            if wrong := differing_plans(step, found):
+                raise InputError(wrong)
 
     @property
     def late_rows(self) -> dict[str, int]:

@@ -211,7 +211,7 @@ class RejectedRows(_message.Message):
     def __init__(self, step: _Optional[str] = ..., is_source: _Optional[bool] = ..., rows_in: _Optional[int] = ..., rejected: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., position: _Optional[int] = ..., dead_letters: _Optional[str] = ..., rejected_here: _Optional[int] = ...) -> None: ...
 
 class SubtaskReport(_message.Message):
-    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts", "processor_us", "rows_overdue", "hot_groups", "hot_keys")
+    __slots__ = ("subtask", "state", "cause", "records_in", "records_out", "records_rejected", "queue_depth", "busy_us", "idle_us", "backpressured_us", "watermark_ms", "first_batch_us", "last_batch_us", "distinct_keys", "restoring_groups", "restore_groups", "restore_started_us", "restore_us", "failed_step", "failure_kind", "rejected", "late", "lags", "channels", "state_hold_us_max", "input_watermarks", "read_watermark_ms", "is_idle", "is_held_back", "hot_group", "hot_group_share", "latency_counts", "processor_us", "rows_overdue", "input_plan", "hot_groups", "hot_keys")
     SUBTASK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +246,7 @@ class SubtaskReport(_message.Message):
     LATENCY_COUNTS_FIELD_NUMBER: _ClassVar[int]
     PROCESSOR_US_FIELD_NUMBER: _ClassVar[int]
     ROWS_OVERDUE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_PLAN_FIELD_NUMBER: _ClassVar[int]
     HOT_GROUPS_FIELD_NUMBER: _ClassVar[int]
     HOT_KEYS_FIELD_NUMBER: _ClassVar[int]
     subtask: _common_pb2.SubtaskId
@@ -282,9 +283,10 @@ class SubtaskReport(_message.Message):
     latency_counts: _containers.RepeatedScalarFieldContainer[int]
     processor_us: int
     rows_overdue: int
+    input_plan: int
     hot_groups: _containers.RepeatedCompositeFieldContainer[HotGroup]
     hot_keys: _containers.RepeatedCompositeFieldContainer[HotKey]
-    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ..., processor_us: _Optional[int] = ..., rows_overdue: _Optional[int] = ..., hot_groups: _Optional[_Iterable[_Union[HotGroup, _Mapping]]] = ..., hot_keys: _Optional[_Iterable[_Union[HotKey, _Mapping]]] = ...) -> None: ...
+    def __init__(self, subtask: _Optional[_Union[_common_pb2.SubtaskId, _Mapping]] = ..., state: _Optional[_Union[SubtaskState, str]] = ..., cause: _Optional[str] = ..., records_in: _Optional[int] = ..., records_out: _Optional[int] = ..., records_rejected: _Optional[int] = ..., queue_depth: _Optional[int] = ..., busy_us: _Optional[int] = ..., idle_us: _Optional[int] = ..., backpressured_us: _Optional[int] = ..., watermark_ms: _Optional[int] = ..., first_batch_us: _Optional[int] = ..., last_batch_us: _Optional[int] = ..., distinct_keys: _Optional[int] = ..., restoring_groups: _Optional[int] = ..., restore_groups: _Optional[int] = ..., restore_started_us: _Optional[int] = ..., restore_us: _Optional[int] = ..., failed_step: _Optional[str] = ..., failure_kind: _Optional[_Union[FailureKind, str]] = ..., rejected: _Optional[_Iterable[_Union[RejectedRows, _Mapping]]] = ..., late: _Optional[_Iterable[_Union[LateRows, _Mapping]]] = ..., lags: _Optional[_Iterable[_Union[SplitLag, _Mapping]]] = ..., channels: _Optional[_Iterable[_Union[ChannelQueue, _Mapping]]] = ..., state_hold_us_max: _Optional[int] = ..., input_watermarks: _Optional[_Union[InputWatermarks, _Mapping]] = ..., read_watermark_ms: _Optional[int] = ..., is_idle: _Optional[bool] = ..., is_held_back: _Optional[bool] = ..., hot_group: _Optional[int] = ..., hot_group_share: _Optional[float] = ..., latency_counts: _Optional[_Iterable[int]] = ..., processor_us: _Optional[int] = ..., rows_overdue: _Optional[int] = ..., input_plan: _Optional[int] = ..., hot_groups: _Optional[_Iterable[_Union[HotGroup, _Mapping]]] = ..., hot_keys: _Optional[_Iterable[_Union[HotKey, _Mapping]]] = ...) -> None: ...
 
 class HotGroup(_message.Message):
     __slots__ = ("group", "share")

@@ -93,10 +93,19 @@ def calendar_bounds(times_ms: pl.Series, unit: str, zone: str) -> tuple[pl.Serie
     # Few different dates: bounds are computed once for each.
     dates = pl.DataFrame({"t": times_ms}).select(date.alias("date"))
     first = pl.col("date").dt.truncate(unit)
+    following = first.dt.offset_by(unit)
     bounds = dates.unique().with_columns(
-        start=_moment(first, zone), end=_moment(first.dt.offset_by(unit), zone)
+        start=_moment(first, zone),
+        end=_moment(following, zone),
+        next_end=_moment(following.dt.offset_by(unit), zone),
     )
-    found = dates.join(bounds, on="date", how="left", maintain_order="left")
+    found = dates.with_columns(times_ms.alias("t")).join(bounds, on="date", how="left", maintain_order="left")
+    # Where clocks go back over midnight, the end of a date comes again when the next date has begun.
+    is_over = pl.col("t") >= pl.col("end")
+    found = found.select(
+        start=pl.when(is_over).then("end").otherwise("start"),
+        end=pl.when(is_over).then("next_end").otherwise("end"),
+    )
     return found["start"], found["end"]
 
 

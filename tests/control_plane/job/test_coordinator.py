@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.control_plane.cluster import COUNT, SOURCE, Cluster, no_space
+from tests.control_plane.cluster import COUNT, SOURCE, Cluster, job_of, no_space
 from tests.control_plane.virtual import run, settle, until
 from weir.errors import ConnectionLostError, FailureKind
 from weir.protocol.job import job_machine as machine
@@ -49,6 +49,36 @@ def test_a_lost_task_manager_leads_to_a_restart_from_the_latest_checkpoint_on_th
         restored = [r.restore.manifest_path for r in one.requests("deploy") if r.handshake.generation == 2]
         assert set(restored) == {here.parts.checkpointer.latest.path}
         assert "no heartbeat for 1000 ms" in here.job.machine.restart_cause
+        await here.close()
+
+    run(test)
+
+
+def test_a_job_of_which_two_readers_have_not_seen_the_same_input_begins_anew():
+    """Each would have taken its share of another one: rows twice, or not at all."""
+
+    async def test(clock):
+        here = Cluster(clock, job=job_of(sources=2))
+        await here.running("h:1", "h:2")
+        readers = [SubtaskId(SOURCE, index) for index in range(2)]
+
+        def report(*plans):
+            for reader, plan in zip(readers, plans, strict=True):
+                for member in here.task_managers.values():
+                    member.causes[reader] = {"input_plan": plan}
+
+        report(7, 7)
+        await asyncio.sleep(1)
+        assert here.job.identity.generation == 1
+        report(7, 8)
+        await until(lambda: here.job.identity.generation > 1)
+        report(8, 8)
+        # A deployment that was told of the other ones may have to end first.
+        await asyncio.sleep(2)
+        generation = here.job.identity.generation
+        await asyncio.sleep(1)
+        assert (here.state, here.job.identity.generation) == (JobState.RUNNING, generation)
+        assert "source 'rows': its subtasks 0 and 1 have not found the same" in here.job.machine.restart_cause
         await here.close()
 
     run(test)

@@ -202,3 +202,37 @@ def test_mistakes_of_window_top_are_told(options, message):
     given = {"order": (["n"], [True]), "key": (), "rank": "place", **options}
     with pytest.raises(weir.GraphError, match=message):
         windows(given["order"], 2, given["key"], ties=False, rank=given["rank"])
+
+
+def best_of(**options):
+    flow = weir.Dataflow("job", max_parallelism=8)
+    schema = {"user": str, "v": int, "at": int}
+    rows = flow.source("in", weir.JsonLines("none", schema=schema, event_time="at"))
+    totals = rows.key_by("user").window(weir.tumbling(10)).aggregate("w", n=weir.count(), m=weir.max("v"))
+    totals.window_top("top", **options).select("few", "window_end", "user").sink("out", weir.Collect())
+    return flow
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        {"by": "m"},
+        {"by": "n", "rows": 3},
+        {"by": "n", "ties": True},
+        {"by": ["n", "m"]},
+        {"by": "n", "rank": "place"},
+    ],
+    ids=str,
+)
+def test_a_savepoint_of_rows_that_were_chosen_otherwise_is_refused(after):
+    rows = [
+        {"user": "ann", "v": 1, "at": 1},
+        {"user": "ann", "v": 1, "at": 2},
+        {"user": "bob", "v": 2, "at": 3},
+    ]
+    with testing.start(best_of(by="n"), {"in": rows}) as running:
+        savepoint = running.savepoint()
+    with testing.start(best_of(by="n"), {"in": []}, from_savepoint=savepoint) as running:
+        assert running.finish()["out"].to_polars().rows() == [(10, "ann")]
+    with pytest.raises(weir.WeirError, match=r"step 'top': the checkpoint has by: n, rows: 1, ties: False"):
+        testing.start(best_of(**after), {"in": []}, from_savepoint=savepoint)

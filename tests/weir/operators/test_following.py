@@ -255,6 +255,19 @@ def test_a_file_that_grows_may_neither_shrink_nor_change(tmp_path):
         run.read(50)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_another_file_in_place_of_one_that_grows_is_told_of(tmp_path, restarts):
+    """Its lines may be as long, so that one begins where the file before was read to."""
+    described = weir.JsonLines(str(tmp_path), schema=SCHEMA, follow=True, grows=True)
+    append(tmp_path / "a", '{"id": 1}\n{"id": 2}\n')
+    run = Run(described).read(10)
+    if restarts:
+        run = Run(described, 1, run.stop(), run.clock)
+    add_lines(tmp_path, "a", [3, 4, 5])
+    with pytest.raises(InputError, match="a has other content than before: 20 bytes were read of it"):
+        run.read(50)
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -1,6 +1,7 @@
 """Windows by the calendar of a time zone: bounds where clocks change, against Python's own zones."""
 
 import datetime as dt
+import itertools
 from zoneinfo import ZoneInfo
 
 import polars as pl
@@ -55,6 +56,16 @@ def test_every_moment_is_in_one_window():
         assert ((starts <= times) & (times < ends)).all(), name
         edges = sorted(set(starts) | set(ends))
         assert sorted(set(starts)) == edges[:-1]
+
+
+def test_the_end_of_a_day_that_comes_again_after_midnight_belongs_to_the_next_day():
+    """In Newfoundland clocks went from one minute past midnight to one past eleven; one window follows another."""
+    zone = "America/St_Johns"
+    times = pl.Series(range(ms("2010-11-06T12:00", zone), ms("2010-11-08T12:00", zone), 30_000))
+    starts, ends = calendar_bounds(times, "1d", zone)
+    assert ((starts <= times) & (times < ends)).all()
+    edges = sorted(set(starts) | set(ends))
+    assert [(b - a) / HOUR for a, b in itertools.pairwise(edges)] == [24, 25, 24]
 
 
 def test_a_day_leaves_when_its_end_has_passed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,15 @@ class LookupOperator(Operator):
         """
         watermarks_ms = row_watermarks.column_of(batch)
         batch = as_authors_see(batch)
-        keys = [tuple(row.values()) for row in row_dicts(batch.select(self._spec.on))]
-        positions: dict[_Key, int] = {}
-        rows = [positions.setdefault(key, len(positions)) for key in keys]
-        found = self._find(list(positions))
+        on = batch.select(self._spec.on)
+        values: list[_Key] = [tuple(row.values()) for row in row_dicts(on)]
+        keys = list(map(_told_apart, values)) if _has_zones(on.schema) else values
+        asked: dict[_Key, _Key] = {}
+        for key, given in zip(keys, values, strict=True):
+            asked.setdefault(key, given)
+        positions = {key: position for position, key in enumerate(asked)}
+        rows = [positions[key] for key in keys]
+        found = self._find(asked)
         if self._spec.how == "inner":
             has_any = np.array([found[row] is not None for row in rows])
             if not has_any.all():
@@ -81,14 +87,17 @@ class LookupOperator(Operator):
         out = system_schema(pa.schema([*list(batch.schema)[:user], *fields]))
         return pa.RecordBatch.from_arrays(arrays, schema=out)
 
-    def _find(self, keys: list[_Key]) -> list[_Found]:
-        """What there is for distinct keys, remembered or asked for; nothing for those with a null."""
+    def _find(self, keys: Mapping[_Key, _Key]) -> list[_Found]:
+        """What there is for distinct keys, remembered or asked for; nothing for those with a null.
+
+        ``keys``: by what tells them apart, their values.
+        """
         now_s = self._clock.monotonic_s()
         known: dict[_Key, _Found] = {}
         missing: list[_Key] = []
-        for key in keys:
+        for key, values in keys.items():
             cached = self._cache.get(key)
-            if None in key:
+            if None in values:
                 known[key] = None
             elif cached is not None and cached[0] > now_s:
                 known[key] = cached[1]
@@ -96,7 +105,7 @@ class LookupOperator(Operator):
                 missing.append(key)
         if missing:
             assert self._loop is not None
-            answers = self._loop.run_until_complete(self._ask(missing))
+            answers = self._loop.run_until_complete(self._ask([keys[key] for key in missing]))
             known.update(zip(missing, answers, strict=True))
             self._remember(missing, answers)
         return [known[key] for key in keys]
@@ -171,3 +180,12 @@ class LookupOperator(Operator):
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
             self._loop = None
+
+
+def _has_zones(schema: pa.Schema) -> bool:
+    return any(pa.types.is_timestamp(column) and column.tz is not None for column in schema.types)
+
+
+def _told_apart(key: _Key) -> _Key:
+    """For Python the two hours that a zone has twice, when its clock goes back, are equal."""
+    return tuple((value, value.fold) if isinstance(value, datetime) else value for value in key)

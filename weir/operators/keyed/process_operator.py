@@ -104,7 +104,8 @@ class KeyedProcessOperator(UserStep, InTimeOperator, TimedOperator):
                 check_key_columns(context.operator_name, value["codec"], needed)
             check_declared(context.operator_name, value["codec"].get("states", {}), needed["states"])
             check_timers(context.operator_name, value["codec"].get("timers"))
-            check_form(context.operator_name, value["codec"].get("form"), self._user.state_form)
+            forms = value["codec"].get("form"), self._user.state_form, self._user.unsaid_form
+            check_form(context.operator_name, *forms)
             self._times.check(context, value)
 
     def open(self, context: OperatorContext) -> None:

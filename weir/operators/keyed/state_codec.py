@@ -212,16 +212,22 @@ def check_timers(step: str, stored: Mapping[str, Any] | None) -> None:
         )
 
 
-def check_form(step: str, stored: Json | None, needed: Json | None) -> None:
+def check_form(step: str, stored: Json | None, needed: Json | None, unsaid: Json | None = None) -> None:
     """Refuse the states of windows of other rows; None: older checkpoints do not say, and other steps.
+
+    Args:
+        step: name of the step.
+        stored: what the checkpoint says.
+        needed: by the job.
+        unsaid: what a checkpoint has that does not say; None: what is needed, or nothing.
 
     Raises:
         StateMismatchError: they are of others; the message has both.
     """
+    stored = unsaid if stored is None else stored
     if stored is not None and stored != needed:
-        raise StateMismatchError(
-            f"step {step!r}: the checkpoint has {stored}, the job {needed or 'none'}; {_MEND}"
-        )
+        then, now = form_text(stored), form_text(needed)
+        raise StateMismatchError(f"step {step!r}: the checkpoint has {then}, the job {now}; {_MEND}")
 
 
 def differing(stored: Mapping[str, Json], needed: Mapping[str, Json]) -> tuple[str, str]:

@@ -1,7 +1,10 @@
 """Lookups in an external store: bounds, order, the cache, time-outs, errors."""
 
 import asyncio
+import datetime as dt
+from zoneinfo import ZoneInfo
 
+import polars as pl
 import pytest
 
 import weir
@@ -124,3 +127,17 @@ def test_what_is_wrong_is_said_when_the_step_is_written_down(arguments, message)
         flow_of(Store().find, **arguments)
     with pytest.raises(GraphError, match=r"^step 'named': lookup takes an async function"):
         flow_of(lambda auction: None)
+
+
+def test_the_two_hours_that_a_zone_has_twice_are_two_keys():
+    zone = ZoneInfo("Europe/Berlin")
+    both = [dt.datetime(2025, 10, 26, hour, 30, tzinfo=dt.UTC).astimezone(zone) for hour in (0, 1)]
+
+    async def find(at):
+        return {"hour": at.astimezone(dt.UTC).hour}
+
+    flow = weir.Dataflow("lookups")
+    rows = flow.source("rows", weir.JsonLines("/absent", schema={"at": pl.Datetime("us", "Europe/Berlin")}))
+    rows.lookup("named", find, "at", {"hour": int}).sink("out", weir.Collect())
+    result = testing.run(flow, {"rows": [{"at": at} for at in (*both, *both)]})
+    assert result["named"].to_polars()["hour"].to_list() == [0, 1, 0, 1]

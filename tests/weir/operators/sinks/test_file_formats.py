@@ -220,6 +220,27 @@ def test_json_lines_are_read_as_they_were_written(tmp_path):
     assert weir.run(flow)["out"].to_dicts() == rows
 
 
+@pytest.mark.parametrize(
+    ("sink", "source"), [(weir.JsonLinesSink, weir.JsonLines), (weir.CsvSink, weir.Csv)], ids=["json", "csv"]
+)
+def test_times_of_zones_that_were_not_whole_minutes_from_utc_are_read_as_they_were_written(
+    tmp_path, sink, source
+):
+    schema = {"at": pl.Datetime("us", "America/New_York"), "id": int}
+    rows = [
+        {"at": dt.astimezone(ZoneInfo("America/New_York")), "id": dt.year}
+        for dt in (datetime.datetime(year, 7, 1, 12, tzinfo=datetime.UTC) for year in (1870, 1900, 2026))
+    ]
+    flow = weir.Dataflow("job")
+    flow.source("rows", weir.ArrowIpc("none", schema=schema)).sink("files", sink(str(tmp_path)))
+    testing.run(flow, {"rows": rows})
+    flow = weir.Dataflow("job")
+    flow.source("rows", source(str(tmp_path), schema=schema)).sink("out", weir.Collect())
+    assert [row["at"].timestamp() for row in weir.run(flow)["out"].to_dicts()] == [
+        row["at"].timestamp() for row in rows
+    ]
+
+
 def test_durations_have_no_form_in_csv():
     flow = weir.Dataflow("job")
     rows = flow.source("rows", weir.ArrowIpc("none", schema={"took": pl.Duration("ms")}))

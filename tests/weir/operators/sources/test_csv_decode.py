@@ -153,6 +153,23 @@ def test_null_values_in_quotes_are_null_in_columns_that_are_no_texts():
     assert [r.reason for r in decode('""\n', required).rejections] == ["field id is null"]
 
 
+def test_numbers_that_stand_for_null_are_null_in_every_column():
+    nulls = ("", "0", "9999", "-1", "12345678")
+    given = ("0", "9999", "-1", '"9999"', "12345678", "99990", "00", "1")
+    for data_type in (pa.int64(), pa.int16(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(9, 0)):
+        narrow = data_type == pa.int16()
+        found = values(
+            data_type, *(text for text in given if not narrow or len(text) != 5), null_values=nulls
+        )
+        assert found == [None] * 5 + [99990, 0, 1][narrow:], data_type
+    last = pa.schema([("a", pa.int64()), ("b", pa.int64())])
+    assert rows("9999,9999\n1,0\n", last, null_values=nulls) == [(None, None), (1, None)]
+    required = pa.schema([pa.field("id", pa.int64(), nullable=False)])
+    assert [r.reason for r in decode("9999\n1\n", required, null_values=nulls).rejections] == [
+        "field id is null"
+    ]
+
+
 def test_nulls_are_unquoted_and_only_where_they_may_be():
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
     decoded = decode('1,\n,a\n3,NULL\n4,"NULL"\nNULL,b\n6,NUL\n', schema, null_values=("", "NULL"))

@@ -159,6 +159,22 @@ def test_overlong_lines_are_passed_over_with_bounded_memory(tmp_path):
     assert passed[0].head == b"x" * len(passed[0].head)
 
 
+def test_a_file_that_has_become_shorter_is_told_of_after_its_lines(tmp_path):
+    path = tmp_path / "cut"
+    path.write_bytes(b"a\nb\nc")
+    reader = LineReader(Split(str(path), 0, 8), line_bytes_max=100)
+    reader.refill()
+    assert reader.data[: reader.stop].tobytes() == b"a\nb\n"
+    reader.start = reader.stop
+    with pytest.raises(
+        InputError, match="cut: it has become shorter while it was read: it had 8 bytes or more"
+    ):
+        reader.check()
+    reader.close()
+    with pytest.raises(InputError, match="cut: it has become shorter"):
+        LineReader(Split(str(path), 7, 9), line_bytes_max=100)
+
+
 def test_broken_gzip_names_the_file(tmp_path):
     path = tmp_path / "cut.gz"
     path.write_bytes(gzip.compress(b"abc\n" * 10_000)[:-20])

@@ -179,6 +179,7 @@ def _scan_record(
     field = 0
     wanted, delimiter = form.columns, form.delimiter
     wanted_count = len(wanted)
+    has_nulls = len(form.null_offsets) > 1
     table, numbers, rows_max = columns.table, columns.numbers, columns.rows_max
     offsets, texts, valid = columns.offsets, columns.texts, columns.valid
     while True:
@@ -208,7 +209,13 @@ def _scan_record(
                 number = number * 10 + digit
                 at += 1
                 digit = byte_at(data, at) - 48
-            if 0 < at - start <= 18 and table[column, COLUMN_LOW] <= number <= table[column, COLUMN_HIGH]:
+            is_sure = (
+                0 < at - start <= 18 and table[column, COLUMN_LOW] <= number <= table[column, COLUMN_HIGH]
+            )
+            if is_sure and has_nulls:
+                # A number may stand for null.
+                is_sure = not is_null(data, start, at, False, form.nulls, form.null_offsets)
+            if is_sure:
                 numbers[table[column, COLUMN_SLOT] * rows_max + row] = number
                 if digit + 48 == delimiter:
                     field += 1

@@ -36,7 +36,7 @@ from weir.operators.sources.files.positions import (
     mark_files,
     restored_positions,
 )
-from weir.operators.sources.files.splits import assign, assign_files, share_evenly
+from weir.operators.sources.files.splits import assign, assign_files, plan_number, share_evenly
 from weir.operators.sources.paced.pacing import BatchSource
 from weir.operators.sources.paced.source_times import SourceTimes
 from weir.redaction import redacted_text
@@ -92,6 +92,9 @@ class FileReader(BatchSource):
         #: Files may become longer after they were found.
         self._may_grow = False
         self._discovery: Discovery | None = None
+        #: For each subtask the pieces that were chosen for it, and the number of that where it was not restored.
+        self._assigned: list[list[Any]] = []
+        self._input_plan = 0
         self._next_look_us = 0
         #: The file that is read; None: none yet.
         self._reading: str | None = None
@@ -147,12 +150,18 @@ class FileReader(BatchSource):
     def _open_input(self, context: OperatorContext) -> None:
         if not self._follows:
             self._open_files(self._all_files())
+            self._input_plan = plan_number(self._assigned)
             return
         self._open_files([])
         if isinstance(self._files, LocalInput) and self._rank == 0 and (hint := folder_hint(self._find_path)):
             log.warning("source %s: input %s: %s", context.operator_name, self._path, hint)
         self._discovery = Discovery(self._rank, self._subtasks)
         self._look()
+
+    @property
+    def input_plan(self) -> int:
+        """See the base class."""
+        return self._input_plan
 
     def _has_input(self) -> list[bool]:
         return [True] * self._subtasks if self._follows else self._chosen()

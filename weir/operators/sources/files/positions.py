@@ -23,7 +23,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 
 from weir.author.operator import Json, OperatorContext
 from weir.errors import FailureKind, InputError
@@ -235,6 +235,18 @@ def mark_files(paths: Iterable[str], files: InputFiles = LOCAL_INPUT) -> dict[st
     return marks
 
 
+def mark_beginning(path: str, size_bytes: int, files: InputFiles = LOCAL_INPUT) -> FileMark:
+    """The mark of the first so many bytes of a file, or of all that there are.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return _mark(path, files, size_bytes)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def check_files(
     rests: Iterable[Rest],
     marks: Mapping[str, FileMark],
@@ -281,9 +293,18 @@ def check_files(
 def _mark(path: str, files: InputFiles, size_max: int | None = None) -> FileMark:
     """The mark of a file, or of its beginning of so many bytes."""
     with files.open(path) as file:
-        size = file.seek(0, 2)
-        size = size if size_max is None else min(size, size_max)
-        file.seek(0)
-        head = file.read(min(size, MARK_BYTES))
-        file.seek(max(0, size - MARK_BYTES))
-        return FileMark(size, zlib.crc32(file.read(min(size, MARK_BYTES)), zlib.crc32(head)))
+        return mark_of(file, size_max)
+
+
+def mark_of(file: BinaryIO, size_max: int | None = None) -> FileMark:
+    """The mark of an open file, or of its beginning of so many bytes; it is read, and stands somewhere afterwards.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = file.seek(0, 2)
+    size = size if size_max is None else min(size, size_max)
+    file.seek(0)
+    head = file.read(min(size, MARK_BYTES))
+    file.seek(max(0, size - MARK_BYTES))
+    return FileMark(size, zlib.crc32(file.read(min(size, MARK_BYTES)), zlib.crc32(head)))

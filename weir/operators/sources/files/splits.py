@@ -6,6 +6,7 @@ split in which its first byte lies.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -111,6 +112,12 @@ def _size_bytes(path: str, files: InputFiles) -> int:
         return files.size_bytes(path)
     except OSError as error:
         raise unreadable(path, error, "check its permissions") from error
+
+
+def plan_number(shares: Sequence[Sequence[object]]) -> int:
+    """See ``SourceReader.input_plan``; ``shares``: for each subtask its units, whose ``repr`` tells all of them."""
+    digest = hashlib.blake2b(repr(shares).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def assign(sizes: Sequence[int], units: Sequence[_Unit], parallelism: int) -> list[list[_Unit]]:

@@ -12,6 +12,7 @@ from weir.errors import InputError
 from weir.kernels.bytes import PADDING_BYTES
 from weir.operators.sources.files.input_files import InputFiles, unreadable
 from weir.operators.sources.files.local_input import LOCAL_INPUT
+from weir.operators.sources.files.positions import FileMark, mark_of
 from weir.operators.sources.files.splits import Split, open_split
 
 #: Bytes that a reader holds, unless a line is longer.
@@ -161,6 +162,17 @@ class LineReader:
         """Everything was read and taken."""
         return self.at_last_line and self.start == self.stop
 
+    def mark(self, size_bytes: int) -> FileMark:
+        """The mark of the first so many bytes of the file that is read; nothing is read on after that.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        try:
+            return self._source.mark(size_bytes)
+        except OSError as error:
+            raise self._unreadable(error, self._source.offset) from error
+
     def close(self) -> None:
         """Release the file; safe to call twice."""
         self._source.close()
@@ -237,13 +249,18 @@ class _SplitSource:
 
     def __init__(self, split: Split, files: InputFiles) -> None:
         self._file: BinaryIO = open_split(split, files)
+        self._is_compressed = split.compressed
         self._stop = 1 << 62 if split.compressed else split.stop_bytes
         self._ended = False
         self._last = 0x0A
         #: Offset of the next byte.
         self.offset = split.start_bytes
         if split.start_bytes:
-            self._skip_first_line()
+            try:
+                self._skip_first_line()
+            except OSError:
+                self._file.close()
+                raise
 
     def readinto(self, view: memoryview) -> int:
         """Fill from the front; 0 at the end of the last line."""
@@ -260,6 +277,8 @@ class _SplitSource:
                 self._ended = True
         if not count:
             self._ended = True
+            if inside:
+                self._check_end()
             return 0
         self.offset += count
         self._last = view[count - 1]
@@ -278,9 +297,27 @@ class _SplitSource:
                 self._file.seek(self.offset)
                 return
             if not block:
+                self.offset = at
+                self._check_end()
                 break
             at += len(block)
         self._ended = True
+
+    def _check_end(self) -> None:
+        """The file ends here.
+
+        Raises:
+            OSError: there was more of it when the split was made, and nobody read that.
+        """
+        if not self._is_compressed and self.offset < self._stop:
+            raise OSError(
+                f"it has become shorter while it was read: it had {self._stop} bytes or more, and ends after "
+                f"{self.offset}"
+            )
+
+    def mark(self, size_bytes: int) -> FileMark:
+        """See :meth:`LineReader.mark`."""
+        return mark_of(self._file, size_bytes)
 
     def close(self) -> None:
         self._file.close()

@@ -12,7 +12,7 @@ from weir.errors import InputError
 from weir.operators.sources.files.compression import codec_of
 from weir.operators.sources.files.file_reader import FileReader
 from weir.operators.sources.files.foreign_files import BEGIN_BYTES, foreign_form
-from weir.operators.sources.files.positions import Rest
+from weir.operators.sources.files.positions import FileMark, Rest, mark_beginning
 from weir.operators.sources.files.splits import (
     Split,
     after_last_line,
@@ -51,6 +51,8 @@ class LineSource(FileReader):
             self._may_grow = self._keeps_files = True
         #: Of files that may grow, and of which nothing is waiting: up to where they were read.
         self._read_to: dict[str, int] = {}
+        #: What they had up to there: another file in its place may be as long, and have a line that begins there.
+        self._read_marks: dict[str, FileMark] = {}
         #: Where the last decoded batch begins in the reader's window, and what came of it.
         self._decoded_start = 0
         self._decoded: Decoded | None = None
@@ -95,6 +97,7 @@ class LineSource(FileReader):
             # Not while the directory looks empty: its disk may not be mounted.
             for path in [path for path in self._read_to if path not in sizes]:
                 del self._read_to[path]
+                self._read_marks.pop(path, None)
                 self._forget(path)
         return any([self._read_on(path, sizes[path]) for path in list(self._read_to) if path in sizes])
 
@@ -104,6 +107,14 @@ class LineSource(FileReader):
         if size_bytes < read_to:
             raise InputError(
                 f"input {path} has become shorter: {read_to} bytes were read of it, and it has {size_bytes}; "
+                "let files only grow, and give a new file a new name"
+            )
+        if size_bytes == read_to:
+            return False
+        known = self._read_marks.get(path)
+        if known is not None and known != mark_beginning(path, read_to, self._files):
+            raise InputError(
+                f"input {path} has other content than before: {read_to} bytes were read of it, and they have changed; "
                 "let files only grow, and give a new file a new name"
             )
         stop = after_last_line(self._files, path, read_to, size_bytes)
@@ -126,7 +137,10 @@ class LineSource(FileReader):
 
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         if self._may_grow:
-            self._read_to = {rest.path: rest.stop for rest in shares[self._rank] if rest.start == rest.stop}
+            for rest in shares[self._rank]:
+                if rest.start == rest.stop:
+                    self._read_to[rest.path] = rest.stop
+                    self._read_marks[rest.path] = mark_beginning(rest.path, rest.stop, self._files)
             self._hold_quiet(list(self._read_to))
             shares = [[rest for rest in share if rest.start < rest.stop] for share in shares]
         self._read_shares([[self._split(rest) for rest in share] for share in shares])
@@ -199,7 +213,8 @@ class LineSource(FileReader):
             batch = self._decode(self._reader)
             if batch is None:
                 if self._may_grow:
-                    self._read_to[self._reader.path] = self._reader.split.stop_bytes
+                    path, read_to = self._reader.path, self._reader.split.stop_bytes
+                    self._read_to[path], self._read_marks[path] = read_to, self._reader.mark(read_to)
                 self.close()
             elif batch.num_rows:
                 return batch

@@ -17,7 +17,7 @@ from weir.errors import GraphError, InputError
 from weir.operators.sources.files.discovery import Discovery
 from weir.operators.sources.files.own_copies import own_copy
 from weir.operators.sources.files.positions import SourceCounts, time_from_json, time_to_json
-from weir.operators.sources.files.splits import assign, share_evenly
+from weir.operators.sources.files.splits import assign, plan_number, share_evenly
 from weir.operators.sources.paced.decoded_rows import DecodedRows
 from weir.operators.sources.paced.pacing import BatchSource
 from weir.operators.sources.user.source_rows import checked_rows
@@ -67,6 +67,7 @@ class UserSourceReader(BatchSource):
         self._given: _Given | None = None
         self._letters_bytes = 0
         self._turns = 0
+        self._input_plan = 0
 
     def open(self, context: OperatorContext) -> None:
         """Open the user's source, then choose splits; see the base class."""
@@ -93,6 +94,7 @@ class UserSourceReader(BatchSource):
             self._discover()
             return
         listed = self._list_splits()
+        self._input_plan = plan_number([[split_key(split) for split in listed.values()]])
         shares = [list(listed.items())[rank :: self._subtasks] for rank in range(self._subtasks)]
         self._assigned = [bool(share) for share in shares]
         for number, split in shares[self._rank]:
@@ -138,6 +140,11 @@ class UserSourceReader(BatchSource):
         most = self._source.open_splits_max
         while self._waiting and (most is None or len(self._open_splits) < most):
             self._open_splits.append(self._waiting.popleft())
+
+    @property
+    def input_plan(self) -> int:
+        """See the base class."""
+        return self._input_plan
 
     def _has_input(self) -> list[bool]:
         return self._assigned

@@ -20,7 +20,12 @@ from weir.operators.windows.panes.pane_times import panes_of
 from weir.operators.windows.panes.part_rows import PartRows, split_parts
 from weir.operators.windows.panes.rolling import RollingWindows
 from weir.operators.windows.panes.told_windows import ToldWindows
-from weir.operators.windows.panes.window_codec import check_window_codecs, window_codec
+from weir.operators.windows.panes.window_codec import (
+    LATENESS,
+    check_lateness,
+    check_window_codecs,
+    window_codec,
+)
 from weir.operators.windows.panes.window_parts import WindowParts
 from weir.operators.windows.rows.waiting_rows import WaitingRows
 from weir.rows import row_watermarks
@@ -75,6 +80,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
         """See :class:`Operator`."""
         kept = kept_snapshots(context, self._spec.kind)
         check_window_codecs(context.operator_name, kept.values(), window_codec(self._spec))
+        if self._spec.window.kind != "session":
+            check_lateness(context.operator_name, kept.values(), self._spec.updates.lateness_ms)
 
     def open(self, context: OperatorContext) -> None:
         """Take the stage's store.
@@ -498,7 +505,8 @@ class WindowAggregateOperator(InTimeOperator, TimedOperator):
 
     def snapshot(self, checkpoint_id: int) -> Json:
         """What the bytes in the store mean; the accumulators themselves are there, written by their table."""
-        return keyed_snapshot(self._spec.kind, self._codec, late_rows=self.late_rows)
+        more = {} if self._spec.window.kind == "session" else {LATENESS: self._lateness_ms}
+        return keyed_snapshot(self._spec.kind, self._codec, late_rows=self.late_rows, **more)
 
     def close(self) -> None:
         """Let go of the table, which the runtime flushes before and closes after."""

@@ -9,7 +9,8 @@ The snapshot is::
 Conditions may change: the bytes mean the same. Windows of several panes also have ``"panes": 2``, the version of packed
 panes (``weir.state.tables.panes.packed_rows``), which may be lower in the state of before; what lacks it has none.
 Sessions have ``"sessions": 2``: programs of before, which would tell sessions twice, refuse that. Sessions with
-lateness have ``"allowed_lateness_ms"``. Steps whose own cells lie before those of aggregates that came later have
+lateness have ``"allowed_lateness_ms"``. Snapshots of other windows have it beside the codec, also 0: programs of before
+neither say it nor look at it. Steps whose own cells lie before those of aggregates that came later have
 ``"own_cells_at"``: how many are before them. Windows that keep rows have ``"rows"``: name and type of each column, and
 whether rows may lack it; state of before has not, and is taken as it is.
 """
@@ -28,6 +29,7 @@ from weir.specs.aggregate_functions import stored_function, stored_number
 from weir.specs.arrow_form import arrow_form
 from weir.specs.window_process import WindowProcessSpec
 from weir.specs.windows import WindowAggregateSpec
+from weir.specs.words import duration_words
 from weir.state.tables.cells.accumulators import FORMAT_VERSION
 from weir.state.tables.panes.packed_pane_kernels import VERSION
 
@@ -36,6 +38,8 @@ _PACKED_FROM = ("sliding", "cumulative")
 _SESSIONS_VERSION = 2
 #: May be lower in the state of before, or lack.
 _VERSIONS = ("panes", "sessions")
+#: In snapshots.
+LATENESS = "allowed_lateness_ms"
 _MEND = "start without the checkpoint, or give the step another name if it may begin with empty state"
 
 
@@ -54,7 +58,7 @@ def window_codec(spec: WindowAggregateSpec) -> dict[str, Json]:
         codec["sessions"] = _SESSIONS_VERSION
     if spec.window.kind == "session" and spec.updates.lateness_ms:
         # Places are so much before the watermark.
-        codec["allowed_lateness_ms"] = spec.updates.lateness_ms
+        codec[LATENESS] = spec.updates.lateness_ms
     if spec.own_cells_at is not None:
         codec["own_cells_at"] = spec.own_cells_at
     if isinstance(spec, WindowProcessSpec):
@@ -96,6 +100,27 @@ def check_window_codecs(step: str, snapshots: Iterable[Mapping[str, Any]], neede
                     f"step {step!r}: the checkpoint's state has {part} {form_text(stored)}; the job now needs "
                     f"{form_text(needed.get(part))}; {renamed}{_MEND}"
                 )
+
+
+def check_lateness(step: str, snapshots: Iterable[Mapping[str, Any]], needed_ms: int) -> None:
+    """Is what windows take late rows for still there? Those that had left longer ago are gone, with their rows.
+
+    Args:
+        step: name of the step.
+        snapshots: of windows that are no sessions.
+        needed_ms: how long after their ends windows take rows now.
+
+    Raises:
+        StateMismatchError: a late row would tell a window anew, with itself alone.
+    """
+    # Savepoints of before do not say it.
+    before_ms = min((snapshot.get(LATENESS, needed_ms) for snapshot in snapshots), default=needed_ms)
+    if needed_ms > before_ms:
+        before = f"for {duration_words(before_ms)}" if before_ms else "not at all"
+        raise StateMismatchError(
+            f"step {step!r}: in the checkpoint windows take late rows {before}, and those that left before are gone; "
+            f"the job now takes late rows for {duration_words(needed_ms)}: leave allowed_lateness as it was, or {_MEND}"
+        )
 
 
 def _fits_rows(stored: list[list[Any]], needed: list[list[Any]] | None) -> bool:

@@ -115,6 +115,8 @@ class WindowTop(KeyedProcess):
     def __init__(self, spec: WindowTopSpec) -> None:
         self._by, self._rows_max, self._ties = spec.by, spec.rows, spec.ties
         self._schema = spec.schema
+        # Rows that another choice would keep are not there. Checkpoints of before do not say what was chosen.
+        self.state_form = {"by": spec.by, "rows": spec.rows, "ties": spec.ties}
 
     def open(self, context: OperatorContext) -> None:
         """Take the clock."""
@@ -165,6 +167,8 @@ class OrderedWindowTop(KeyedProcess):
     """Keeps the first rows of each window and group until the watermark has reached its end."""
 
     rows = ValueState(pl.Binary)
+    #: The state of :class:`WindowTop` has other bytes.
+    unsaid_form = "the largest rows of one column"
 
     def __init__(self, spec: WindowTopSpec) -> None:
         self._spec, self._schema, self._told_schema = spec, spec.schema, spec.told_schema
