@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, get_args
@@ -70,6 +71,8 @@ _TABLES: _Connectors = {
 _NAMES: Mapping[tuple[str, str], str] = {("kafka", "topic"): "topics", ("kafka", "format"): "value"}
 #: Settings that are lists, with commas between their values.
 _LISTS = frozenset({"columns", "contact_points", "null_values", "partition_by", "topics"})
+#: A parallelism: ``isdigit`` takes digits that are no numbers, too.
+_COUNT = re.compile(r"[1-9][0-9]{0,3}")
 #: Settings of the step beside the connector.
 _OF_STEP = ("parallelism",)
 _OF_LOOKUP = ("cache_rows", "cache_ttl")
@@ -183,8 +186,8 @@ def _connector(statement: Statement, known: _Connectors) -> tuple[str, list[Opti
             connector.start,
         )
     parallelism = given.pop("parallelism", None)
-    if parallelism is not None and not (parallelism.value.isdigit() and int(parallelism.value) > 0):
-        raise Unplaced("parallelism is a whole number from 1 on", parallelism.start)
+    if parallelism is not None and not _COUNT.fullmatch(parallelism.value):
+        raise Unplaced("parallelism is a whole number from 1 to 9999", parallelism.start)
     return connector.value, list(given.values()), 1 if parallelism is None else int(parallelism.value)
 
 
@@ -237,7 +240,9 @@ def _value(name: str, option: Option, parameter: inspect.Parameter) -> Any:
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
-            raise Unplaced(f"{option.name} is a number, not {text!r}", option.start) from None
+            # Some take words beside numbers, such as start = 'earliest'.
+            if "Literal[" not in annotation:
+                raise Unplaced(f"{option.name} is a number, not {text!r}", option.start) from None
     if "bool" in annotation and "str" not in annotation:
         raise Unplaced(f"{option.name} is 'true' or 'false', not {text!r}", option.start)
     return text

@@ -15,7 +15,7 @@ from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import Column, Relation, Scope, polars_types, solid, without_places
 from weir.sql.scalars import condition
-from weir.sql.types import Typed, column
+from weir.sql.types import Typed, as_type, column
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
@@ -64,7 +64,7 @@ def joined(
         Unplaced: the two cannot be joined so.
     """
     arguments = {} if as_of else _times(left, right, match, node)
-    pairs = list(match.pairs)
+    pairs = [_of_one_width(*pair) for pair in match.pairs]
     if not pairs:
         raise Unplaced(
             "a join needs an equality of both sides, such as ON a.id = b.id; for all pairs give both sides a column 1",
@@ -102,6 +102,13 @@ def joined(
     for rest in match.rest:
         made = made.filtered(context.steps.step("filter"), condition(rest, scope, "ON"))
     return made
+
+
+def _of_one_width(one: Typed, other: Typed) -> tuple[Typed, Typed]:
+    """Whole numbers of two widths as BIGINT: keys of a join are of one type."""
+    if one.dtype == other.dtype or not (one.dtype.is_integer() and other.dtype.is_integer()):
+        return one, other
+    return as_type(one, pl.Int64()), as_type(other, pl.Int64())
 
 
 def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dict[str, Any]:
