@@ -182,8 +182,9 @@ class Program:
 
         def table(node: exp.Table) -> LookupTable | None:
             found = self.statements.get(node.name.lower())
-            is_table = found in self.order[:before] and found is not None and found.kind == "TABLE"
-            return self._table(found) if found is not None and is_table else None
+            if found is None or found.kind != "TABLE" or self.order.index(found) > before:
+                return None
+            return self._table(found)
 
         context = Context(
             find,

@@ -116,8 +116,9 @@ def _joined(
 ) -> tuple[Relation, list[exp.Expr]]:
     how = _how(node)
     version = node.this.args.get("version") if isinstance(node.this, exp.Table) else None
-    outside = context.table(node.this) if isinstance(node.this, exp.Table) and node.this.name else None
-    if outside is not None and node.this.name.lower() not in context.views:
+    is_named = isinstance(node.this, exp.Table) and isinstance(node.this.this, exp.Identifier)
+    outside = context.table(node.this) if is_named and node.this.name.lower() not in context.views else None
+    if outside is not None:
         other = outside.scope(node.this.alias or node.this.name)
         _check_alias(left, other.columns, node)
         conditions = _on(node, scope_of(left), other, context)

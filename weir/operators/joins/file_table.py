@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pyarrow as pa
@@ -28,6 +28,10 @@ class FileTableReader:
         self._types = {name: types[name] for name in columns}
         self._target = pa.schema([spec.schema.field(name).with_nullable(True) for name in columns])
         self._held: tuple[_Signature, pl.DataFrame] | None = None
+        self._errors: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError)
+        self._delta: tuple[str, int, int] | None = None
+        if spec.format == "delta":
+            self._errors = (*self._errors, _delta_error(step))
         # A table that is not there is told when the job begins, not with the first row.
         self._signed()
 
@@ -37,12 +41,14 @@ class FileTableReader:
         Raises:
             InputError: the files cannot be read as the table is declared.
         """
-        wanted = pl.DataFrame(pa.table(keys)).cast({name: self._types[name] for name in self._keys})
+        wanted = pl.DataFrame(pa.Table.from_batches([keys])).cast(
+            {name: self._types[name] for name in self._keys}
+        )
         try:
             found = (
                 self._frame().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
             )
-        except (OSError, pl.exceptions.PolarsError) as error:
+        except self._errors as error:
             raise self._error(error) from error
         return found.to_arrow().cast(self._target)
 
@@ -70,7 +76,7 @@ class FileTableReader:
         if kind == "delta":
             return pl.scan_delta(self._spec.path)
         if kind == "csv":
-            return pl.scan_csv(paths, schema_overrides=self._types, glob=False)
+            return pl.scan_csv(paths, schema_overrides=self._types, infer_schema=False, glob=False)
         if kind == "json":
             return pl.scan_ndjson(paths, schema_overrides=self._types)
         return pl.scan_ipc(paths) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
@@ -84,10 +90,7 @@ class FileTableReader:
         base = Path(self._spec.path)
         try:
             if self._spec.format == "delta":
-                # Each change of the table is a file of its log; data files have no part in the signature.
-                files = sorted(base.glob("_delta_log/*.json"))[-1:]
-                size = sum(each.stat().st_size for each in base.rglob("*.parquet"))
-                found = [(str(each), each.stat().st_mtime_ns, size) for each in files]
+                found = self._delta_log(base)
             else:
                 found = [
                     (str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in self._files(base)
@@ -98,6 +101,16 @@ class FileTableReader:
             what = "is no Delta Lake table" if self._spec.format == "delta" else "has no files"
             raise InputError(f"step {self._step!r}: {self._spec.shown} {what}; correct the path")
         return tuple(found)
+
+    def _delta_log(self, base: Path) -> list[tuple[str, int, int]]:
+        """The last file of the log of a Delta Lake table, of which each change is one; with the size of all data."""
+        last = max(base.glob("_delta_log/*.json"), default=None)
+        if last is None:
+            return []
+        name, changed_ns = str(last), last.stat().st_mtime_ns
+        if self._delta is None or self._delta[:2] != (name, changed_ns):
+            self._delta = name, changed_ns, sum(each.stat().st_size for each in base.rglob("*.parquet"))
+        return [self._delta]
 
     def _files(self, base: Path) -> list[Path]:
         if base.is_dir():
@@ -110,7 +123,22 @@ class FileTableReader:
             return found
         return [each for each in found if each.is_file() and each.name[0] not in "._"]
 
-    def _error(self, error: Any) -> InputError:
+    def _error(self, error: BaseException) -> InputError:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         text = " ".join((reason or type(error).__name__).split("\n")[0].split())
         return InputError(f"step {self._step!r}: {self._spec.shown} cannot be read: {text}")
+
+
+def _delta_error(step: str) -> type[Exception]:
+    """What the library of Delta Lake raises.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        found: type[Exception] = import_module("deltalake.exceptions").DeltaError
+    except ImportError as error:
+        raise InputError(
+            f"step {step!r}: Delta Lake's library is not installed; run: pip install 'weir[delta]'"
+        ) from error
+    return found

@@ -61,9 +61,10 @@ class LookupJoinOperator(Operator):
         self._step = context.operator_name
         self._clock = context.clock
         self._batch_size = context.batch_size
-        fields = [table.schema.field(name) for name in spec.read]
-        self._schema = pa.schema(fields)
-        self._remembered = RememberedRows(self._schema, spec.cache_rows, spec.cache_ttl_ms / 1000)
+        self._schema = pa.schema([table.schema.field(name) for name in spec.read])
+        # A null where none may be is told by its column's name.
+        self._loose = pa.schema([field.with_nullable(True) for field in self._schema])
+        self._remembered = RememberedRows(self._loose, spec.cache_rows, spec.cache_ttl_ms / 1000)
         module, _, name = table.reader.partition(":")
         make = getattr(importlib.import_module(module), name)
         self._reader = make(table, spec.keys, spec.read, self._step)
@@ -101,7 +102,7 @@ class LookupJoinOperator(Operator):
             keyed = keyed.filter(pa.array(there))
         firsts, counts = (np.zeros(batch.num_rows, dtype=np.int64) for _ in range(2))
         if not keyed.num_rows:
-            return FoundRows(self._schema.empty_table(), firsts, counts)
+            return FoundRows(self._loose.empty_table(), firsts, counts)
         column = weir_keys.key_bytes(keyed, self._spec.keys)
         keys = Keys(weir_keys.hash_keys(column), column, 1)
         distinct = keys.distinct.user_keys
