@@ -107,7 +107,7 @@ class LookupJoinSpec(OperatorSpec):
         ]
 
     def written_columns(self, step: str, schema: pa.Schema) -> dict[str, pa.DataType]:
-        """Those of the table."""
+        """Columns of the table."""
         return {column.name: column.type for column in self.added_fields()}
 
     def read_columns(self, wanted: frozenset[str], schema: pa.Schema) -> frozenset[str]:
@@ -115,7 +115,7 @@ class LookupJoinSpec(OperatorSpec):
         return wanted.intersection(schema.names) | {name for name, _ in self.on}
 
     def giving(self, wanted: frozenset[str]) -> Self:
-        """Without columns of the table that are not wanted: they are not read, either."""
+        """Return the step without columns of the table that are not wanted: they are not read, either."""
         return replace(self, added=tuple(pair for pair in self.added if pair[1] in wanted))
 
     def _check(self, step: str, schema: pa.Schema) -> None:

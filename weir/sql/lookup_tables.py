@@ -34,6 +34,6 @@ class LookupTable:
         )
 
     def scope(self, alias: str) -> Scope:
-        """Its columns, as expressions see them."""
+        """Columns of the table, as expressions see them."""
         types = polars_types(self.table.to_spec().schema)
         return Scope([Column(name, column(name, dtype), alias) for name, dtype in types.items()], [alias])

@@ -14,7 +14,7 @@ _LOG_MAX = 746.0
 
 
 class QuantileBuckets:
-    """Those of an ``error``: the value of a bucket is at most so far, relative, from those that lie in it."""
+    """Buckets for an ``error``: the value of a bucket is at most so far, relative, from those that lie in it."""
 
     def __init__(self, error: float) -> None:
         self._growth = (1 + error) / (1 - error)

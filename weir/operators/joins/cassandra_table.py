@@ -29,7 +29,7 @@ class TableAwayError(WeirError):
 
 
 class CassandraTableReader:
-    """See the module; a ``weir.operators.joins.lookup_join_operator.TableReader``."""
+    """Reader of a table in Cassandra: a ``weir.operators.joins.lookup_join_operator.TableReader``."""
 
     def __init__(
         self, spec: CassandraTableSpec, keys: Sequence[str], columns: Sequence[str], step: str

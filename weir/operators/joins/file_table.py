@@ -20,7 +20,7 @@ _Signature = tuple[tuple[str, int, int], ...]
 
 
 class FileTableReader:
-    """See the module; a ``weir.operators.joins.lookup_join_operator.TableReader``."""
+    """Reader of a table in files: a ``weir.operators.joins.lookup_join_operator.TableReader``."""
 
     def __init__(self, spec: FileTableSpec, keys: Sequence[str], columns: Sequence[str], step: str) -> None:
         self._spec, self._keys, self._columns, self._step = spec, list(keys), list(columns), step

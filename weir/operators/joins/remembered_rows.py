@@ -52,7 +52,7 @@ class _Generation:
 
     @property
     def rows(self) -> pa.Table:
-        """All rows, in few pieces."""
+        """Rows of all keys, in few pieces."""
         if self._rows.num_columns and self._rows.column(0).num_chunks > _PIECES_MAX:
             self._rows = self._rows.combine_chunks()
         return self._rows
@@ -83,7 +83,7 @@ class _Generation:
 
 
 class RememberedRows:
-    """See the module. One thread uses it.
+    """Cache of a subtask, as the module says; one thread uses it.
 
     Args:
         schema: columns of the rows.
