@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.effort import cases
 from tests.weir.state.database_backend import node_settings
 from weir import testing
 from weir.errors import GraphError, InputError
@@ -56,7 +57,7 @@ def expected(bids, rows, on, how):
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "arrow", "delta"])
 def test_rows_are_those_of_plain_python_in_any_cuts_and_with_restarts(kind, tmp_path):
-    for seed in range(2):
+    for seed in range(cases(1)):
         chance = random.Random(f"{kind}-{seed}")
         rows = [
             {
@@ -76,7 +77,7 @@ def test_rows_are_those_of_plain_python_in_any_cuts_and_with_restarts(kind, tmp_
                 "who": chance.choice([None, "ann", "é", "zoe"]),
                 "at": at,
             }
-            for at in range(40)
+            for at in range(24)
         ]
         table = weir.FileTable(path, schema=TABLE, format=kind)
         flow = flow_of(table, on, how=how, cache_rows=chance.choice([0, 1, 6, 1000]))
@@ -139,9 +140,9 @@ def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tm
     write(pl.DataFrame({"id": [1, 2], "who": ["x", "y"], "n": [0.5, 1.5]}), path, "parquet")
     flow = flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"}, cache_rows=8)
     with testing.start(flow) as job:
-        for keys in ((1, 9), (9, 1), (2, 3), (1, 9), (4, 5, 6), (7, 8), (1,)):
+        for keys in ((1, 9), (9, 1), (2, 3), (1, 9), (4, 5, 6), (7, 8), (10, 11, 12), (1,)):
             job.push("bids", [{"auction": key, "who": None, "at": 0} for key in keys])
-    assert asked == [[1, 9], [2, 3], [4, 5, 6], [7, 8], [1]]
+    assert asked == [[1, 9], [2, 3], [4, 5, 6], [7, 8], [10, 11, 12], [1]]
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,14 @@ def expected(rows):
         positive=(n > 0).sum().cast(pl.Int64),
         known=n.count().cast(pl.Int64),
         cont=n.quantile(0.3, "linear").round(9),
-        disc=x.drop_nulls().sort().gather(((x.count() * 0.6).ceil() - 1).cast(pl.Int64).clip(0)).first(),
+        disc=x.drop_nulls().sort(),
         about=x.quantile(0.5, "lower"),
     )
-    return Counter(found.rows())
+    return Counter((*row[:-2], discrete(row[-2], 0.6), row[-1]) for row in found.rows())
+
+
+def discrete(values, share):
+    return values[max(math.ceil(share * len(values)) - 1, 0)] if values else None
 
 
 def rounded(rows):
