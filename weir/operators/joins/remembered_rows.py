@@ -48,7 +48,7 @@ class _Generation:
     @property
     def size(self) -> int:
         """Keys, also those that were asked for anew, and rows."""
-        return len(self.firsts) + self._rows.num_rows
+        return len(self.firsts) + int(self._rows.num_rows)
 
     @property
     def rows(self) -> pa.Table:
