@@ -256,6 +256,11 @@ def _with_query(statement: Statement, reader: _Reader) -> Statement:
 
 def _column(part: list[Token], text: str) -> ColumnDefinition:
     reader = _Reader(part, text)
+    if part[0].text.upper() in ("PRIMARY KEY", "FOREIGN KEY", "CONSTRAINT", "UNIQUE"):
+        raise Unplaced(
+            f"{part[0].text.upper()} is not there; the join says by which columns rows are found",
+            reader.start,
+        )
     name, start = reader.name("a column")
     rest = part[1:]
     words = [token.text.upper() for token in rest]
@@ -264,15 +269,7 @@ def _column(part: list[Token], text: str) -> ColumnDefinition:
         is_nullable, rest = False, rest[:-2]
     elif words[-1:] == ["NULL"]:
         rest = rest[:-1]
-    if name.upper() in ("PRIMARY", "FOREIGN", "CONSTRAINT") and words[:1] in (
-        ["KEY"],
-        ["PRIMARY"],
-        ["FOREIGN"],
-    ):
-        raise Unplaced(
-            f"{name.upper()} ... is not there; the join says by which columns rows are found", start
-        )
-    for word in ("PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
+    for word in ("PRIMARY KEY", "PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
         if word in words:
             raise Unplaced(
                 f"column {name!r}: {word} is not there; a column has a name, a type and NOT NULL", start
