@@ -286,6 +286,10 @@ def test_a_bound_of_places_among_other_rows_is_refused(query: str):
         ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
         ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
         ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
+        (
+            f"CREATE SINK o WITH (connector = 'print') AS SELECT {'9' * 5_000}",
+            "1:52: a number of 5,000 characters is too long",
+        ),
     ],
 )
 def test_statements_are_told_with_their_place(text: str, words: str):
