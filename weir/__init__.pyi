@@ -47,6 +47,7 @@ from .dataflow.aggregates import (
     max as max,
     mean as mean,
     min as min,
+    percentile as percentile,
     quantile as quantile,
     stddev as stddev,
     sum as sum,
@@ -81,6 +82,10 @@ from .dataflow.kafka_values import (
 from .dataflow.log_connectors import (
     LogSink as LogSink,
     LogSource as LogSource,
+)
+from .dataflow.lookup_tables import (
+    CassandraTable as CassandraTable,
+    FileTable as FileTable,
 )
 from .dataflow.streams import (
     KeyedStream as KeyedStream,

@@ -37,6 +37,7 @@ def made_up(seed: int) -> Record:
             _over,
             _nested,
             _union,
+            _lookups,
         )
     )
     text = kind(chance)
@@ -137,8 +138,43 @@ def _groups(chance: random.Random) -> str:
     group = chance.choice(("k", "f", "id % 4", "UPPER(k)", "k, f"))
     having = f" HAVING COUNT(*) > {chance.randrange(1, 6)}" if chance.random() < 0.4 else ""
     where = f" WHERE {of.truth()}" if chance.random() < 0.5 else ""
-    values = f"{of.aggregate()} AS one, {of.aggregate()} AS two, COUNT(*) AS n"
+    two = _percentile(of) if chance.random() < 0.3 else of.aggregate()
+    values = f"{of.aggregate()} AS one, {two} AS two, COUNT(*) AS n"
     return f"SELECT {values} FROM t{where} GROUP BY {group}{having}"
+
+
+def _percentile(of: _Values) -> str:
+    """A percentile, of numbers of either type."""
+    share = of.chance.choice(("0.5", "0.9", "0", "1", "0.25"))
+    value = of.number(1)
+    return of.chance.choice(
+        (
+            f"PERCENTILE_CONT({share}) WITHIN GROUP (ORDER BY {value})",
+            f"PERCENTILE_DISC({share}) WITHIN GROUP (ORDER BY {value})",
+            f"MEDIAN({value})",
+        )
+    )
+
+
+def _lookups(chance: random.Random) -> str:
+    left, right = _Values(chance, "t", "t."), _Values(chance, "u", "u.")
+    how = chance.choice(("JOIN", "LEFT JOIN"))
+    on = chance.choice(("t.k = u.k", "t.a = u.c", "t.id = u.id", "u.id = t.id * 2", "u.c = t.a + 1"))
+    more = ""
+    if how == "JOIN":
+        more = chance.choice(
+            (
+                "",
+                f" WHERE {left.truth(1)}",
+                f" AND {left.number(1)} < {right.number(1)}",
+                f" AND {right.truth(1)}",
+            )
+        )
+    table = "u FOR SYSTEM_TIME AS OF PROCTIME()"
+    joined = f"SELECT t.id, t.k, u.id AS other, u.c, t.a FROM t {how} {table} ON {on}{more}"
+    if chance.random() < 0.4:
+        return f"SELECT k, COUNT(*) AS n, SUM(c) AS s, COUNT(other) AS m FROM ({joined}) GROUP BY k"
+    return joined
 
 
 def _windows(chance: random.Random) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars as pl
+import pyarrow as pa
 
 import weir
 from weir import testing
+from weir.rows.schemas import to_schema
 
+#: A table that rows look up: a file, which is there before the first row comes.
+_LOOKED_UP = re.compile(r"\bJOIN (\w+) FOR SYSTEM_TIME AS OF PROCTIME\(\)")
 #: Rows of a table lie at most so far apart from the order of their times.
 _DISORDER_MS = 1_500
 TABLES: dict[str, dict[str, object]] = {
@@ -68,7 +74,8 @@ def records_of(path: Path) -> Iterator[Record]:
 
 
 def for_duckdb(text: str) -> str:
-    """The same query for DuckDB: windows as arithmetic, division of integers as ``//``."""
+    """The same query for DuckDB: windows as arithmetic, division of integers as ``//``, lookups as joins."""
+    text = _LOOKED_UP.sub(r"JOIN \1", text)
 
     def tumbled(found: re.Match[str]) -> str:
         size = int(found[2]) * 1_000
@@ -140,14 +147,30 @@ def streamed(
     text: str, tables: dict[str, list[dict[str, Any]]], seed: int, parallelism: int, *, restarts: bool
 ) -> Counter[tuple[object, ...]]:
     """What Weir makes of a query, of rows that come in random cuts; perhaps with a restart in the middle."""
-    chance = random.Random(seed)
+    with tempfile.TemporaryDirectory(prefix="weir-judge-") as directory:
+        return _streamed(text, tables, random.Random(seed), parallelism, Path(directory), restarts=restarts)
+
+
+def _streamed(
+    text: str,
+    tables: dict[str, list[dict[str, Any]]],
+    chance: random.Random,
+    parallelism: int,
+    directory: Path,
+    *,
+    restarts: bool,
+) -> Counter[tuple[object, ...]]:
     flow = weir.Dataflow("judged", max_parallelism=16)
+    looked_up = set(_LOOKED_UP.findall(text))
     read = [
         name
         for name in tables
-        if re.search(rf"\b(FROM|JOIN|TUMBLE\(|HOP\(|CUMULATE\(|SESSION\(|,) ?(TABLE )?{name}\b", text)
+        if name not in looked_up
+        and re.search(rf"\b(FROM|JOIN|TUMBLE\(|HOP\(|CUMULATE\(|SESSION\(|,) ?(TABLE )?{name}\b", text)
     ]
-    streams: dict[str, weir.Stream] = {}
+    streams: dict[str, weir.Stream | weir.FileTable] = {
+        name: _file_of(name, tables[name], directory, chance) for name in sorted(looked_up)
+    }
     for name in read:
         source = weir.JsonLines("unused", schema=TABLES[name], event_time="ts")
         watermark = weir.bounded_out_of_orderness(f"{_DISORDER_MS + len(tables[name]) + 1}ms")
@@ -168,6 +191,15 @@ def streamed(
     if "_change" in found.columns:
         found = testing.folded(found)
     return Counter(_plain(row) for row in found.rows())
+
+
+def _file_of(name: str, rows: list[dict[str, Any]], directory: Path, chance: random.Random) -> weir.FileTable:
+    """A table as a file of some form, of which rows are looked up."""
+    frame = pl.DataFrame(pa.Table.from_pylist(rows, to_schema(TABLES[name])))
+    suffix = chance.choice((".parquet", ".jsonl", ".arrow"))
+    path = directory / f"{name}{suffix}"
+    {".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson, ".arrow": frame.write_ipc}[suffix](path)
+    return weir.FileTable(str(path), schema=TABLES[name])
 
 
 def difference(record: Record, seed: int, parallelism: int, *, restarts: bool, count: int = 60) -> str:

@@ -22,6 +22,7 @@ from benchmarks.nexmark_reference import comparable, table_of
 from benchmarks.results import Bar, BenchmarkResult
 from benchmarks.sql.generator import made_up
 from benchmarks.sql.judge import Record, difference, records_of
+from benchmarks.sql.mangled import mangled, wide
 from benchmarks.sql.mutations import mutated, outcome, sample
 from weir.errors import WeirError
 
@@ -93,11 +94,12 @@ def _plan_s(report: Callable[[str, float], None]) -> float:
 
 
 def _mistakes(options: SqlOptions, report: Callable[[str, float], None]) -> dict[str, int]:
-    text = "\n\n".join(sample().split("\n\n")[:11])
+    texts = ("\n\n".join(sample().split("\n\n")[:11]), wide())
     wrong = 0
     for number in range(options.mutations):
         report("texts with mistakes", number / options.mutations)
-        told = outcome(mutated(text, options.seed * 1_000_000 + number))
+        seed, text = options.seed * 1_000_000 + number, texts[number // 2 % 2]
+        told = outcome(mangled(text, seed) if number % 2 else mutated(text, seed))
         if told not in ("plan", "error"):
             wrong += 1
             report(f"mutation {number}: {told}", number / options.mutations)

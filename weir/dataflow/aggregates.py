@@ -163,7 +163,7 @@ def approx_distinct(column: str, *, error: float = 0.02, renamed_from: str | Non
 
 
 def quantile(column: str, q: float, *, error: float = 0.01, renamed_from: str | None = None) -> AggregateCall:
-    """About the value below which a share ``q`` of the values lies; float64. Of windows only (DDSketch).
+    """About the value below which a share ``q`` of the values lies; float64. Of windows and changelogs (DDSketch).
 
     The result is at most ``error``, relative, from the value at place ``floor(q * (n - 1))`` of the sorted ones, from
     0 on. NaN and infinite values do not count. Quantiles of the same column, error and condition share their state.
@@ -182,6 +182,29 @@ def quantile(column: str, q: float, *, error: float = 0.01, renamed_from: str | 
         _checked_share("quantile", "error", error, 0.0005, 0.2),
     )
     return AggregateCall("quantile", column, parameters=shares, renamed_from=renamed_from)
+
+
+def percentile(
+    column: str, q: float, *, interpolated: bool = True, renamed_from: str | None = None
+) -> AggregateCall:
+    """The value below which a share ``q`` of the values lies, exactly. Over changelogs only, where all values are kept.
+
+    NaN does not count. The state of a key has each different value, as that of ``min`` and ``max`` over a changelog;
+    :func:`quantile` has a bounded one.
+
+    Args:
+        column: of numbers; of dates and times, too, if nothing is interpolated.
+        q: 0 to 1; 0.5 is the median.
+        interpolated: between the two values that place ``q * (n - 1)`` lies between, as PERCENTILE_CONT; float64.
+            False: the first value that at least a share ``q`` of the values does not exceed, as PERCENTILE_DISC.
+        renamed_from: what its column was called.
+
+    Raises:
+        GraphError: ``q`` is out of range.
+    """
+    share = _checked_share("percentile", "q", q, 0, 1)
+    function: AggregateFunction = "percentile_cont" if interpolated else "percentile_disc"
+    return AggregateCall(function, column, parameters=(share,), renamed_from=renamed_from)
 
 
 def listed_aggregates(

@@ -24,6 +24,7 @@ import polars as pl
 from weir.author.watermarks import WatermarkStrategy, checked_strategy
 from weir.dataflow.connectors import AnySource
 from weir.dataflow.frame import type_name
+from weir.dataflow.lookup_tables import CassandraTable, FileTable
 from weir.dataflow.missing_names import MissingNameError, methods_of, missing_name
 from weir.dataflow.named_steps import named_steps
 from weir.dataflow.streams import KeyedStream, Stream
@@ -120,7 +121,9 @@ class Dataflow:
         spec.check(name)
         return Stream(self, self.add(Node(name, spec, (), parallelism, spec.schema)))
 
-    def sql(self, query: str, /, *, step: str | None = None, **streams: Stream) -> Stream:
+    def sql(
+        self, query: str, /, *, step: str | None = None, **streams: Stream | FileTable | CassandraTable
+    ) -> Stream:
         """The stream of a query among streams: ``flow.sql("SELECT id FROM orders WHERE price > 5", orders=orders)``.
 
         Streams that are changelogs are tables, and so are results that change (docs/sql.md).
@@ -129,12 +132,14 @@ class Dataflow:
             query: SELECT.
             step: what the names of the steps begin with, to which their state belongs; None: ``sql``, ``sql_2`` and so
                 on, in the order of the calls.
-            streams: what the query calls them.
+            streams: what the query calls them; and tables that their rows look up.
 
         Raises:
             GraphError: something in the query is wrong; one line, with line and column.
         """
         for name, stream in streams.items():
+            if isinstance(stream, FileTable | CassandraTable):
+                continue
             if not isinstance(stream, Stream) or stream.flow is not self:
                 raise GraphError(f"sql: {name} is no stream of this Dataflow")
         if step is None:

@@ -9,9 +9,11 @@ from typing import Any, Self
 import pyarrow as pa
 
 from weir.dataflow.frame import Columns, StreamFrame, StreamT, checked_callable
+from weir.dataflow.lookup_tables import CassandraTable, FileTable
 from weir.errors import GraphError
 from weir.specs import FlatMapSpec, MapBatchesSpec, MapSpec, UserOperatorSpec
 from weir.specs.async_map import MapAsyncSpec, check_is_async, check_is_plain
+from weir.specs.lookup_joins import LookupJoinSpec, added_columns
 from weir.specs.lookups import LookupFunction, LookupSpec, LookupType
 from weir.state.ttl import duration_ms
 
@@ -173,6 +175,58 @@ class FunctionSteps(StreamFrame[StreamT]):
             cache_rows,
             ttl_ms,
         )
+        return self._same_kind(name, spec, parallelism)
+
+    def lookup_join(
+        self,
+        name: str | None,
+        table: FileTable | CassandraTable,
+        on: str | Iterable[str] | Mapping[str, str],
+        *,
+        how: LookupType = "left",
+        columns: Iterable[str] | None = None,
+        suffix: str = "_right",
+        cache_rows: int = 100_000,
+        cache_ttl: str | dt.timedelta = "1m",
+        parallelism: int | None = None,
+    ) -> Self:
+        """Add the columns of a table's rows that have the key of a row, as the table is when the row comes.
+
+        A row leaves once for each row of the table that has its key; a null matches nothing. The keys of a batch are
+        looked up together, and what was found is remembered. See docs/joins.md.
+
+        Args:
+            name: the step's name.
+            table: a :class:`weir.FileTable` or :class:`weir.CassandraTable`.
+            on: columns that both have; or what columns of this stream are called in the table:
+                ``{"customer": "id"}``.
+            how: "left": rows without one of the table have nulls; "inner": they are left out.
+            columns: those of the table that are added; None: all but its keys.
+            suffix: is added to names that are there already.
+            cache_rows: keys, and rows of the table, that a subtask remembers; 0: none.
+            cache_ttl: how long an answer counts.
+            parallelism: subtasks; None: as many as the producer has.
+
+        Raises:
+            GraphError: the table or a column is wrong.
+        """
+        if not isinstance(table, FileTable | CassandraTable):
+            raise GraphError(
+                f"step {name!r}: lookup_join takes a weir.FileTable or weir.CassandraTable, not "
+                f"{type(table).__name__}; a stream is joined with join or join_as_of, a function with lookup"
+            )
+        try:
+            outside, ttl_ms = table.to_spec(), duration_ms(cache_ttl)
+        except GraphError as error:
+            raise GraphError(f"step {name!r}: {error}") from error
+        if isinstance(on, Mapping):
+            pairs = tuple(on.items())
+        else:
+            pairs = tuple((each, each) for each in ([on] if isinstance(on, str) else on))
+        chosen = None if columns is None else tuple([columns] if isinstance(columns, str) else columns)
+        keys = tuple(key for _, key in pairs)
+        added = added_columns(name, outside.schema, keys, chosen, self.schema, suffix)
+        spec = LookupJoinSpec(outside, pairs, added, how, cache_rows, ttl_ms)
         return self._same_kind(name, spec, parallelism)
 
 

@@ -30,13 +30,17 @@ AggregateFunction = Literal[
     "count_distinct",
     "approx_distinct",
     "quantile",
+    "percentile_cont",
+    "percentile_disc",
     # Of an aggregate that the job has no more: its cells stay unused.
     "dropped",
 ]
 _BY_TIME = ("first", "last")
 _COMPARING = ("min", "max", "first", "last", "largest")
-_FLOATS = ("mean", "variance", "stddev", "quantile")
+_FLOATS = ("mean", "variance", "stddev", "quantile", "percentile_cont")
 _DISTINCT = ("count_distinct", "approx_distinct")
+#: Exact ones, over changelogs only, where all values are kept.
+PERCENTILES = ("percentile_cont", "percentile_disc")
 _OF_DECIMALS = ("sum", "min", "max", "mean")
 #: Digits after the point that a mean of decimals has at least, as in SQL.
 _MEAN_SCALE = 6
@@ -92,10 +96,12 @@ def aggregate_type(
     schema: pa.Schema,
     *,
     takes_texts: bool = False,
+    of_changelog: bool = False,
 ) -> pa.DataType:
     """The type of an aggregate's values over a column of ``schema``; None only for a bare count.
 
-    ``takes_texts``: values of any length go with those functions that only compare.
+    ``takes_texts``: values of any length go with those functions that only compare. ``of_changelog``: all values are
+    kept, so that there are exact percentiles.
 
     Raises:
         GraphError: there is no such column, or it is of a type that the function does not take.
@@ -106,6 +112,11 @@ def aggregate_type(
         raise GraphError(
             f"step {step!r}: {function} over {column!r}: there is no such column"
             f"{did_you_mean(str(column), schema.names)}"
+        )
+    if function in PERCENTILES and not of_changelog:
+        raise GraphError(
+            f"step {step!r}: {function} over {column!r} keeps all values, which only aggregates over a changelog do; "
+            f"take weir.quantile({column!r}, ...), in a window"
         )
     dtype = schema.field(column).type
     if function == "count":
@@ -128,7 +139,7 @@ def aggregate_type(
         mend = "; of texts and bytes it goes with windows: key_by(...).window(...), window_all(...)"
     elif pat.is_decimal(dtype):
         mend = f"; {decimal_mend(column, dtype)}"
-    if function in ("min", "max") and _is_word(dtype):
+    if function in ("min", "max", "percentile_disc") and _is_word(dtype):
         return dtype
     if function in _BY_TIME and not is_number:
         if not _is_word(dtype):
@@ -223,6 +234,8 @@ def stored_function(aggregate: AnyAggregate) -> str:
         return f"approx_distinct {hyperloglog_precision(aggregate.parameters[0])}"
     if aggregate.function == "quantile":
         return f"quantile {aggregate.parameters[1]!r}"
+    if aggregate.function in PERCENTILES:
+        return "percentile"
     return aggregate.function
 
 

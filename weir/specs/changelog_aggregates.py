@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -10,14 +10,15 @@ import pyarrow as pa
 
 from weir.errors import GraphError
 from weir.rows.changes import CHANGE_COLUMN, changelog_schema
-from weir.specs.aggregate_functions import aggregated_columns, decimal_mend
+from weir.specs.aggregate_functions import PERCENTILES, aggregated_columns, decimal_mend
 from weir.specs.keyed import Aggregate, KeyedSpec, aggregate_schema
 
 if TYPE_CHECKING:
     from weir.specs.windows import WindowAggregate
 
-#: Functions from which a value can be taken away again.
+#: Functions from which a value can be taken away again: of windows, and of keys.
 RETRACTABLE = ("count", "sum", "mean", "min", "max")
+RETRACTABLE_OF_KEYS = (*RETRACTABLE, "quantile", *PERCENTILES)
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class ChangelogAggregateSpec(KeyedSpec):
         schema = inputs[0]
         if not self.aggregates:
             raise GraphError(f"step {step!r}: give at least one aggregate, such as n=weir.count()")
-        check_retractable(step, self.aggregates)
+        check_retractable(step, self.aggregates, RETRACTABLE_OF_KEYS)
         for aggregate in self.aggregates:
             _refuse_decimals(step, aggregate, schema)
         keys = [schema.field(name) for name in self.key_columns]
@@ -49,7 +50,9 @@ class ChangelogAggregateSpec(KeyedSpec):
             field.with_name(aggregate.output)
             for aggregate in self.aggregates
             for field in list(
-                aggregate_schema(step, (replace(aggregate, output=f"{aggregate.output} "),), schema)
+                aggregate_schema(
+                    step, (replace(aggregate, output=f"{aggregate.output} "),), schema, of_changelog=True
+                )
             )[len(schema) :]
         ]
         return changelog_schema(step, [*keys, *found])
@@ -59,19 +62,21 @@ class ChangelogAggregateSpec(KeyedSpec):
         return frozenset({*self.key_columns, CHANGE_COLUMN}) | aggregated_columns(self.aggregates, schema)
 
 
-def check_retractable(step: str, aggregates: Iterable[Aggregate | WindowAggregate]) -> None:
+def check_retractable(
+    step: str, aggregates: Iterable[Aggregate | WindowAggregate], known: Sequence[str] = RETRACTABLE
+) -> None:
     """Refuse functions from which no value can be taken away.
 
     Raises:
         GraphError: names all that are such.
     """
-    others = [each for each in aggregates if each.function not in RETRACTABLE]
+    others = [each for each in aggregates if each.function not in known]
     if others:
         outputs = ", ".join(each.output for each in others)
         functions = ", ".join(dict.fromkeys(each.function for each in others))
         raise GraphError(
             f"step {step!r}: {outputs}: {functions} cannot take rows back, and the input is a changelog (it has column "
-            f"{CHANGE_COLUMN!r}); over one there are {', '.join(RETRACTABLE)}"
+            f"{CHANGE_COLUMN!r}); over one there are {', '.join(known)}"
         )
 
 

@@ -228,8 +228,12 @@ def _expires(factory: Callable[[], object], states: tuple[DeclaredState, ...]) -
     return any(ttl is not None and ttl.time == "event" for ttl in ttls)
 
 
-def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Schema) -> pa.Schema:
+def aggregate_schema(
+    step: str, aggregates: tuple[Aggregate, ...], schema: pa.Schema, *, of_changelog: bool = False
+) -> pa.Schema:
     """The input's columns followed by one column per aggregate, in order.
+
+    ``of_changelog``: as for :func:`aggregate_type`.
 
     Raises:
         GraphError: no aggregate, an unknown or non-numeric column, or an output name that is taken.
@@ -244,13 +248,13 @@ def aggregate_schema(step: str, aggregates: tuple[Aggregate, ...], schema: pa.Sc
                 f"step {step!r}: output column {aggregate.output!r} exists already; choose another name"
             )
         taken.add(aggregate.output)
-        if aggregate.function == "quantile":
+        if aggregate.function == "quantile" and not of_changelog:
             raise GraphError(
-                f"step {step!r}: {aggregate.output}: a quantile goes only with windows: "
+                f"step {step!r}: {aggregate.output}: a quantile goes only with windows and changelogs: "
                 "key_by(...).window(weir.tumbling('1h')).aggregate(...)"
             )
         if aggregate.condition is not None:
             check_predicate(f"{step}: where of {aggregate.output}", aggregate.condition, schema)
-        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema)
+        dtype = aggregate_type(step, aggregate.function, aggregate.column, schema, of_changelog=of_changelog)
         fields.append(pa.field(aggregate.output, dtype))
     return pa.schema(fields)

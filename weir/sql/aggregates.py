@@ -34,7 +34,19 @@ _ONE: dict[str, Callable[[str], AggregateCall]] = {
     "APPROX_DISTINCT": calls.approx_distinct,
 }
 #: Those that take rows back, without a window.
-RETRACTABLE = ("COUNT", "SUM", "AVG", "MIN", "MAX")
+RETRACTABLE = (
+    "COUNT",
+    "SUM",
+    "AVG",
+    "MIN",
+    "MAX",
+    "APPROX_QUANTILE",
+    "PERCENTILE_CONT",
+    "PERCENTILE_DISC",
+    "MEDIAN",
+)
+#: Those that keep all values, which windows do not.
+_PERCENTILES = ("PERCENTILE_CONT", "PERCENTILE_DISC", "MEDIAN")
 
 
 @dataclass(frozen=True)
@@ -47,7 +59,7 @@ class Aggregate:
         argument: what it is of; None: of rows.
         filter: condition of the rows that count.
         is_distinct: of different values.
-        share: of a quantile.
+        share: of a quantile or a percentile.
     """
 
     node: exp.Expr
@@ -63,7 +75,9 @@ class Aggregate:
         Raises:
             GraphError: it cannot be computed.
         """
-        if self.share is not None:
+        if self.share is not None and self.function in _PERCENTILES:
+            made = calls.percentile(str(column), self.share, interpolated=self.function != "PERCENTILE_DISC")
+        elif self.share is not None:
             made = calls.quantile(str(column), self.share)
         elif self.is_distinct and self.function == "COUNT":
             made = calls.count_distinct(str(column))
@@ -83,9 +97,11 @@ def aggregates_in(nodes: list[exp.Expr]) -> list[Aggregate]:
     found: dict[str, Aggregate] = {}
     for root in nodes:
         for node in root.walk(
-            prune=lambda each: isinstance(each, (exp.Filter, exp.AggFunc, exp.Query, exp.Window))
+            prune=lambda each: isinstance(
+                each, (exp.Filter, exp.AggFunc, exp.Query, exp.WithinGroup, exp.Window)
+            )
         ):
-            if isinstance(node, exp.Filter) or is_aggregate(node):
+            if isinstance(node, (exp.Filter, exp.WithinGroup)) or is_aggregate(node):
                 found.setdefault(node.sql(), _aggregate(node))
     return list(found.values())
 
@@ -99,6 +115,8 @@ def _aggregate(node: exp.Expr) -> Aggregate:
     inner, predicate = node, None
     if isinstance(node, exp.Filter):
         inner, predicate = node.this, node.expression.this
+    if isinstance(inner, (exp.WithinGroup, *_PERCENTILE_CLASSES)):
+        return _percentile(node, inner, predicate)
     if not isinstance(inner, exp.AggFunc):
         raise Unplaced("FILTER comes after an aggregate, such as COUNT(*) FILTER (WHERE ...)", node)
     argument = inner.this
@@ -133,6 +151,62 @@ def _aggregate(node: exp.Expr) -> Aggregate:
     return Aggregate(node, name, argument, predicate, is_distinct, share)
 
 
+#: Functions of sqlglot that are percentiles.
+_PERCENTILE_CLASSES = (exp.PercentileCont, exp.PercentileDisc, exp.Median)
+
+
+def _percentile(node: exp.Expr, inner: exp.Expr, predicate: exp.Expr | None) -> Aggregate:
+    """``PERCENTILE_CONT(0.9) WITHIN GROUP (ORDER BY x)``, ``PERCENTILE_CONT(x, 0.9)`` and ``MEDIAN(x)``."""
+    function = inner.this if isinstance(inner, exp.WithinGroup) else inner
+    if not isinstance(function, _PERCENTILE_CLASSES):
+        raise Unplaced("WITHIN GROUP comes after PERCENTILE_CONT or PERCENTILE_DISC", inner)
+    name = function.sql_name().upper()
+    if isinstance(function, exp.Median):
+        if function is not inner:
+            raise Unplaced("MEDIAN takes no WITHIN GROUP", inner)
+        return _of_values(Aggregate(node, name, function.this, predicate, share=0.5))
+    if function is inner:
+        if function.expression is None:
+            raise Unplaced(f"{name} is {name}(0.5) WITHIN GROUP (ORDER BY x)", inner)
+        return _of_values(
+            Aggregate(node, name, function.this, predicate, share=_checked(function.expression))
+        )
+    order = inner.expression.expressions if isinstance(inner.expression, exp.Order) else []
+    if len(order) != 1:
+        raise Unplaced(f"{name} goes by one value: WITHIN GROUP (ORDER BY x)", inner)
+    share = _checked(function.this)
+    if order[0].args.get("desc"):
+        if name == "PERCENTILE_DISC":
+            raise Unplaced("PERCENTILE_DISC by a descending order is not there; take 1 - the share", order[0])
+        share = 1 - share
+    return _of_values(Aggregate(node, name, order[0].this, predicate, share=share))
+
+
+def _of_values(made: Aggregate) -> Aggregate:
+    argument = made.argument
+    if argument is None or isinstance(argument, (exp.Star, exp.Distinct)):
+        raise Unplaced(f"{made.function} takes a value", made.node)
+    if any(is_aggregate(each) for each in argument.walk()):
+        raise Unplaced("an aggregate within an aggregate; make a view of the inner one", argument)
+    return made
+
+
+def _checked(node: exp.Expr | None) -> float:
+    """The share of a percentile.
+
+    Raises:
+        Unplaced: it is no constant from 0 to 1.
+    """
+    text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise Unplaced("the share of a percentile is a constant from 0 to 1, such as 0.5", node)
+    return share
+
+
 def _share(node: exp.Expr) -> float:
     try:
         return float(node.args["quantile"].name)
@@ -146,7 +220,7 @@ def check_takes_back(aggregate: Aggregate) -> None:
     Raises:
         Unplaced: it is such.
     """
-    if aggregate.share is not None or aggregate.function not in RETRACTABLE:
+    if aggregate.function not in RETRACTABLE:
         raise Unplaced(
             f"{aggregate.node.sql()} is of windows only (GROUP BY window_start, window_end); without one there are "
             f"{', '.join(RETRACTABLE)}",
@@ -155,6 +229,21 @@ def check_takes_back(aggregate: Aggregate) -> None:
     if aggregate.is_distinct and aggregate.function == "COUNT":
         raise Unplaced(
             "COUNT(DISTINCT ...) is of windows only; without one, count a view that is SELECT DISTINCT",
+            aggregate.node,
+        )
+
+
+def check_of_windows(aggregate: Aggregate) -> None:
+    """Refuse what cannot be told of a window.
+
+    Raises:
+        Unplaced: it is such.
+    """
+    if aggregate.function in _PERCENTILES:
+        value = aggregate.argument.sql() if aggregate.argument is not None else "x"
+        raise Unplaced(
+            f"{aggregate.function} keeps all values, which windows do not; APPROX_QUANTILE({value}, "
+            f"{aggregate.share:g}) is within 1 % of it",
             aggregate.node,
         )
 

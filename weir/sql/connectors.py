@@ -1,11 +1,12 @@
-"""Settings of ``WITH (connector = '...', ...)``: sources and sinks of the dataflow API."""
+"""Settings of ``WITH (connector = '...', ...)``: sources, tables and sinks of the dataflow API."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, get_args
 
 from weir.dataflow.connectors import (
     ArrowIpc,
@@ -20,7 +21,10 @@ from weir.dataflow.connectors import (
     ParquetSink,
     Print,
 )
+from weir.dataflow.lookup_tables import CassandraTable, FileTable
+from weir.dataflow.streams import Stream
 from weir.rows.schemas import Nullable
+from weir.specs.lookup_joins import TableFormat
 from weir.spelling import did_you_mean
 from weir.sql.errors import Unplaced, at
 from weir.sql.statements import Option, Statement
@@ -48,12 +52,30 @@ _SINKS: _Connectors = {
     "blackhole": Blackhole,
     "collect": Collect,
 }
+
+
+def _file_table(kind: TableFormat) -> Callable[..., FileTable]:
+    """What makes tables of files of one form."""
+
+    def made(path: str, *, schema: Mapping[str, object]) -> FileTable:
+        return FileTable(path, schema=schema, format=kind)
+
+    return made
+
+
+_TABLES: _Connectors = {
+    **{name: _file_table(name) for name in get_args(TableFormat)},
+    "cassandra": CassandraTable,
+}
 #: Settings that Python knows under another name, by connector.
 _NAMES: Mapping[tuple[str, str], str] = {("kafka", "topic"): "topics", ("kafka", "format"): "value"}
 #: Settings that are lists, with commas between their values.
-_LISTS = frozenset({"columns", "null_values", "partition_by", "topics"})
+_LISTS = frozenset({"columns", "contact_points", "null_values", "partition_by", "topics"})
+#: A parallelism: ``isdigit`` takes digits that are no numbers, too.
+_COUNT = re.compile(r"[1-9][0-9]{0,3}")
 #: Settings of the step beside the connector.
 _OF_STEP = ("parallelism",)
+_OF_LOOKUP = ("cache_rows", "cache_ttl")
 #: Those that a text cannot give: CREATE SOURCE says them, or their values are no texts.
 _NOT_GIVEN = frozenset({"schema", "event_time", "paths", "parts", "properties", "self"})
 
@@ -65,13 +87,7 @@ def source_of(statement: Statement) -> tuple[Any, int]:
         Unplaced: a setting, a column or the watermark is wrong.
     """
     name, options, parallelism = _connector(statement, _SOURCES)
-    schema: dict[str, object] = {}
-    for each in statement.columns:
-        if each.name in schema:
-            raise Unplaced(f"column {each.name!r} is there twice", each.start)
-        dtype = polars_type(each.type)
-        is_time = statement.watermark is not None and statement.watermark.column.lower() == each.name.lower()
-        schema[each.name] = Nullable(dtype) if each.is_nullable and not is_time else dtype
+    schema = _schema(statement)
     with at(statement.start):
         if name == "nexmark":
             if schema:
@@ -86,6 +102,46 @@ def source_of(statement: Statement) -> tuple[Any, int]:
             )
         made = _made(_maker(_SOURCES, name), options, {"schema": schema}, statement)
     return made, parallelism
+
+
+def _schema(statement: Statement) -> dict[str, object]:
+    """Columns and their types, as the dataflow API takes them."""
+    schema: dict[str, object] = {}
+    for each in statement.columns:
+        if each.name in schema:
+            raise Unplaced(f"column {each.name!r} is there twice", each.start)
+        dtype = polars_type(each.type)
+        is_time = statement.watermark is not None and statement.watermark.column.lower() == each.name.lower()
+        schema[each.name] = Nullable(dtype) if each.is_nullable and not is_time else dtype
+    return schema
+
+
+def table_of(statement: Statement) -> tuple[FileTable | CassandraTable, dict[str, Any]]:
+    """The table that rows look up, and what ``lookup_join`` is told beside.
+
+    Raises:
+        Unplaced: a setting or a column is wrong.
+    """
+    name, options, _ = _connector(statement, _TABLES)
+    beside: dict[str, Any] = {}
+    parameters = inspect.signature(Stream.lookup_join).parameters
+    for option in statement.options:
+        if option.name == "parallelism":
+            raise Unplaced(
+                "a table has no parallelism; the step that looks up has that of its rows", option.start
+            )
+        if option.name in _OF_LOOKUP:
+            beside[option.name] = _value(option.name, option, parameters[option.name])
+    with at(statement.start):
+        schema = _schema(statement)
+        if not schema:
+            raise Unplaced(
+                f"table {statement.name!r} needs columns: ({statement.name} BIGINT, ...)", statement.start
+            )
+        rest = [each for each in options if each.name not in beside]
+        made = _made(_maker(_TABLES, name), rest, {"schema": schema}, statement, _OF_LOOKUP)
+        made.to_spec()
+    return made, beside
 
 
 def sink_of(statement: Statement) -> tuple[Any, int | None]:
@@ -130,13 +186,17 @@ def _connector(statement: Statement, known: _Connectors) -> tuple[str, list[Opti
             connector.start,
         )
     parallelism = given.pop("parallelism", None)
-    if parallelism is not None and not (parallelism.value.isdigit() and int(parallelism.value) > 0):
-        raise Unplaced("parallelism is a whole number from 1 on", parallelism.start)
+    if parallelism is not None and not _COUNT.fullmatch(parallelism.value):
+        raise Unplaced("parallelism is a whole number from 1 to 9999", parallelism.start)
     return connector.value, list(given.values()), 1 if parallelism is None else int(parallelism.value)
 
 
 def _made(
-    make: Callable[..., Any], options: Sequence[Option], fixed: dict[str, Any], statement: Statement
+    make: Callable[..., Any],
+    options: Sequence[Option],
+    fixed: dict[str, Any],
+    statement: Statement,
+    beside: Sequence[str] = _OF_STEP,
 ) -> Any:
     parameters = inspect.signature(make).parameters
     arguments: dict[str, Any] = dict(fixed)
@@ -151,7 +211,7 @@ def _made(
                 continue
             raise Unplaced(
                 f"connector {connector!r} has no setting {option.name!r}"
-                f"{did_you_mean(option.name, [*known, *_OF_STEP])}",
+                f"{did_you_mean(option.name, [*known, *beside])}",
                 option.start,
             )
         arguments[name] = _value(name, option, parameters[name])
@@ -180,7 +240,9 @@ def _value(name: str, option: Option, parameter: inspect.Parameter) -> Any:
         try:
             return int(text) if text.lstrip("+-").isdigit() else float(text)
         except ValueError:
-            raise Unplaced(f"{option.name} is a number, not {text!r}", option.start) from None
+            # Some take words beside numbers, such as start = 'earliest'.
+            if "Literal[" not in annotation:
+                raise Unplaced(f"{option.name} is a number, not {text!r}", option.start) from None
     if "bool" in annotation and "str" not in annotation:
         raise Unplaced(f"{option.name} is 'true' or 'false', not {text!r}", option.start)
     return text

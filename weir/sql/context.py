@@ -9,6 +9,7 @@ from typing import Any, Literal
 import polars as pl
 from sqlglot import exp
 
+from weir.sql.lookup_tables import LookupTable
 from weir.sql.names import StepNames
 from weir.sql.relations import Relation
 
@@ -45,6 +46,7 @@ class Context:
         views: queries of WITH.
         emit: when results of windows are told; None: as usual.
         functions: of Python, by name in lower case.
+        table: the table outside of a name; None: the name is that of none.
     """
 
     find: Callable[[exp.Table], Relation]
@@ -53,6 +55,7 @@ class Context:
     views: Mapping[str, Relation] = field(default_factory=dict)
     emit: Emit | None = None
     functions: Mapping[str, PythonFunction] = field(default_factory=dict)
+    table: Callable[[exp.Table], LookupTable | None] = lambda _: None
 
     def within(self, part: str) -> Context:
         """Return the surroundings of a query within this one."""

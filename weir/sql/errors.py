@@ -9,6 +9,9 @@ from sqlglot import exp
 
 from weir.errors import GraphError, WeirError
 
+#: Characters of a message, at most.
+_MESSAGE_MAX = 1_000
+
 
 class SqlError(GraphError):
     """A text that cannot become a dataflow; its message begins with FILE:LINE:COLUMN.
@@ -49,7 +52,10 @@ class Place:
         at = min(start or 0, len(self._text))
         line = self._text.count("\n", 0, at) + 1
         column = at - (self._text.rfind("\n", 0, at) + 1) + 1
-        return SqlError(f"{self.file}:{line}:{column}: {' '.join(message.split())}")
+        told = " ".join(message.split())
+        # A text may have names and values of any length.
+        told = told if len(told) <= _MESSAGE_MAX else f"{told[:_MESSAGE_MAX]} ..."
+        return SqlError(f"{self.file}:{line}:{column}: {told}")
 
     @contextmanager
     def telling(self, start: int | None = None) -> Iterator[None]:

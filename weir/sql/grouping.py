@@ -14,7 +14,7 @@ from weir.dataflow.streams import Stream
 from weir.dataflow.windows import tumbling
 from weir.rows.changes import CHANGE_COLUMN, CHANGES
 from weir.specs.windows import WINDOW_BOUNDS
-from weir.sql.aggregates import Aggregate, check_takes_back, named
+from weir.sql.aggregates import Aggregate, check_of_windows, check_takes_back, named
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import (
@@ -125,6 +125,8 @@ class _Aggregation:
         """A row for each group and window."""
         windowed = self.relation.windowed
         assert windowed is not None
+        for each in self.aggregates:
+            check_of_windows(each)
         extra: list[tuple[str, Typed]] = []
         window = windowed.window
         has_one_time = windowed.is_result or bool(windowed.calendar)

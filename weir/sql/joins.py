@@ -15,13 +15,13 @@ from weir.sql.context import Context
 from weir.sql.errors import Unplaced, at
 from weir.sql.relations import Column, Relation, Scope, polars_types, solid, without_places
 from weir.sql.scalars import condition
-from weir.sql.types import Typed, column
+from weir.sql.types import Typed, as_type, column
 
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 
 
 @dataclass(frozen=True)
-class _Side:
+class Side:
     """Side of a join, all of whose columns are those of its stream.
 
     Attributes:
@@ -64,7 +64,7 @@ def joined(
         Unplaced: the two cannot be joined so.
     """
     arguments = {} if as_of else _times(left, right, match, node)
-    pairs = list(match.pairs)
+    pairs = [_of_one_width(*pair) for pair in match.pairs]
     if not pairs:
         raise Unplaced(
             "a join needs an equality of both sides, such as ON a.id = b.id; for all pairs give both sides a column 1",
@@ -76,8 +76,9 @@ def joined(
             "on one side; this is another one",
             match.rest[0],
         )
-    one = _side(left, [each for each, _ in pairs], how in ("right", "full"), context, as_of=False)
-    two = _side(right, [each for _, each in pairs], how in ("left", "full") or as_of, context, as_of=as_of)
+    one = side_of(left, [each for each, _ in pairs], keeps_keys=how in ("right", "full"), context=context)
+    keeps_keys = how in ("left", "full") or as_of
+    two = side_of(right, [each for _, each in pairs], keeps_keys=keeps_keys, context=context)
     if match.between is not None:
         arguments["between"] = _between(match.between, (left, right), (one, two), node)
     suffix = _suffix(one.relation, two.relation)
@@ -101,6 +102,13 @@ def joined(
     for rest in match.rest:
         made = made.filtered(context.steps.step("filter"), condition(rest, scope, "ON"))
     return made
+
+
+def _of_one_width(one: Typed, other: Typed) -> tuple[Typed, Typed]:
+    """Whole numbers of two widths as BIGINT: keys of a join are of one type."""
+    if one.dtype == other.dtype or not (one.dtype.is_integer() and other.dtype.is_integer()):
+        return one, other
+    return as_type(one, pl.Int64()), as_type(other, pl.Int64())
 
 
 def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dict[str, Any]:
@@ -138,9 +146,7 @@ def _times(left: Relation, right: Relation, match: Match, node: exp.Expr) -> dic
     return {"within": (lower, upper)}
 
 
-def _side(
-    relation: Relation, keys: Sequence[Typed], keeps_keys: bool, context: Context, *, as_of: bool
-) -> _Side:
+def side_of(relation: Relation, keys: Sequence[Typed], *, keeps_keys: bool, context: Context) -> Side:
     """The side with its keys as columns of the stream.
 
     ``keeps_keys``: rows of the other side leave alone, where the key has the other side's value; the side's own one,
@@ -158,13 +164,13 @@ def _side(
             extra.append((name, key))
         names.append(name)
     made = solid(relation, context.steps.step("columns"), extra)
-    return _Side(made, tuple(names))
+    return Side(made, tuple(names))
 
 
 def _between(
     between: tuple[int, Typed, Typed],
     before: tuple[Relation, Relation],
-    after: tuple[_Side, _Side],
+    after: tuple[Side, Side],
     node: exp.Expr,
 ) -> tuple[str, str]:
     """The stream's columns of the interval."""

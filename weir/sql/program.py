@@ -1,4 +1,4 @@
-"""A whole text: sources, views and sinks, as a dataflow."""
+"""A whole text: sources, tables, views and sinks, as a dataflow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import polars as pl
 from sqlglot import exp
 
 from weir.dataflow.builder import Dataflow
+from weir.dataflow.lookup_tables import CassandraTable, FileTable
 from weir.dataflow.streams import Stream
 from weir.errors import GraphError
 from weir.plan.graph import Node
 from weir.specs import AssignEventTimeSpec, SourceSpec
 from weir.spelling import did_you_mean
-from weir.sql.connectors import sink_of, source_of
+from weir.sql.connectors import sink_of, source_of, table_of
 from weir.sql.context import Context, PythonFunction
 from weir.sql.errors import Place, Unplaced, at
+from weir.sql.lookup_tables import LookupTable
 from weir.sql.names import StepNames
 from weir.sql.python_functions import python_function
 from weir.sql.queries import compiled, solid_result
@@ -44,6 +46,7 @@ class Program:
     other: Callable[[exp.Table], Relation | None] | None = None
     statements: dict[str, Statement] = field(default_factory=dict)
     relations: dict[str, Relation] = field(default_factory=dict)
+    tables: dict[str, LookupTable] = field(default_factory=dict)
     order: list[Statement] = field(default_factory=list)
 
     def add(self, statement: Statement) -> None:
@@ -103,15 +106,29 @@ class Program:
                 if statement.kind == "SINK":
                     self._sink(statement)
                 elif not only_sinks:
-                    self.relation(statement)
+                    self.check(statement)
 
     def unread(self) -> list[str]:
-        """Sources and views that no sink reads."""
-        return [
-            each.name
-            for each in self.order
-            if each.kind != "SINK" and each.name.lower() not in self.relations
-        ]
+        """Sources, tables and views that no sink reads."""
+        read = {*self.relations, *self.tables}
+        return [each.name for each in self.order if each.kind != "SINK" and each.name.lower() not in read]
+
+    def check(self, statement: Statement) -> None:
+        """Refuse a source, a table or a view that is wrong.
+
+        Raises:
+            Unplaced: something in it is.
+        """
+        if statement.kind == "TABLE":
+            self._table(statement)
+        else:
+            self.relation(statement)
+
+    def _table(self, statement: Statement) -> LookupTable:
+        name = statement.name.lower()
+        if name not in self.tables:
+            self.tables[name] = LookupTable(statement.name, *table_of(statement))
+        return self.tables[name]
 
     def _sink(self, statement: Statement) -> None:
         if statement.query is None:
@@ -159,10 +176,23 @@ class Program:
                 raise Unplaced(
                     f"there is no source or view {node.name!r}{did_you_mean(node.name, names)}", node
                 )
+            if found.kind == "TABLE":
+                raise Unplaced(self._table(found).refusal, node)
             return self.relation(found)
 
+        def table(node: exp.Table) -> LookupTable | None:
+            found = self.statements.get(node.name.lower())
+            if found is None or found.kind != "TABLE" or self.order.index(found) > before:
+                return None
+            return self._table(found)
+
         context = Context(
-            find, StepNames(statement.name), compiled, emit=statement.emit, functions=self.functions
+            find,
+            StepNames(statement.name),
+            compiled,
+            emit=statement.emit,
+            functions=self.functions,
+            table=table,
         )
         return compiled(statement.query, context)
 
@@ -229,8 +259,10 @@ def _built(
     return program
 
 
-def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) -> Stream:
-    """The stream of a query among streams; see ``weir.Dataflow.sql``.
+def stream_of(
+    flow: Dataflow, text: str, step: str, streams: dict[str, Stream | FileTable | CassandraTable]
+) -> Stream:
+    """The stream of a query among streams, which may look up tables; see ``weir.Dataflow.sql``.
 
     Raises:
         SqlError: something is wrong.
@@ -239,10 +271,21 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
     statements = statements_of(tokens_of(place, text))
     if len(statements) != 1:
         raise place.error("give one query, SELECT ...", 0)
-    known = {name.lower(): relation_of(each, times_of(flow, each)) for name, each in streams.items()}
+    known = {
+        name.lower(): relation_of(each, times_of(flow, each))
+        for name, each in streams.items()
+        if isinstance(each, Stream)
+    }
+    tables = {
+        name.lower(): LookupTable(name, each)
+        for name, each in streams.items()
+        if not isinstance(each, Stream)
+    }
 
     def find(node: exp.Table) -> Relation:
         found = known.get(node.name.lower())
+        if node.name.lower() in tables:
+            raise Unplaced(tables[node.name.lower()].refusal, node)
         if found is None:
             near = did_you_mean(node.name, streams)
             raise Unplaced(f"there is no stream {node.name!r}{near}; give it as {node.name}=stream", node)
@@ -252,7 +295,8 @@ def stream_of(flow: Dataflow, text: str, step: str, streams: dict[str, Stream]) 
         if statements[0][0].text.upper() not in ("SELECT", "WITH", "("):
             raise Unplaced(f"expected SELECT, not {first_words(statements[0])}", 0)
         query = parse_query(statements[0], text)
-        relation = compiled(query, Context(find, StepNames(step), compiled))
+        context = Context(find, StepNames(step), compiled, table=lambda node: tables.get(node.name.lower()))
+        relation = compiled(query, context)
         return solid_result(relation, f"{step}.result", query)
 
 

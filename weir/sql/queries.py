@@ -187,7 +187,9 @@ def _once(name: str, taken: set[str], node: exp.Expr) -> str:
 def _own_name(item: exp.Expr, number: int) -> str:
     if isinstance(item, exp.Column):
         return item.name
-    inner = item.this if isinstance(item, exp.Filter) else item
+    inner = item
+    while isinstance(inner, (exp.Filter, exp.WithinGroup)):
+        inner = inner.this
     return inner.sql_name().lower() if isinstance(inner, exp.AggFunc) else f"column_{number}"
 
 

@@ -121,7 +121,7 @@ def _other(node: exp.Expr, scope: Scope) -> Typed:
         parts = [as_type(each, dtype).expr for each in values]
         made = pl.max_horizontal(parts) if isinstance(node, exp.Greatest) else pl.min_horizontal(parts)
         return computed(made, dtype)
-    if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter)):
+    if isinstance(node, (exp.Window, exp.AggFunc, exp.Filter, exp.WithinGroup)):
         raise Unplaced(f"{short(node)} is not possible here; aggregates belong into SELECT and HAVING", node)
     if isinstance(node, (exp.Subquery, exp.Select, exp.Exists)):
         raise Unplaced(

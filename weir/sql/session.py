@@ -123,7 +123,7 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="weir-sql-") as directory:
             program = self._program([*kept.values(), statement], Path(directory))
             if statement.kind != "FUNCTION":
-                program.relation(program.statements[name])
+                program.check(program.statements[name])
         self._kept = {**kept, name: statement}
 
     def _program(self, statements: Sequence[Statement], directory: Path) -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlglot import exp
@@ -12,7 +13,8 @@ from weir.sql.conditions import Match, conjuncts, match_of
 from weir.sql.context import Context
 from weir.sql.errors import Unplaced
 from weir.sql.joins import How, joined
-from weir.sql.relations import Relation, Scope
+from weir.sql.lookups import looked_up
+from weir.sql.relations import Column, Relation, Scope
 from weir.sql.scalars import comparable, condition, scalar
 from weir.sql.text import WINDOW_FUNCTIONS
 from weir.sql.windows import windowed_relation
@@ -114,14 +116,17 @@ def _joined(
 ) -> tuple[Relation, list[exp.Expr]]:
     how = _how(node)
     version = node.this.args.get("version") if isinstance(node.this, exp.Table) else None
+    is_named = isinstance(node.this, exp.Table) and isinstance(node.this.this, exp.Identifier)
+    outside = context.table(node.this) if is_named and node.this.name.lower() not in context.views else None
+    if outside is not None:
+        other = outside.scope(node.this.alias or node.this.name)
+        _check_alias(left, other.columns, node)
+        conditions = _on(node, scope_of(left), other, context)
+        return looked_up(left, outside, other, how, conditions, context, node), where
     right = _item(node.this, context)
-    _check_alias(left, right, node)
     scope, other = scope_of(left), scope_of(right)
-    if node.args.get("using"):
-        conditions = [_using(each, left, right) for each in node.args["using"]]
-    else:
-        conditions = conjuncts(node.args.get("on"))
-        _check_calls(conditions, context)
+    _check_alias(left, other.columns, node)
+    conditions = _on(node, scope, other, context)
     later: list[exp.Expr] = []
     if how == "inner":
         # Conditions of WHERE are those of the join.
@@ -145,6 +150,15 @@ def _joined(
             raise Unplaced("a join FOR SYSTEM_TIME AS OF takes equalities only", node)
     left, right = _one_sided(left, right, match, how, context)
     return joined(left, right, match, how, context, node, as_of=version is not None), later
+
+
+def _on(node: exp.Join, left: Scope, right: Scope, context: Context) -> list[exp.Expr]:
+    """The conditions of ON or USING."""
+    if node.args.get("using"):
+        return [_using(each, left, right) for each in node.args["using"]]
+    conditions = conjuncts(node.args.get("on"))
+    _check_calls(conditions, context)
+    return conditions
 
 
 def _check_calls(conditions: list[exp.Expr], context: Context) -> None:
@@ -172,21 +186,21 @@ def _one_sided(
     return left, right
 
 
-def _check_alias(left: Relation, right: Relation, node: exp.Join) -> None:
+def _check_alias(left: Relation, right: Sequence[Column], node: exp.Join) -> None:
     taken = {each.source.lower() for each in left.columns if each.source}
-    for each in right.columns:
+    for each in right:
         if each.source and each.source.lower() in taken:
             raise Unplaced(
                 f"{each.source!r} is in FROM twice; give one of them another name with AS", node.this
             )
 
 
-def _using(name: exp.Expr, left: Relation, right: Relation) -> exp.Expr:
+def _using(name: exp.Expr, left: Scope, right: Scope) -> exp.Expr:
     found = []
     for side in (left, right):
         column = exp.column(name.name)
         column.this.meta.update(name.meta)
-        where = scope_of(side).find(column)
+        where = side.find(column)
         found.append(exp.column(where.name, table=where.source or None))
     return exp.EQ(this=found[0], expression=found[1])
 

@@ -1,4 +1,4 @@
-"""Statements: CREATE SOURCE, VIEW, SINK and FUNCTION, INSERT INTO and EXPLAIN, taken apart."""
+"""Statements: CREATE SOURCE, TABLE, VIEW, SINK and FUNCTION, INSERT INTO and EXPLAIN, taken apart."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ from weir.sql.context import Emit
 from weir.sql.errors import Unplaced
 from weir.sql.text import first_words, parse_expression, parse_query, parse_type
 
-_BEGINNINGS = ("CREATE SOURCE", "CREATE VIEW", "CREATE SINK", "CREATE FUNCTION", "INSERT INTO")
+_BEGINNINGS = (
+    "CREATE SOURCE",
+    "CREATE TABLE",
+    "CREATE VIEW",
+    "CREATE SINK",
+    "CREATE FUNCTION",
+    "INSERT INTO",
+)
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Option:
 
 @dataclass(frozen=True)
 class ColumnDefinition:
-    """A column of CREATE SOURCE."""
+    """A column of CREATE SOURCE or CREATE TABLE."""
 
     name: str
     type: exp.DataType
@@ -55,10 +62,10 @@ class Statement:
     """Statement, taken apart.
 
     Attributes:
-        kind: SOURCE, VIEW, SINK, FUNCTION or INSERT.
+        kind: SOURCE, TABLE, VIEW, SINK, FUNCTION or INSERT.
         name: what it makes, or writes to.
         start: the place of the name.
-        columns: of a source.
+        columns: of a source or a table.
         watermark: of a source.
         options: of WITH.
         query: of a view, a sink or INSERT; None: a sink that INSERT INTO writes to.
@@ -161,7 +168,7 @@ def statement_of(tokens: Sequence[Token], text: str) -> Statement:
     if not reader.take("CREATE"):
         return _refuse(tokens)
     reader.take("TEMPORARY")
-    for kind in ("SOURCE", "VIEW", "SINK"):
+    for kind in ("SOURCE", "TABLE", "VIEW", "SINK"):
         if reader.take(kind):
             name, start = reader.name(f"the {kind.lower()}")
             return _created(Statement(kind, name, start), reader)
@@ -196,11 +203,6 @@ def _refuse(tokens: Sequence[Token]) -> Statement:
         raise Unplaced(
             "a query alone writes nothing; begin with CREATE SINK name WITH (...) AS", tokens[0].start
         )
-    if found.upper() == "CREATE TABLE":
-        raise Unplaced(
-            "CREATE TABLE is not there; write CREATE SOURCE for input and CREATE SINK for output",
-            tokens[0].start,
-        )
     if tokens[0].text.upper() == "EXPLAIN":
         raise Unplaced(
             "EXPLAIN is of the prompt (weir sql); weir plan FILE shows what a file becomes", tokens[0].start
@@ -211,15 +213,22 @@ def _refuse(tokens: Sequence[Token]) -> Statement:
 
 
 def _created(statement: Statement, reader: _Reader) -> Statement:
-    if statement.kind == "SOURCE" and reader.word == "(":
+    if statement.kind in ("SOURCE", "TABLE") and reader.word == "(":
         for part in reader.enclosed("the name"):
             if part[0].text.upper() == "WATERMARK":
+                if statement.kind == "TABLE":
+                    raise Unplaced(
+                        "a table is looked up as it is, without a WATERMARK; CREATE SOURCE makes a stream",
+                        part[0].start,
+                    )
                 statement.watermark = _watermark(part, reader.text)
             else:
                 statement.columns.append(_column(part, reader.text))
     if reader.take("WITH"):
         statement.options = [_option(part) for part in reader.enclosed("WITH")]
-    if statement.kind == "SOURCE" or (statement.kind == "SINK" and reader.at == len(reader.tokens)):
+    if statement.kind in ("SOURCE", "TABLE") or (
+        statement.kind == "SINK" and reader.at == len(reader.tokens)
+    ):
         if reader.at < len(reader.tokens):
             raise Unplaced(
                 f"{reader.tokens[reader.at].text!r} does not belong here; a ; ends a statement", reader.start
@@ -247,6 +256,11 @@ def _with_query(statement: Statement, reader: _Reader) -> Statement:
 
 def _column(part: list[Token], text: str) -> ColumnDefinition:
     reader = _Reader(part, text)
+    if part[0].text.upper() in ("PRIMARY KEY", "FOREIGN KEY", "CONSTRAINT", "UNIQUE"):
+        raise Unplaced(
+            f"{part[0].text.upper()} is not there; the join says by which columns rows are found",
+            reader.start,
+        )
     name, start = reader.name("a column")
     rest = part[1:]
     words = [token.text.upper() for token in rest]
@@ -255,7 +269,7 @@ def _column(part: list[Token], text: str) -> ColumnDefinition:
         is_nullable, rest = False, rest[:-2]
     elif words[-1:] == ["NULL"]:
         rest = rest[:-1]
-    for word in ("PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
+    for word in ("PRIMARY KEY", "PRIMARY", "REFERENCES", "DEFAULT", "AS", "METADATA", "UNIQUE", "CHECK"):
         if word in words:
             raise Unplaced(
                 f"column {name!r}: {word} is not there; a column has a name, a type and NOT NULL", start

@@ -14,6 +14,8 @@ from weir.sql.errors import Place, Unplaced
 
 #: Functions in FROM that divide rows by time.
 _BEGINNINGS = ("SELECT", "WITH", "(")
+#: Characters of a number, at most.
+_NUMBER_MAX = 400
 WINDOW_FUNCTIONS = ("TUMBLE", "HOP", "CUMULATE", "SESSION")
 
 
@@ -30,14 +32,19 @@ def tokens_of(place: Place, text: str) -> list[Token]:
     """Return all tokens of a text.
 
     Raises:
-        SqlError: a quote is open, or a character belongs to nothing.
+        SqlError: a quote is open, a character belongs to nothing, or a number is too long.
     """
     try:
-        return list(_DIALECT.tokenize(text))
+        tokens = list(_DIALECT.tokenize(text))
     except (SqlglotError, RecursionError) as error:
         start = _open_quote(text)
         what = "a quote is open here, or a comment" if start is not None else "the text has no SQL tokens"
         raise place.error(f"{what}; close it", start or 0) from error
+    for token in tokens:
+        # Python reads no longer ones, and no column has them.
+        if token.token_type is TokenType.NUMBER and len(token.text) > _NUMBER_MAX:
+            raise place.error(f"a number of {len(token.text):,} characters is too long", token.start)
+    return tokens
 
 
 def statements_of(tokens: Sequence[Token]) -> list[list[Token]]:

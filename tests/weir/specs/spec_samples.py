@@ -22,6 +22,7 @@ from weir.specs.joins import JoinBounds
 from weir.specs.kafka_properties import ClientProperties
 from weir.specs.kafka_values import AvroSpec, Descriptors, ProtobufSpec, RegistrySpec
 from weir.specs.keyed import Aggregate
+from weir.specs.lookup_joins import CassandraTableSpec, FileTableSpec
 from weir.specs.over import OverColumn
 from weir.specs.row_order import OrderColumn
 from weir.specs.window_kinds import Window
@@ -95,6 +96,7 @@ SAMPLES |= dict.fromkeys(
         "ProcessForm",
         "ResultMode",
         "StreamName",
+        "TableFormat",
         "TextCompression",
         "ValueFormat",
         "WindowKind",
@@ -119,6 +121,8 @@ DATACLASSES = {
     "RegistrySpec": RegistrySpec,
     "AvroSpec": AvroSpec,
     "ProtobufSpec": ProtobufSpec,
+    "FileTableSpec": FileTableSpec,
+    "CassandraTableSpec": CassandraTableSpec,
 }
 
 
@@ -131,6 +135,8 @@ def samples(field):
         return CODE
     if declared == "ValueSpec":
         return filled(AvroSpec), filled(ProtobufSpec)
+    if declared == "TableSpec":
+        return filled(FileTableSpec), filled(CassandraTableSpec)
     if declared in DATACLASSES:
         one = filled(DATACLASSES[declared])
         first = told_fields(DATACLASSES[declared])[0]

@@ -3,14 +3,17 @@
 import pytest
 
 import weir
+from benchmarks.sql.mangled import mangled, wide
 from benchmarks.sql.mutations import mutated, outcome, sample
 from weir.errors import GraphError
 from weir.sql.program import build_program
 
 _HEAD = (
     "CREATE SOURCE t (id BIGINT NOT NULL, k VARCHAR, a BIGINT, at TIMESTAMP, WATERMARK FOR at AS at - INTERVAL '1' "
-    "SECOND) WITH (connector = 'json', path = 'in');\n"
+    "SECOND) WITH (connector = 'json', path = 'in'); "
+    "CREATE TABLE c (id BIGINT, name VARCHAR) WITH (connector = 'csv', path = 'c.csv');\n"
 )
+_NOW = "c FOR SYSTEM_TIME AS OF PROCTIME()"
 _CUMULATED = (
     "SELECT k, window_start, window_end, COUNT(*) AS n FROM CUMULATE(t, at, INTERVAL '2' SECOND, INTERVAL '6' SECOND) "
     "GROUP BY k, window_start, window_end"
@@ -163,6 +166,55 @@ def _error(text: str) -> str:
         ("SELECT * FROM UNNEST(ARRAY[1, 2])", 28, "UNNEST is not there; use stream.explode"),
         ("SELECT id FROM t EMIT ON WINDOW CLOSE", 8, "EMIT is of results of GROUP BY"),
         ("SELECT k, COUNT(*) FROM t GROUP BY k EMIT ON WINDOW CLOSE", 1, "needs a window"),
+        (
+            "SELECT id FROM c",
+            16,
+            "'c' is a table that rows look up; write JOIN c FOR SYSTEM_TIME AS OF PROCTIME()",
+        ),
+        (
+            "SELECT t.id FROM t JOIN c ON t.id = c.id",
+            25,
+            "'c' is a table that rows look up; write JOIN c FOR",
+        ),
+        (
+            "SELECT t.id FROM t JOIN c FOR SYSTEM_TIME AS OF t.at ON t.id = c.id",
+            1,
+            "looked up as it is now, without versions",
+        ),
+        (f"SELECT t.id FROM t RIGHT JOIN {_NOW} ON t.id = c.id", 1, "there are JOIN and LEFT JOIN"),
+        (
+            f"SELECT t.id FROM t JOIN {_NOW} ON t.id > c.id",
+            1,
+            "needs an equality, such as ON c.id = o.customer",
+        ),
+        (
+            f"SELECT t.id FROM t JOIN {_NOW} ON t.id = c.idd",
+            1,
+            "there is no column 'idd' of 'c'; did you mean 'id'?",
+        ),
+        (f"SELECT t.id FROM t LEFT JOIN {_NOW} ON t.id = c.id AND t.a > 1", 1, "takes equalities only"),
+        (
+            f"SELECT t.id FROM t JOIN {_NOW} ON t.id = LENGTH(c.name)",
+            1,
+            "by columns of the table as they are",
+        ),
+        (
+            f"SELECT x.n FROM (SELECT COUNT(*) AS n FROM t) x JOIN {_NOW} ON x.n = c.id",
+            1,
+            "rows that are taken back",
+        ),
+        (
+            "SELECT k, PERCENTILE_CONT(2) WITHIN GROUP (ORDER BY a) AS p FROM t GROUP BY k",
+            1,
+            "a constant from 0 to 1",
+        ),
+        ("SELECT PERCENTILE_DISC(0.5) WITHIN GROUP (ORDER BY a DESC) AS p FROM t", 1, "take 1 - the share"),
+        ("SELECT MEDIAN(k) AS p FROM t", 1, "the column is string, not a number"),
+        (
+            "SELECT MEDIAN(a) AS p FROM TUMBLE(t, at, INTERVAL '3' SECOND) GROUP BY window_end",
+            8,
+            "MEDIAN keeps all values, which windows do not; APPROX_QUANTILE(a, 0.5) is within 1 %",
+        ),
         ("SELECT id, id FROM t", 12, "two columns are called 'id'"),
         ("SELECT id FROM t WHERE k LIKE k", 31, "must be a constant text"),
         ("SELECT CAST('x' AS BIGINT) FROM t", 13, "'x' is no BIGINT"),
@@ -205,6 +257,23 @@ def test_a_bound_of_places_among_other_rows_is_refused(query: str):
             "CREATE SOURCE t (id BIGINT) WITH (connector = 'jsn')",
             "1:35: there is no connector 'jsn' of a source; did you",
         ),
+        ("CREATE TABLE t (id BIGINT) WITH (connector = 'kafka')", "there is no connector 'kafka' of a table"),
+        (
+            "CREATE TABLE t (id BIGINT) WITH (connector = 'csv', path = 'x', cache_row = '1')",
+            "no setting 'cache_row'; did you mean 'cache_rows'",
+        ),
+        (
+            "CREATE TABLE t (id BIGINT, WATERMARK FOR id AS id) WITH (connector = 'csv')",
+            "without a WATERMARK",
+        ),
+        (
+            "CREATE TABLE t (PRIMARY KEY (id), id BIGINT) WITH (connector = 'csv')",
+            "by which columns rows are found",
+        ),
+        (
+            "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', path = 'x', parallelism = '²')",
+            "a whole number",
+        ),
         (
             "CREATE SOURCE t (id BIGINT) WITH (connector = 'json', pth = 'x')",
             "1:55: connector 'json' has no setting 'pth'",
@@ -217,6 +286,10 @@ def test_a_bound_of_places_among_other_rows_is_refused(query: str):
         ("CREATE SOURCE t (id BIGIN) WITH (connector = 'json', path = 'x')", "1:21:"),
         ("CREATE VIEW v AS SELECT * FROM v", "1:32: 'v' reads itself"),
         ("CREATE SINK o WITH (connector = 'print') AS SELECT 'a", "a quote is open here"),
+        (
+            f"CREATE SINK o WITH (connector = 'print') AS SELECT {'9' * 5_000}",
+            "1:52: a number of 5,000 characters is too long",
+        ),
     ],
 )
 def test_statements_are_told_with_their_place(text: str, words: str):
@@ -234,7 +307,8 @@ def test_what_no_sink_reads_is_looked_at():
 def test_texts_with_mistakes_make_one_line_each():
     text = "\n\n".join(sample().split("\n\n")[:8])
     assert outcome(text) == "plan"
-    found = {seed: outcome(mutated(text, seed)) for seed in range(24)}
+    found = {seed: outcome(mutated(text, seed)) for seed in range(16)}
+    found |= {-seed: outcome(mangled(wide(), seed)) for seed in range(1, 9)}
     assert {seed: told for seed, told in found.items() if told not in ("plan", "error")} == {}
     assert list(found.values()).count("error") > 12
 

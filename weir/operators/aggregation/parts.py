@@ -6,7 +6,6 @@ the key: what is new in the part is what the cells count.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
@@ -20,6 +19,7 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation import part_kernels as kernels
 from weir.operators.aggregation.columns import numbers, rows_that_count
 from weir.operators.aggregation.part_entries import PartEntries
+from weir.operators.aggregation.quantile_buckets import QuantileBuckets
 from weir.operators.aggregation.rows import Cells
 from weir.specs.aggregate_functions import (
     AggregatePart,
@@ -180,9 +180,7 @@ class BucketsPart(Part):
 
     def __init__(self, part: AggregatePart, aggregates: Sequence[AnyAggregate], cells: Sequence[int]) -> None:
         super().__init__(part, aggregates, cells)
-        error = self.aggregates[0].parameters[1]
-        self._growth = (1 + error) / (1 - error)
-        self._log_growth = math.log(self._growth)
+        self._buckets = QuantileBuckets(self.aggregates[0].parameters[1])
 
     @override
     def take(self, column: pa.Array, masks: list[np.ndarray], update: Update, table: CellTable) -> None:
@@ -191,7 +189,7 @@ class BucketsPart(Part):
         rows = np.flatnonzero(counted & (valid != 0) if len(valid) else counted)
         if not len(rows):
             return
-        buckets = self._buckets(values[rows])
+        buckets = self._buckets.of(values[rows])
         places = (buckets & 7).astype(np.uint8)
         for start, stop, slots in update(rows, weir_keys.KeyColumn(None, None, buckets >> 3)):
             kernels.add_to_buckets(slots, table.cells, places[start:stop])
@@ -213,39 +211,10 @@ class BucketsPart(Part):
             flat = np.searchsorted(totals, before + ranks, side="right")
             filled = np.flatnonzero(sizes)
             flat = flat[filled]
-            into.floats[filled, cell] = self._values(8 * blocks[order][flat >> 3] + (flat & 7))
+            into.floats[filled, cell] = self._buckets.values(8 * blocks[order][flat >> 3] + (flat & 7))
             into.presence[filled, cell // 8] |= np.uint8(1 << cell % 8)
 
-    def _buckets(self, values: np.ndarray) -> np.ndarray:
-        """The bucket of each value that is no NaN, int64; they ascend as values do."""
-        with np.errstate(divide="ignore"):
-            logs = np.log(np.abs(values))
-        logs = np.clip(logs, -_LOG_MAX, _LOG_MAX)
-        places = np.ceil(logs / self._log_growth).astype(np.int64) + self._offset
-        return np.where(values == 0, 0, np.where(values < 0, -places, places))
 
-    def _values(self, buckets: np.ndarray) -> np.ndarray:
-        """The value that stands for all of a bucket."""
-        powers = (np.abs(buckets) - self._offset) * self._log_growth
-        with np.errstate(over="ignore"):
-            found = np.exp(powers + math.log(2 / (self._growth + 1)))
-        is_finite = np.abs(buckets) < self._infinite
-        found[is_finite] = np.minimum(found[is_finite], np.finfo(np.float64).max)
-        found[~is_finite] = np.inf
-        return np.where(buckets == 0, 0.0, np.copysign(found, buckets))
-
-    @property
-    def _infinite(self) -> int:
-        """The bucket of infinity: the logarithms of all floats are lower."""
-        return math.ceil(_LOG_MAX / self._log_growth) + self._offset
-
-    @property
-    def _offset(self) -> int:
-        return math.ceil(_LOG_MAX / self._log_growth) + 1
-
-
-#: Logarithms of positive floats are between its negative and this.
-_LOG_MAX = 746.0
 _CLASSES: dict[str, type[Part]] = {
     "count_distinct": DistinctPart,
     "approx_distinct": RegistersPart,

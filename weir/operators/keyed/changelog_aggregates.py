@@ -14,13 +14,12 @@ from weir.keys import hashing as weir_keys
 from weir.operators.aggregation.columns import (
     array_of,
     as_numbers,
-    from_words,
     numbers,
     rows_that_count,
-    words,
 )
 from weir.operators.aggregation.conditions import Conditions
-from weir.operators.keyed.changelog_totals import EXTREMES, Totals, TotalsForm
+from weir.operators.keyed.changelog_totals import KEEPS_VALUES, Totals, TotalsForm
+from weir.operators.keyed.changelog_values import kept_values, of_values
 from weir.operators.keyed.state_codec import differing, kept_snapshots, keyed_snapshot
 from weir.rows.change_codes import (
     CHANGE_VALUES,
@@ -33,6 +32,7 @@ from weir.rows.change_codes import (
 )
 from weir.rows.changes import CHANGE_FIELD
 from weir.rows.records import SYSTEM_COLUMNS
+from weir.specs.aggregate_functions import stored_function
 from weir.specs.arrow_form import arrow_form
 from weir.specs.canonical import canonical_expression
 from weir.specs.changelog_aggregates import ChangelogAggregateSpec
@@ -42,7 +42,7 @@ from weir.state.tables.values.value_table import ValueTable
 
 
 class ChangelogAggregateOperator(Operator):
-    """Count, sum, mean, min and max of the rows that are there, one row for each key.
+    """Count, sum, mean, min, max and quantiles of the rows that are there, one row for each key.
 
     Input: a changelog. Output: the columns of ``ChangelogAggregateSpec.output_schema``, then both time columns, those
     of the key's last row in the batch. A batch tells each key once: its first result, the results before and after, or
@@ -60,7 +60,12 @@ class ChangelogAggregateOperator(Operator):
         return {
             "keys": [[name, arrow_form(schema.field(name).type)] for name in self._spec.key_columns],
             "aggregates": [
-                [each.function, each.column, arrow_form(schema.field(each.output).type), _condition(each)]
+                [
+                    stored_function(each),
+                    each.column,
+                    arrow_form(schema.field(each.output).type),
+                    _condition(each),
+                ]
                 for each in self._spec.aggregates
             ],
             "outputs": [each.output for each in self._spec.aggregates],
@@ -133,7 +138,7 @@ class ChangelogAggregateOperator(Operator):
             np.add.at(totals.counts[:, index], keys, own)
             if values is None:
                 continue
-            if aggregate.function in EXTREMES:
+            if aggregate.function in KEEPS_VALUES:
                 self._add_values(totals.values[index], keys, values, own)
             elif self._sums_are_floats[index]:
                 self._add_floats(totals, index, keys, values, own)
@@ -159,9 +164,8 @@ class ChangelogAggregateOperator(Operator):
         column = None if aggregate.column is None else batch.column(aggregate.column)
         if aggregate.function == "count" or column is None:
             return None, mask if column is None else rows_that_count(column, mask)
-        if aggregate.function in EXTREMES:
-            values, valid = words(aggregate, column, mask)
-            return (values.view(np.float64) if pa.types.is_floating(column.type) else values), valid
+        if aggregate.function in KEEPS_VALUES:
+            return kept_values(aggregate, column, mask)
         target = pa.int64() if pa.types.is_integer(column.type) else pa.float64()
         return numbers(aggregate, column, mask, target)
 
@@ -208,8 +212,9 @@ class ChangelogAggregateOperator(Operator):
                 found.append(pa.array(np.maximum(counts, 0)))
                 continue
             valid = counts > 0
-            if aggregate.function in EXTREMES:
-                found.append(self._extreme(aggregate, field.type, totals.values[index]))
+            if aggregate.function in KEEPS_VALUES:
+                is_float = self._sums_are_floats[index]
+                found.append(of_values(aggregate, field.type, totals.values[index], is_float=is_float))
                 continue
             sums = np.ascontiguousarray(totals.sums[:, index])
             if self._sums_are_floats[index]:
@@ -220,23 +225,6 @@ class ChangelogAggregateOperator(Operator):
                 sums = sums / np.where(valid, counts, 1)
             found.append(array_of(sums, valid))
         return found
-
-    @staticmethod
-    def _extreme(
-        aggregate: Aggregate, dtype: pa.DataType, pairs: list[tuple[np.ndarray, np.ndarray]]
-    ) -> pa.Array:
-        is_float = pa.types.is_floating(dtype)
-        place = 0 if aggregate.function == "min" else -1
-        out = np.zeros(len(pairs), dtype=np.int64)
-        valid = np.zeros(len(pairs), dtype=bool)
-        for key, (values, counts) in enumerate(pairs):
-            there = values[counts > 0]
-            if is_float and len(there) > 1 and np.isnan(there[-1:].view(np.float64))[0]:
-                # NaN is in the last place, and counts only if there is nothing else.
-                there = there[:-1]
-            if len(there):
-                out[key], valid[key] = there[place], True
-        return from_words(out, valid, dtype)
 
     def _told(
         self, batch: pa.RecordBatch, last_rows: np.ndarray, before: Totals, after: Totals

@@ -9,7 +9,7 @@ bytes       field
 8           rows that are there, little endian; below 0 while some were taken away before they came
 16 each     of each aggregate: how many values count, and the sum of them (int64, or float64 of those that are finite)
 24 each     only in version 2: of each sum and mean of floats how many values are NaN, infinity, and minus infinity
-the rest    of each ``min`` and ``max``: 4 bytes, how many different values there are; the values in ascending
+the rest    of each function of ``KEEPS_VALUES``: 4 bytes, how many different values there are; the values in ascending
             order, 8 bytes each, as int64 or float64; then how often each of them is there, 8 bytes each
 ==========  =============================================================================================
 
@@ -25,11 +25,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from weir.errors import StateMismatchError
+from weir.specs.aggregate_functions import PERCENTILES
 from weir.specs.keyed import Aggregate
 
 #: Without numbers of values that are not finite, and with them.
 _VERSION, _VERSION_NOT_FINITE = 1, 2
 EXTREMES = ("min", "max")
+#: Functions that keep all values, in ascending order; "quantile" keeps their buckets in place of them, as int64.
+KEEPS_VALUES = (*EXTREMES, "quantile", *PERCENTILES)
 _SUMS = ("sum", "mean")
 
 
@@ -43,7 +46,7 @@ class Totals:
     sums: np.ndarray
     #: How many values are NaN, infinity and minus infinity; (keys, sums of floats, 3).
     not_finite: np.ndarray
-    #: By extreme: values and how often each is there, for each key.
+    #: By aggregate that keeps values: values and how often each is there, for each key.
     values: dict[int, list[tuple[np.ndarray, np.ndarray]]]
 
     def copy(self) -> Totals:
@@ -65,7 +68,7 @@ class TotalsForm:
         self._width = len(aggregates)
         self._floats = {index for index, is_float in enumerate(sums_are_floats) if is_float}
         #: Aggregates that keep all values.
-        self.extremes = [index for index, each in enumerate(aggregates) if each.function in EXTREMES]
+        self.keeping = [index for index, each in enumerate(aggregates) if each.function in KEEPS_VALUES]
         #: Aggregates that are made of a sum of floats.
         self.float_sums = [
             index for index, each in enumerate(aggregates) if each.function in _SUMS and index in self._floats
@@ -90,7 +93,7 @@ class TotalsForm:
             )
         cells = np.ascontiguousarray(table[:, 1:]).view(np.int64)
         none = np.empty(0, dtype=np.int64)
-        values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self.extremes}
+        values: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {index: [] for index in self.keeping}
         not_finite = np.zeros((count, len(self.float_sums), 3), dtype=np.int64)
         has_numbers = (table[:, 0] == _VERSION_NOT_FINITE).tolist()
         for position in np.flatnonzero(has_numbers).tolist():
@@ -99,9 +102,9 @@ class TotalsForm:
             not_finite[position].ravel()[:] = np.frombuffer(
                 value, dtype=np.int64, count=not_finite[position].size, offset=fixed_bytes
             )
-        for position, value in enumerate(stored) if self.extremes else ():
+        for position, value in enumerate(stored) if self.keeping else ():
             at = fixed_bytes + (8 * not_finite[position].size if has_numbers[position] else 0)
-            for index in self.extremes:
+            for index in self.keeping:
                 if value is None:
                     values[index].append((none, none))
                     continue
@@ -128,7 +131,7 @@ class TotalsForm:
         # What is left of a sum of floats when all are gone is what rounding left.
         is_empty = (totals.rows == 0) & (totals.counts == 0).all(axis=1) & ~np.array(has_numbers, dtype=bool)
         for index in range(width):
-            if index not in self._floats and index not in self.extremes:
+            if index not in self._floats and index not in self.keeping:
                 is_empty &= totals.sums[:, index] == 0
         for pairs in totals.values.values():
             is_empty &= np.array([not len(values) for values, _ in pairs], dtype=bool)
@@ -142,7 +145,7 @@ class TotalsForm:
             parts = [bytes([_VERSION_NOT_FINITE if has_numbers[position] else _VERSION]), row.tobytes()]
             if has_numbers[position]:
                 parts.append(totals.not_finite[position].tobytes())
-            for index in self.extremes:
+            for index in self.keeping:
                 values, counts = totals.values[index][position]
                 parts += [len(values).to_bytes(4, "little"), values.tobytes(), counts.tobytes()]
             puts.append((key, b"".join(parts)))

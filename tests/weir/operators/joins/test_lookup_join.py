@@ -1,0 +1,250 @@
+"""Joins with tables outside: files and Cassandra, against plain Python; the cache, changes of the table, errors."""
+
+import random
+import secrets
+
+import deltalake
+import polars as pl
+import pytest
+
+import weir
+from tests.effort import cases
+from tests.weir.state.database_backend import node_settings
+from weir import testing
+from weir.errors import GraphError, InputError
+from weir.state.cassandra.claim import bound
+from weir.state.cassandra.session import leave_session, open_session
+from weir.testing import ManualClock
+
+BIDS = {"auction": weir.Nullable(int), "who": weir.Nullable(str), "at": int}
+TABLE = {"id": weir.Nullable(int), "who": weir.Nullable(str), "n": weir.Nullable(float)}
+TYPES = {"id": pl.Int64, "who": pl.String, "n": pl.Float64}
+
+
+def write(frame, path, kind):
+    if kind == "delta":
+        deltalake.write_deltalake(path, frame.to_arrow(), mode="overwrite")
+    else:
+        {
+            "parquet": frame.write_parquet,
+            "csv": frame.write_csv,
+            "json": frame.write_ndjson,
+            "arrow": frame.write_ipc,
+        }[kind](path)
+
+
+def flow_of(table, on, parallelism=1, **settings):
+    flow = weir.Dataflow("lookups", max_parallelism=4)
+    bids = flow.source(
+        "bids", weir.JsonLines("/absent", schema=BIDS, event_time="at"), parallelism=parallelism
+    )
+    bids.lookup_join("named", table, on, **settings).sink("out", weir.Collect())
+    return flow
+
+
+def expected(bids, rows, on, how):
+    """Plain Python: each pair whose keys are equal, and not null."""
+    said = []
+    for bid in bids:
+        keys = [bid[name] for name in on]
+        found = [row for row in rows if None not in keys and [row[name] for name in on.values()] == keys]
+        others = [name for name in TYPES if name not in on.values()]
+        said += [(*bid.values(), *(row[name] for name in others)) for row in found]
+        if not found and how == "left":
+            said.append((*bid.values(), *(None for _ in others)))
+    return said
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "json", "arrow", "delta"])
+def test_rows_are_those_of_plain_python_in_any_cuts_and_with_restarts(kind, tmp_path):
+    for seed in range(cases(1)):
+        chance = random.Random(f"{kind}-{seed}")
+        rows = [
+            {
+                "id": chance.choice([None, *range(8)]),
+                "who": chance.choice([None, "ann", "bob", "é"]),
+                "n": number / 2,
+            }
+            for number in range(chance.randrange(1, 25))
+        ]
+        path = str(tmp_path / f"table-{seed}.{kind}")
+        write(pl.DataFrame(rows, schema=TYPES), path, kind)
+        on = chance.choice([{"auction": "id"}, {"who": "who"}, {"auction": "id", "who": "who"}])
+        how = chance.choice(["left", "inner"])
+        bids = [
+            {
+                "auction": chance.choice([None, *range(10)]),
+                "who": chance.choice([None, "ann", "é", "zoe"]),
+                "at": at,
+            }
+            for at in range(24)
+        ]
+        table = weir.FileTable(path, schema=TABLE, format=kind)
+        flow = flow_of(table, on, how=how, cache_rows=chance.choice([0, 1, 6, 1000]))
+        told, left = [], list(bids)
+        with testing.start(flow, collect_sinks=True) as job:
+            while left:
+                count = chance.randrange(1, 9)
+                job.push("bids", left[:count])
+                del left[:count]
+                if chance.random() < 0.3:
+                    job.checkpoint()
+                if chance.random() < 0.3:
+                    job.restart()
+            told = job.finish()["out"].to_polars().rows()
+        assert sorted(told, key=repr) == sorted(expected(bids, rows, on, how), key=repr), (seed, on, how)
+
+
+def test_rows_keep_their_order_and_columns_that_are_not_read_are_left_out(tmp_path):
+    path = str(tmp_path / "table.parquet")
+    write(pl.DataFrame({"id": [2, 1], "who": ["x", "y"], "n": [0.5, 1.5]}), path, "parquet")
+    table = weir.FileTable(path, schema=TABLE)
+    flow = flow_of(table, {"auction": "id"}, columns=["who", "id"])
+    rows = [{"auction": key, "who": "z", "at": at} for at, key in enumerate((2, None, 1, 3, 2))]
+    found = testing.run(flow, {"bids": rows})["out"].to_polars()
+    assert found.columns == ["auction", "who", "at", "who_right", "id"]
+    assert found.select("who_right", "id").rows() == [
+        ("x", 2),
+        (None, None),
+        ("y", 1),
+        (None, None),
+        ("x", 2),
+    ]
+
+
+def test_a_table_that_changes_is_read_again_when_answers_are_too_old(tmp_path):
+    path, clock = str(tmp_path / "table.csv"), ManualClock()
+    write(pl.DataFrame({"id": [1], "who": ["old"]}), path, "csv")
+    table = weir.FileTable(path, schema={"id": int, "who": str})
+    flow = flow_of(table, {"auction": "id"}, cache_ttl="10s")
+    with testing.start(flow, clock=clock) as job:
+        job.push("bids", [{"auction": 1, "who": None, "at": 0}])
+        write(pl.DataFrame({"id": [1, 2], "who": ["new", "second"]}), path, "csv")
+        job.push("bids", [{"auction": 1, "who": None, "at": 1}, {"auction": 2, "who": None, "at": 2}])
+        job.advance_time(10_001)
+        job.push("bids", [{"auction": 1, "who": None, "at": 3}])
+        assert job.rows("named").to_polars()["who_right"].to_list() == ["old", "old", "second", "new"]
+
+
+def test_the_cache_holds_no_more_than_it_may_and_forgets_what_nobody_asks_for(tmp_path, monkeypatch):
+    from weir.operators.joins.file_table import FileTableReader
+
+    asked, find = [], FileTableReader.find
+
+    def counted(self, keys):
+        asked.append(keys.column(0).to_pylist())
+        return find(self, keys)
+
+    monkeypatch.setattr(FileTableReader, "find", counted)
+    path = str(tmp_path / "table.parquet")
+    write(pl.DataFrame({"id": [1, 2], "who": ["x", "y"], "n": [0.5, 1.5]}), path, "parquet")
+    flow = flow_of(weir.FileTable(path, schema=TABLE), {"auction": "id"}, cache_rows=8)
+    with testing.start(flow) as job:
+        for keys in ((1, 9), (9, 1), (2, 3), (1, 9), (4, 5, 6), (7, 8), (10, 11, 12), (1,)):
+            job.push("bids", [{"auction": key, "who": None, "at": 0} for key in keys])
+    assert asked == [[1, 9], [2, 3], [4, 5, 6], [7, 8], [10, 11, 12], [1]]
+
+
+@pytest.mark.parametrize(
+    ("table", "on", "message"),
+    [
+        (
+            {"path": "x.parquet", "schema": {"id": str}},
+            {"auction": "id"},
+            "'auction' is int64, and 'id' of the table",
+        ),
+        (
+            {"path": "x.parquet", "schema": {"id": int}},
+            {"auction": "ids"},
+            "no key column 'ids'; did you mean 'id'",
+        ),
+        ({"path": "x.parquet", "schema": {"id": float}}, {"auction": "id"}, "floating"),
+        ({"path": "x.txt", "schema": {"id": int}}, {"auction": "id"}, "nothing says what the files"),
+        ({"path": "x.csv", "schema": {"id": int}, "format": "xml"}, {"auction": "id"}, "format is 'xml'"),
+        ({"path": "x.csv", "schema": {"id": int, "at": int}}, "at", None),
+    ],
+)
+def test_what_is_wrong_is_said_when_the_step_is_written_down(table, on, message):
+    made = weir.FileTable(table["path"], **{key: value for key, value in table.items() if key != "path"})
+    if message is None:
+        flow_of(made, on)
+        return
+    with pytest.raises(GraphError, match=f"^step 'named': .*{message}"):
+        flow_of(made, on)
+
+
+def test_what_cannot_be_joined_is_refused():
+    flow = weir.Dataflow("changes")
+    rows = flow.source("rows", weir.JsonLines("/absent", schema={"id": int, "_change": str}))
+    table = weir.FileTable("x.csv", schema={"id": int, "name": str})
+    with pytest.raises(GraphError, match="changelog"):
+        rows.lookup_join("named", table, "id")
+    with pytest.raises(GraphError, match=r"takes a weir.FileTable or weir.CassandraTable, not KeyedStream"):
+        rows.lookup_join("named", rows.key_by("id"), "id")
+    with pytest.raises(GraphError, match="keyspace is 'no-name'"):
+        rows.lookup_join("named", weir.CassandraTable("t", keyspace="no-name", schema={"id": int}), "id")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, r"table .*table.csv cannot be read: No such file"),
+        ("id,who\n1,\n", r"column 'who' of table .*table.csv has a null; declare it as weir.Nullable"),
+        ("id,who\nx,y\n", r"table .*table.csv cannot be read: could not parse"),
+        ("id\n1\n", r"table .*table.csv cannot be read: .*who"),
+    ],
+)
+def test_a_table_that_is_wrong_is_named(content, message, tmp_path):
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_text(content)
+    table = weir.FileTable(str(path), schema={"id": int, "who": str})
+    with pytest.raises(InputError, match=f"^step 'named': {message}"):
+        testing.run(flow_of(table, {"auction": "id"}), {"bids": [{"auction": 1, "who": None, "at": 0}]})
+
+
+@pytest.mark.service
+def test_a_table_in_cassandra_is_looked_up_in_batches(cassandra_port):
+    session = open_session(node_settings(cassandra_port))
+    name = f"looked_up_{secrets.token_hex(4)}"
+    login = {
+        "username": "cassandra",
+        "password": "cassandra",
+        "contact_points": "127.0.0.1",
+        "port": cassandra_port,
+    }
+    replication = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    rows = [{"id": number % 5, "who": f"w{number % 2}", "n": number / 2} for number in range(10)]
+
+    async def fill():
+        await session.execute_schema(
+            f"CREATE KEYSPACE IF NOT EXISTS conformance WITH replication = {replication}", "create"
+        )
+        await session.execute_schema(
+            f"CREATE TABLE conformance.{name} (id bigint, who text, n double, PRIMARY KEY (id, who))",
+            "create",
+        )
+        prepared = await session.prepare(f"INSERT INTO conformance.{name} (id, who, n) VALUES (?, ?, ?)")
+        for row in rows:
+            values = list(row.values())
+            await session.execute(lambda values=values: bound(prepared, values), "insert")
+
+    def flow(schema, **settings):
+        table = weir.CassandraTable(name, keyspace="conformance", schema=schema, **{**login, **settings})
+        return flow_of(table, {"auction": "id"}, parallelism=2)
+
+    try:
+        session.run(fill())
+        bids = [{"auction": key, "who": "z", "at": at} for at, key in enumerate((4, None, 1, 7, 4) * 5)]
+        found = testing.run(flow(TABLE), {"bids": bids})["out"].to_polars().rows()
+        wanted = expected(bids, rows, {"auction": "id"}, "left")
+        assert sorted(found, key=repr) == sorted(wanted, key=repr)
+        with pytest.raises(InputError, match=r"table conformance.looked_up_\w+: Cassandra at .*: .*absent"):
+            testing.run(flow({"id": int, "absent": str}), {"bids": bids})
+        with pytest.raises(
+            weir.WeirError, match=r"step 'named': table .*does not answer.*see contact_points and port"
+        ):
+            testing.run(flow(TABLE, port=9, patience="300ms"), {"bids": bids})
+    finally:
+        session.run(session.execute_schema(f"DROP TABLE IF EXISTS conformance.{name}", "drop"))
+        leave_session(session)

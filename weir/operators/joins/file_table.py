@@ -1,0 +1,144 @@
+"""Tables in files that rows look up: read by Polars, whole where they are small, else searched for keys."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from weir.errors import InputError
+from weir.specs.lookup_joins import FileTableSpec
+
+#: A table of at most so many bytes on disk is held in memory, if it is not larger than four times as much there.
+_HELD_BYTES_MAX = 64 << 20
+#: What a table is known by: of each file its path, the time of its last change, and its size.
+_Signature = tuple[tuple[str, int, int], ...]
+
+
+class FileTableReader:
+    """Reader of a table in files: a ``weir.operators.joins.lookup_join_operator.TableReader``."""
+
+    def __init__(self, spec: FileTableSpec, keys: Sequence[str], columns: Sequence[str], step: str) -> None:
+        self._spec, self._keys, self._columns, self._step = spec, list(keys), list(columns), step
+        types = dict(pl.Schema(pl.DataFrame(spec.schema.empty_table()).schema))
+        self._types = {name: types[name] for name in columns}
+        self._target = pa.schema([spec.schema.field(name).with_nullable(True) for name in columns])
+        self._held: tuple[_Signature, pl.DataFrame] | None = None
+        self._errors: tuple[type[Exception], ...] = (OSError, pl.exceptions.PolarsError)
+        self._delta: tuple[str, int, int] | None = None
+        if spec.format == "delta":
+            self._errors = (*self._errors, _delta_error(step))
+        # A table that is not there is told when the job begins, not with the first row.
+        self._signed()
+
+    def find(self, keys: pa.RecordBatch) -> pa.Table:
+        """The rows that have one of these keys, in the order of the files.
+
+        Raises:
+            InputError: the files cannot be read as the table is declared.
+        """
+        wanted = pl.DataFrame(pa.Table.from_batches([keys])).cast(
+            {name: self._types[name] for name in self._keys}
+        )
+        try:
+            found = (
+                self._frame().join(wanted.lazy(), on=self._keys, how="semi", maintain_order="left").collect()
+            )
+        except self._errors as error:
+            raise self._error(error) from error
+        return found.to_arrow().cast(self._target)
+
+    def close(self) -> None:
+        """Let go of what is held."""
+        self._held = None
+
+    def _frame(self) -> pl.LazyFrame:
+        """The table's columns that are read."""
+        signature = self._signed()
+        if self._held is not None and self._held[0] == signature:
+            return self._held[1].lazy()
+        self._held = None
+        columns = [pl.col(name).cast(dtype) for name, dtype in self._types.items()]
+        lazy = self._scanned(signature).select(columns)
+        if sum(size for *_, size in signature) > _HELD_BYTES_MAX:
+            return lazy
+        frame = lazy.collect()
+        if frame.estimated_size() <= 4 * _HELD_BYTES_MAX:
+            self._held = signature, frame
+        return frame.lazy()
+
+    def _scanned(self, signature: _Signature) -> pl.LazyFrame:
+        paths, kind = [path for path, *_ in signature], self._spec.format
+        if kind == "delta":
+            return pl.scan_delta(self._spec.path)
+        if kind == "csv":
+            return pl.scan_csv(paths, schema_overrides=self._types, infer_schema=False, glob=False)
+        if kind == "json":
+            return pl.scan_ndjson(paths, schema_overrides=self._types)
+        return pl.scan_ipc(paths) if kind == "arrow" else pl.scan_parquet(paths, glob=False)
+
+    def _signed(self) -> _Signature:
+        """The files of the table as they are now.
+
+        Raises:
+            InputError: there are none.
+        """
+        base = Path(self._spec.path)
+        try:
+            if self._spec.format == "delta":
+                found = self._delta_log(base)
+            else:
+                found = [
+                    (str(each), each.stat().st_mtime_ns, each.stat().st_size) for each in self._files(base)
+                ]
+        except OSError as error:
+            raise self._error(error) from error
+        if not found:
+            what = "is no Delta Lake table" if self._spec.format == "delta" else "has no files"
+            raise InputError(f"step {self._step!r}: {self._spec.shown} {what}; correct the path")
+        return tuple(found)
+
+    def _delta_log(self, base: Path) -> list[tuple[str, int, int]]:
+        """The last file of the log of a Delta Lake table, of which each change is one; with the size of all data."""
+        last = max(base.glob("_delta_log/*.json"), default=None)
+        if last is None:
+            return []
+        name, changed_ns = str(last), last.stat().st_mtime_ns
+        if self._delta is None or self._delta[:2] != (name, changed_ns):
+            self._delta = name, changed_ns, sum(each.stat().st_size for each in base.rglob("*.parquet"))
+        return [self._delta]
+
+    def _files(self, base: Path) -> list[Path]:
+        if base.is_dir():
+            found = sorted(base.rglob("*"))
+        elif glob.has_magic(self._spec.path):
+            found = [Path(each) for each in sorted(glob.glob(self._spec.path, recursive=True))]
+        else:
+            found = [base]
+        if found == [base]:
+            return found
+        return [each for each in found if each.is_file() and each.name[0] not in "._"]
+
+    def _error(self, error: BaseException) -> InputError:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = " ".join((reason or type(error).__name__).split("\n")[0].split())
+        return InputError(f"step {self._step!r}: {self._spec.shown} cannot be read: {text}")
+
+
+def _delta_error(step: str) -> type[Exception]:
+    """What the library of Delta Lake raises.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        found: type[Exception] = import_module("deltalake.exceptions").DeltaError
+    except ImportError as error:
+        raise InputError(
+            f"step {step!r}: Delta Lake's library is not installed; run: pip install 'weir[delta]'"
+        ) from error
+    return found

@@ -1,0 +1,136 @@
+"""Rows of a table outside, by the keys that were asked for: a bounded cache, also of keys that have no rows.
+
+Two generations: what is asked for goes into the young one. When that is half as large as the cache may be, it becomes
+the old one, whose keys are forgotten with the next change unless they are asked for until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+#: Pieces of a generation's rows that are put together: each costs at every look.
+_PIECES_MAX = 16
+
+
+class KeyRows(NamedTuple):
+    """Rows of some keys: those of a key lie together, in the order of the keys."""
+
+    #: Those of all keys.
+    rows: pa.Table
+    #: How many each key has; int64, shape (keys,).
+    counts: np.ndarray
+
+
+class FoundRows(NamedTuple):
+    """Where the rows of some keys are; int64, shape (keys,)."""
+
+    rows: pa.Table
+    firsts: np.ndarray
+    counts: np.ndarray
+
+
+#: Called with positions of keys (int64); returns the rows of these keys.
+AskRows = Callable[[np.ndarray], KeyRows]
+
+
+class _Generation:
+    def __init__(self, schema: pa.Schema) -> None:
+        self._slots: dict[bytes, int] = {}
+        self.firsts = np.empty(0, dtype=np.int64)
+        self.counts = np.empty(0, dtype=np.int64)
+        self.until_s = np.empty(0, dtype=np.float64)
+        self._rows = schema.empty_table()
+
+    @property
+    def size(self) -> int:
+        """Keys, also those that were asked for anew, and rows."""
+        return len(self.firsts) + int(self._rows.num_rows)
+
+    @property
+    def rows(self) -> pa.Table:
+        """Rows of all keys, in few pieces."""
+        if self._rows.num_columns and self._rows.column(0).num_chunks > _PIECES_MAX:
+            self._rows = self._rows.combine_chunks()
+        return self._rows
+
+    def slots(self, keys: Sequence[bytes], now_s: float) -> np.ndarray:
+        """Where each key is, int64; -1: it is not known, or no longer."""
+        get = self._slots.get
+        found = np.fromiter((get(key, -1) for key in keys), dtype=np.int64, count=len(keys))
+        if len(self.until_s):
+            found[(found >= 0) & (self.until_s[found] <= now_s)] = -1
+        return found
+
+    def add(self, keys: Sequence[bytes], rows: KeyRows, until_s: np.ndarray) -> None:
+        """Take in keys with their rows; ``until_s`` (monotonic, float64) has how long each counts."""
+        start = len(self.firsts)
+        self._slots.update(zip(keys, range(start, start + len(keys)), strict=True))
+        firsts = self._rows.num_rows + np.cumsum(rows.counts) - rows.counts
+        self.firsts = np.concatenate([self.firsts, firsts])
+        self.counts = np.concatenate([self.counts, rows.counts])
+        self.until_s = np.concatenate([self.until_s, until_s])
+        if rows.rows.num_rows:
+            self._rows = pa.concat_tables([self._rows, rows.rows])
+
+    def of(self, slots: np.ndarray) -> KeyRows:
+        """The rows of some keys."""
+        counts = self.counts[slots]
+        return KeyRows(self.rows.take(pa.array(spread(self.firsts[slots], counts))), counts)
+
+
+class RememberedRows:
+    """Cache of a subtask, as the module says; one thread uses it.
+
+    Args:
+        schema: columns of the rows.
+        size_max: keys and rows that are remembered; 0: none.
+        ttl_s: how long an answer counts.
+    """
+
+    def __init__(self, schema: pa.Schema, size_max: int, ttl_s: float) -> None:
+        self._schema, self._size_max, self._ttl_s = schema, size_max, ttl_s
+        self._young, self._old = _Generation(schema), _Generation(schema)
+
+    def found(self, keys: Sequence[bytes], now_s: float, ask: AskRows) -> FoundRows:
+        """The rows of some keys, each of which is there once.
+
+        Args:
+            keys: canonical bytes.
+            now_s: monotonic.
+            ask: is called once, at most, with those that are not remembered.
+        """
+        young = self._young
+        slots = young.slots(keys, now_s)
+        lacking = np.flatnonzero(slots < 0)
+        if len(lacking):
+            older = self._old.slots([keys[at] for at in lacking.tolist()], now_s)
+            is_known = older >= 0
+            if is_known.any():
+                again = older[is_known]
+                young.add(
+                    [keys[at] for at in lacking[is_known].tolist()],
+                    self._old.of(again),
+                    self._old.until_s[again],
+                )
+            asked = lacking[~is_known]
+            if len(asked):
+                until_s = np.full(len(asked), now_s + self._ttl_s)
+                young.add([keys[at] for at in asked.tolist()], ask(asked), until_s)
+            slots = young.slots(keys, now_s)
+        found = FoundRows(young.rows, young.firsts[slots], young.counts[slots])
+        if young.size > self._size_max // 2:
+            self._old = young if self._size_max else _Generation(self._schema)
+            self._young = _Generation(self._schema)
+        return found
+
+
+def spread(firsts: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """The positions ``first`` to ``first + count`` of each, one after the other; int64."""
+    stops = np.cumsum(counts)
+    total = int(stops[-1]) if len(stops) else 0
+    places: np.ndarray = np.arange(total) + np.repeat(firsts - (stops - counts), counts)
+    return places
