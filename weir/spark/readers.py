@@ -119,11 +119,11 @@ def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
     if paths is None:
         return None
     tree, columns = paths
+    # Without an encoding: with any, even UTF-8, Spark makes a reader for each record, and takes far longer.
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT_COLUMN,
         "multiLine": "false",
-        "encoding": "UTF-8",
         "lineSep": "\n",
     }
     text = f"{', '.join(f'{quoted(name)} {kind}' for name, kind in tree.items())}, {quoted(CORRUPT_COLUMN)} STRING"
