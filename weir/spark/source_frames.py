@@ -66,6 +66,7 @@ class SourceFrames:
         frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, _TEXT)
         good = [f"{_TEXT} IS NULL", self._is_time(made.future_ms_max)]
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
+        good += [f"coalesce(abs({quoted(name)}) < DOUBLE('Infinity'), TRUE)" for name in made.finite]
         return self._without_bad(node, made, frame, " AND ".join(good)).drop(_TEXT)
 
     def with_good_times(self, node: Node, frame: DataFrame, future_ms_max: int | None) -> DataFrame:
