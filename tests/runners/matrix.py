@@ -23,7 +23,7 @@ MODES = ("batch", "streaming")
 #: Late rows come in several triggers, to what runs in the tasks of a stream, without Spark.
 WITHOUT_SPARK, PARTS = "triggers", 3
 #: What the page says of a job that is not excluded.
-EQUAL, EQUAL_WITHOUT, NOT_YET = "equal", "equal without Spark", "not compared"
+EQUAL, EQUAL_WITHOUT, NOT_YET = "equal", "equal without Spark", "not noted"
 _MADE = "made by python -m tests.runners.matrix --write -->"
 MATRIX = (f"<!-- matrix: {_MADE}", "<!-- end of matrix -->")
 REFUSALS = (f"<!-- refusals: {_MADE}", "<!-- end of refusals -->")
@@ -51,7 +51,7 @@ def said_of(directory, name, mode, known):
     reason = verdict(directory, name, mode)
     if reason is not None:
         return reason
-    if name in known.get(mode, {}):
+    if name in known.get(mode, {}) or name in record.TESTED[mode]:
         return EQUAL
     return EQUAL_WITHOUT if mode == "streaming" and name in known.get(WITHOUT_SPARK, {}) else NOT_YET
 
@@ -60,11 +60,12 @@ def counts(found, known):
     """How many jobs were compared in which way."""
     told = []
     for place, mode in enumerate(MODES):
-        equal = sum(verdicts[place] == EQUAL for verdicts in found.values())
-        days = sorted({known[mode][name] for name, said in found.items() if said[place] == EQUAL})
-        span = f", {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else ""
+        equal = [name for name, verdicts in found.items() if verdicts[place] == EQUAL]
+        by_command = len([name for name in equal if name not in record.TESTED[mode]])
+        tested = ", ".join(f"`{name}`" for name in record.TESTED[mode])
         told.append(
-            f"- Spark {mode}: {equal} of {len(found)} jobs were compared on Spark itself and are equal{span}."
+            f"- Spark {mode}: {len(equal)} of {len(found)} jobs were compared on Spark itself and are equal: "
+            f"{by_command} by the command alone, and in each run of the tests {tested}."
         )
     late = len(known.get(WITHOUT_SPARK, {}))
     told.append(f"- Without Spark, with late rows in {PARTS} triggers: {late} jobs are equal.")

@@ -5,6 +5,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 PATH = Path(__file__).with_name("compared.json")
+#: By mode, the jobs that each run of the tests compares on Spark: one of each way in which steps run.
+TESTED = {
+    "batch": [
+        *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
+        *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
+    ],
+    "streaming": ["session_pre", "join_within_full", "join_then_windows"],
+}
 
 
 def compared():
