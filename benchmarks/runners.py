@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+import psutil
 
+from benchmarks.peers.processes import Usage
+from benchmarks.peers.run import slope_figures
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.runners_job import build
 from weir.spark.running import run_batch
@@ -27,19 +30,23 @@ BARS = tuple(Bar(f"{job}: ratio_to_by_hand", "at least", 0.7) for job in JOBS)
 _PARTS = 8
 _BID_SCHEMA = "auction BIGINT, bidder BIGINT, price BIGINT, at BIGINT, url STRING"
 _AUCTION_SCHEMA = "id BIGINT, seller BIGINT, at BIGINT"
+#: The larger input has so many times the events of the smaller one: what starting and planning take is in both.
+_LARGER = 3
+_WAYS = ("weir", "by_hand")
 
 
 @dataclass(frozen=True)
 class RunnersOptions:
     """Command-line options."""
 
-    events: int = 2_000_000
+    #: Of the larger input.
+    events: int = 3_000_000
     repeat: int = 3
     master: str = "local[2]"
 
 
 def run(options: RunnersOptions, report: Callable[[str, float], None]) -> BenchmarkResult:
-    """Run each job both ways, in turn; the first round warms up and is compared row by row.
+    """Run each job both ways, in turn, with two sizes; the first round warms up and is compared row by row.
 
     Args:
         options: what to run.
@@ -51,59 +58,75 @@ def run(options: RunnersOptions, report: Callable[[str, float], None]) -> Benchm
         SparkFailedError: Spark gave up.
     """
     rounds: list[dict[str, Any]] = []
+    sizes = (max(options.events // _LARGER, 1), options.events)
     with (
         tempfile.TemporaryDirectory(prefix="weir-runners-") as name,
         open_session("runners", options.master, driver_memory_bytes=3 << 30) as spark,
     ):
         place = Path(name)
-        write_input(place / "input", options.events)
+        for size in sizes:
+            write_input(place / f"input-{size}", size)
         for number in range(options.repeat + 1):
             figures: dict[str, Any] = {}
             for job in JOBS:
                 report(f"round {number} of {options.repeat}: {job}", number / (options.repeat + 1))
-                figures[job] = _both(spark, job, place, options.events, is_first=number % 2 == 0)
+                ways = _WAYS if number % 2 == 0 else _WAYS[::-1]
+                used = {(way, size): _used(spark, job, place, way, size) for size in sizes for way in ways}
                 if number == 0:
                     _check_equal(job, place)
+                figures[job] = _figures(used, *sizes)
             if number:
                 rounds.append(figures)
-    return BenchmarkResult("runners", asdict(options), rounds, BARS)
+    config = {**asdict(options), "smaller_events": sizes[0]}
+    return BenchmarkResult("runners", config, rounds, BARS)
 
 
-def _both(spark: SparkSession, job: str, place: Path, events: int, *, is_first: bool) -> dict[str, Any]:
-    """Seconds of both forms of a job; ``is_first``: Weir's comes first."""
-    ways: dict[str, Callable[[], None]] = {
-        "weir": lambda: _by_weir(spark, job, place),
-        "by_hand": lambda: _by_hand(spark, job, place),
-    }
-    taken = {}
-    for way in ways if is_first else reversed(ways):
-        shutil.rmtree(place / way, ignore_errors=True)
-        began = time.perf_counter()
-        ways[way]()
-        taken[way] = time.perf_counter() - began
-    return {
-        "events_per_second": events / taken["weir"],
-        "events_per_second_by_hand": events / taken["by_hand"],
-        "ratio_to_by_hand": taken["by_hand"] / taken["weir"],
-    }
+def _used(spark: SparkSession, job: str, place: Path, way: str, size: int) -> Usage:
+    """What one run took; its rows are in the folder of its way."""
+    shutil.rmtree(place / way, ignore_errors=True)
+    before_s, began_s = _cpu_s(), time.perf_counter()
+    if way == "weir":
+        _by_weir(spark, job, place / f"input-{size}", place / way)
+    else:
+        _by_hand(spark, job, place / f"input-{size}", place / way)
+    return Usage(time.perf_counter() - began_s, _cpu_s() - before_s, 0)
 
 
-def _by_weir(spark: SparkSession, job: str, place: Path) -> None:
-    run_batch(spark, build(job, str(place / "input"), str(place / "weir")).build())
+def _cpu_s() -> float:
+    """CPU of this process and of those that it has started, Spark's among them if its master is local."""
+    own = psutil.Process()
+    times = (each.cpu_times() for each in (own, *own.children(recursive=True)))
+    return sum(each.user + each.system for each in times)
 
 
-def _by_hand(spark: SparkSession, job: str, place: Path) -> None:
-    bids = spark.read.schema(_BID_SCHEMA).json(str(place / "input" / "bids"))
-    made = _HAND[job](spark, bids, place)
-    made.write.parquet(str(place / "by_hand"), compression="zstd")
+def _figures(used: Mapping[tuple[str, int], Usage], few: int, many: int) -> dict[str, Any]:
+    """Slopes of both ways between two sizes, and how they compare; None: the larger run took no longer."""
+    figures: dict[str, Any] = {}
+    for way in _WAYS:
+        slope = slope_figures(used[way, few], used[way, many], few, many)
+        figures[way] = {name: value for name, value in slope.items() if name != "peak_rss_bytes"}
+    for figure, ending in (("events_per_second", ""), ("events_per_second_per_core", "_per_core")):
+        ours, theirs = figures["weir"][figure], figures["by_hand"][figure]
+        figures[f"ratio_to_by_hand{ending}"] = ours / theirs if ours and theirs else None
+    return figures
 
 
-def _rows(spark: SparkSession, bids: DataFrame, place: Path) -> DataFrame:
+def _by_weir(spark: SparkSession, job: str, source: Path, output: Path) -> None:
+    run_batch(spark, build(job, str(source), str(output)).build())
+
+
+def _by_hand(spark: SparkSession, job: str, source: Path, output: Path) -> None:
+    bids = spark.read.schema(_BID_SCHEMA).json(str(source / "bids"))
+    made = _HAND[job](spark, bids, source)
+    made.write.parquet(str(output), compression="zstd")
+
+
+def _rows(spark: SparkSession, bids: DataFrame, source: Path) -> DataFrame:
     kept = bids.where("auction % 3 <> 0 AND url LIKE '%a%'")
     return kept.selectExpr("auction", "bidder", "price * 908 div 1000 AS euros")
 
 
-def _windows(spark: SparkSession, bids: DataFrame, place: Path) -> DataFrame:
+def _windows(spark: SparkSession, bids: DataFrame, source: Path) -> DataFrame:
     bids.selectExpr("auction", "price", "timestamp_millis(at) AS time").createOrReplaceTempView("timed")
     return spark.sql(
         """SELECT auction, unix_millis(w.start) AS window_start, unix_millis(w.end) AS window_end, n, most, total FROM (
@@ -113,9 +136,9 @@ def _windows(spark: SparkSession, bids: DataFrame, place: Path) -> DataFrame:
     )
 
 
-def _join(spark: SparkSession, bids: DataFrame, place: Path) -> DataFrame:
+def _join(spark: SparkSession, bids: DataFrame, source: Path) -> DataFrame:
     bids.createOrReplaceTempView("bids")
-    auctions = spark.read.schema(_AUCTION_SCHEMA).json(str(place / "input" / "auctions"))
+    auctions = spark.read.schema(_AUCTION_SCHEMA).json(str(source / "auctions"))
     auctions.createOrReplaceTempView("auctions")
     return spark.sql(
         """SELECT a.id, a.seller, b.bidder, b.price FROM auctions a

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
 from multiprocessing.util import Finalize
 from pathlib import Path
 
@@ -250,14 +251,45 @@ def cassandra_port(request):
     return int(running) if running else request.getfixturevalue("cassandra_node").port
 
 
-@pytest.fixture(scope="session")
-def spark():
-    """One Spark session for all tests of a process: starting one takes several seconds."""
-    from weir.spark.session import open_session
+class SharedSpark:
+    """One Spark session for the tests of a process: starting one takes several seconds, and the JVM stays."""
 
-    few = {"spark.sql.shuffle.partitions": "2"}
-    with open_session("weir tests", "local[2]", short_run=True, conf=few) as session:
-        yield session
+    def __init__(self):
+        self._open, self._session = ExitStack(), None
+
+    def session(self):
+        """The session, started if there is none."""
+        from weir.spark.session import open_session
+
+        if self._session is None:
+            few = {"spark.sql.shuffle.partitions": "2"}
+            opened = open_session("weir tests", "local[2]", short_run=True, conf=few)
+            self._session = self._open.enter_context(opened)
+        return self._session
+
+    def close(self):
+        """End the session, if there is one; the next one starts at once."""
+        self._session = None
+        self._open.close()
+
+
+@pytest.fixture(scope="session")
+def shared_spark():
+    shared = SharedSpark()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="module")
+def spark(shared_spark):
+    """A Spark session, for all tests of a file."""
+    return shared_spark.session()
+
+
+@pytest.fixture
+def no_spark(shared_spark):
+    """No Spark session is open: what a test calls opens its own. Not in a file that asks for ``spark``."""
+    shared_spark.close()
 
 
 @pytest.fixture
@@ -277,6 +309,21 @@ def _py4j_leaves_sockets(request):
             "ignore::pytest.PytestUnraisableExceptionWarning",
         ):
             request.node.add_marker(pytest.mark.filterwarnings(warning))
+
+
+@pytest.fixture
+def call_script(no_spark, capfd):
+    """Call the application of workgen.py or plot.py in this process, where a JVM runs already.
+
+    Returns its exit code, and all that the process wrote meanwhile.
+    """
+
+    def call(app, *arguments):
+        with pytest.raises(SystemExit) as ended:
+            app([*map(str, arguments)])
+        return ended.value.code, *capfd.readouterr()
+
+    return call
 
 
 @pytest.fixture

@@ -413,7 +413,9 @@ def first_run(json: Json = None) -> None:
 @app.command()
 def runners(
     json: Json = None,
-    events: Annotated[int, typer.Option(min=1, help="Bids of one run.")] = 2_000_000,
+    events: Annotated[
+        int, typer.Option(min=3, help="Bids of a larger run; a smaller one has a third.")
+    ] = 3_000_000,
     repeat: Repeat = 3,
     master: Annotated[str, typer.Option(help="Of Spark.")] = "local[2]",
 ) -> None:

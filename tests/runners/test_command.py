@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,109 +10,63 @@ from pathlib import Path
 
 import pytest
 
+from weir.console.command_line import app
+
 ROOT = Path(__file__).parents[2]
-JOB = """
-import polars as pl
-import weir
+JOB = "tests.runners.shop"
 
 
-class Counter(weir.KeyedProcess):
-    n = weir.ValueState(pl.Int64, default=0)
-
-    def process(self, key, row, context):
-        self.n.value += 1
-        if row["v"] == 13:
-            raise ValueError("thirteen")
-        yield {"k": key[0], "n": self.n.value}
-
-
-def build(input: str, output: str, rate: float | None = None, follow: bool = False) -> weir.Dataflow:
-    flow = weir.Dataflow("shop")
-    lines = weir.JsonLines(input, schema={"k": str, "at": int, "v": int}, rate=rate, follow=follow)
-    rows = flow.source("rows", lines, event_time="at", watermark=weir.bounded_out_of_orderness("0s"))
-    if follow:
-        rows.sink("out", weir.Print())
-    else:
-        rows.key_by("k").process("each", Counter, {"k": str, "n": int}).sink("out", weir.Print())
-    totals = rows.key_by("k").window(weir.tumbling("5s")).aggregate("totals", total=weir.sum("v"))
-    totals.sink("files", weir.JsonLinesSink(output))
-    return flow
-"""
+def write_rows(directory, last=13):
+    """14 rows, and a line that is none."""
+    rows = [{"k": "ab"[v % 2], "at": v * 1_000, "v": v} for v in range(13)]
+    rows.append({"k": "b", "at": 13_000, "v": last})
+    lines = [*map(json.dumps, rows), '{"k": 1']
+    (directory / "rows.jsonl").write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture
-def weir_started(tmp_path):
-    (tmp_path / "shop.py").write_text(JOB)
-    rows = [{"k": "ab"[v % 2], "at": v * 1_000, "v": v} for v in range(14)]
-    lines = [json.dumps(row) for row in rows] + ['{"k": 1']
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines) + "\n")
+def weir_command(tmp_path, monkeypatch, capsys):
+    """Calls the command in this process, where a JVM runs already; returns exit code, output and errors."""
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    monkeypatch.syspath_prepend(str(ROOT))
 
-    def start(command, *arguments):
-        given = [
-            command,
-            "shop.py",
-            "-p",
-            "input=rows*.jsonl",
-            "-p",
-            "output=out",
-            "--runner",
-            "spark",
-            *arguments,
-        ]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(
-            [sys.executable, "-m", "weir", *given],
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+    def call(command, *arguments):
+        given = [command, JOB, "-p", f"input={tmp_path}/rows*.jsonl", "-p", f"output={tmp_path}/out"]
+        with pytest.raises(SystemExit) as ended:
+            app([*given, "--runner", "spark", *arguments], prog_name="weir")
+        return ended.value.code, *capsys.readouterr()
 
-    return start
+    return call
 
 
-@pytest.fixture
-def weir_command(weir_started):
-    def run(*arguments):
-        with weir_started(*arguments) as process:
-            out, err = process.communicate(timeout=250)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    return run
-
-
-@pytest.mark.scenario
 def test_a_plan_says_how_steps_run_and_what_is_refused(weir_command):
-    done = weir_command("plan")
-    assert done.returncode == 0, done.stderr
-    assert "each    keyed_process      Weir in Spark's tasks" in done.stdout
-    refused = weir_command("plan", "-p", "rate=5")
-    assert refused.returncode == 1
-    assert "refused: Spark does not pace rows; leave out rate and interval_ms" in refused.stdout
-    ran = weir_command("run", "-p", "rate=5")
-    assert ran.returncode == 2
-    assert ran.stderr.startswith(
-        "weir run: error: step 'rows' does not run on Spark: Spark does not pace rows"
-    )
-    assert "\n" not in ran.stderr.strip()
+    code, out, err = weir_command("plan")
+    assert code == 0, err
+    assert "each    keyed_process      Weir in Spark's tasks" in out
+    code, out, _ = weir_command("plan", "-p", "rate=5")
+    assert code == 1
+    assert "refused: Spark does not pace rows; leave out rate and interval_ms" in out
+    code, _, err = weir_command("run", "-p", "rate=5")
+    assert code == 2
+    assert err.startswith("weir run: error: step 'rows' does not run on Spark: Spark does not pace rows")
+    assert "\n" not in err.strip()
 
 
 @pytest.mark.spark
-@pytest.mark.scenario
+@pytest.mark.usefixtures("no_spark")
 def test_a_job_runs_and_a_step_that_raises_is_one_line(weir_command, tmp_path):
-    arguments = ("--master", "local[2]", "--spark-conf", "spark.sql.shuffle.partitions=2")
-    failed = weir_command("run", *arguments)
-    assert failed.returncode != 0
-    assert "each" in failed.stderr
-    assert "thirteen" in failed.stderr
-    assert "Traceback" not in failed.stderr
+    arguments = ("--master", "local[1]", "--spark-conf", "spark.sql.shuffle.partitions=1")
+    write_rows(tmp_path)
+    code, _, err = weir_command("run", *arguments)
+    assert code == 1, err
+    assert "each" in err
+    assert "thirteen" in err
+    assert "Traceback" not in err
 
-    rows = (tmp_path / "rows.jsonl").read_text().replace('"v": 13', '"v": 12')
-    (tmp_path / "rows.jsonl").write_text(rows)
-    done = weir_command("run", *arguments)
-    assert done.returncode == 0, done.stderr
-    printed = [json.loads(line) for line in done.stdout.splitlines()]
+    write_rows(tmp_path, last=12)
+    code, out, err = weir_command("run", *arguments)
+    assert code == 0, err
+    printed = [json.loads(line) for line in out.splitlines()]
     assert sorted((row["k"], row["n"]) for row in printed) == [(k, n) for k in "ab" for n in range(1, 8)]
     written = [
         json.loads(line)
@@ -119,14 +74,25 @@ def test_a_job_runs_and_a_step_that_raises_is_one_line(weir_command, tmp_path):
         for line in path.read_text().splitlines()
     ]
     assert sum(row["total"] for row in written) == sum(range(13)) + 12
-    assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in done.stderr
+    assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in err
+    assert err.endswith("weir run: job shop finished on Spark (batch)\n")
 
 
 @pytest.mark.spark
 @pytest.mark.scenario
-def test_a_stream_follows_its_sources_until_it_is_stopped(weir_started, tmp_path):
-    arguments = ("--streaming", "-p", "follow=true", "--master", "local[2]")
-    with weir_started("run", *arguments, "--spark-conf", "spark.sql.shuffle.partitions=2") as process:
+def test_a_stream_of_a_file_follows_its_sources_until_it_is_stopped(tmp_path):
+    write_rows(tmp_path)
+    shutil.copy(Path(__file__).with_name("shop.py"), tmp_path)
+    given = ["run", "shop.py", "-p", "input=rows*.jsonl", "-p", "output=out", "-p", "follow=true"]
+    spark = ["--runner", "spark", "--streaming", "--master", "local[2]"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "weir", *given, *spark, "--spark-conf", "spark.sql.shuffle.partitions=1"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:
         try:
             printed = [json.loads(process.stdout.readline())["v"] for _ in range(14)]
             (tmp_path / "rows_2.jsonl").write_text('{"k": "a", "at": 99000, "v": 14}\n')
@@ -136,7 +102,7 @@ def test_a_stream_follows_its_sources_until_it_is_stopped(weir_started, tmp_path
             _, rest = process.communicate(timeout=100)
         finally:
             process.kill()
-    assert sorted(printed) == [*range(15)]
+    assert sorted(printed) == [2 * v for v in range(15)]
     assert 'put 1 row aside, such as: a record does not fit the schema: {"k": 1' in said
     assert process.returncode == 3
     assert rest.splitlines()[-1] == "weir run: job shop stopped on Spark (streaming)"

@@ -4,16 +4,10 @@ import pytest
 
 from tests.equal.equal_jobs import JOBS
 from tests.equal.equal_runs import differences
-from tests.runners import matrix, runs
+from tests.runners import matrix, record, runs
 from tests.runners.exclusions import BATCH, TRIGGERS
 
 ROWS = 60
-#: One of each way in which steps run.
-IN_BATCH = [
-    *("sliding", "early_changes", "window_all", "windows_of_windows", "null_keys_left", "as_of_left"),
-    *("dearest_of_latest", "process_sides", "process_expiring", "broadcast", "bad_lines"),
-]
-IN_STREAMS = ["session_pre", "join_within_full", "join_then_windows"]
 #: With late rows that they tell of, in streams that begin three times.
 IN_PARTS, PARTS = ["lateness_changes"], 3
 
@@ -47,6 +41,7 @@ def test_no_job_is_refused(batch, mode):
 
 def test_exclusions_are_jobs_and_few():
     assert {*BATCH, *TRIGGERS} <= JOBS.keys()
+    assert {name for jobs in record.compared().values() for name in jobs} <= JOBS.keys()
     assert len(TRIGGERS) <= 0.15 * len(JOBS)
 
 
@@ -56,7 +51,7 @@ def test_the_page_has_the_tables_of_the_command(tmp_path):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", IN_BATCH)
+@pytest.mark.parametrize("name", record.TESTED["batch"])
 def test_a_batch_says_the_same(spark, batch, name):
     expected = runs.on_weir(batch, name)
     assert any(expected.values())
@@ -64,7 +59,7 @@ def test_a_batch_says_the_same(spark, batch, name):
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", IN_STREAMS)
+@pytest.mark.parametrize("name", record.TESTED["streaming"])
 def test_a_stream_says_the_same(spark, stream, name):
     expected = runs.before_last(stream, name)
     assert any(expected.values())

@@ -136,17 +136,3 @@ def test_parquet_holds_the_same_events(spark, tmp_path: Path):
     parts = sorted((tmp_path / "parquet").glob("part-*.parquet"))
     rows = [row for part in parts for row in pq.read_table(part).to_pylist()]
     assert rows == [json.loads(line) for line in lines_of(tmp_path / "lines")]
-
-
-def test_script_writes_refuses_and_is_quiet(run_script, tmp_path: Path):
-    out = tmp_path / "my events"
-    done = run_script("workgen.py", "--events", 1_000, "--keys", 10, "--out", out, "--master", "local[1]")
-    assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"1,000 rows, [\d,]+ bytes in 4 parts in [\d.]+ s: .*my events\n", done.stdout)
-    assert all(line.startswith(("Starting Spark:", "Generating:")) for line in done.stderr.splitlines())
-    assert len(lines_of(out)) == 1_000
-    again = run_script("workgen.py", "--events", 10, "--out", out)
-    assert again.returncode == 1
-    assert again.stderr.count("\n") == 1
-    assert "add --overwrite" in again.stderr
-    assert len(lines_of(out)) == 1_000

@@ -31,6 +31,7 @@ class Reading:
         schema: columns of a record in Spark SQL; empty: the connector says it.
         columns: user column, and its text over the record.
         required: columns that must have a value: a record without is bad.
+        finite: columns of floats of JSON, which has no infinite ones: a record with a number that is too large is bad.
         time: the event time in ms since 1970, over the user columns; None: that of reading.
         future_ms_max: as of :class:`weir.spark.native.Timed`.
         fails: a bad record fails the job; else it is put aside.
@@ -43,6 +44,7 @@ class Reading:
     schema: str
     columns: tuple[tuple[str, str], ...]
     required: tuple[str, ...]
+    finite: tuple[str, ...]
     time: str | None
     future_ms_max: int | None
     fails: bool
@@ -71,6 +73,7 @@ def reading(spec: SourceSpec, mode: Mode) -> Reading | None:
         ddl_text,
         columns,
         tuple(field.name for field in schema if not field.nullable),
+        tuple(field.name for field in schema if pat.is_floating(field.type) and (value or format_ == "json")),
         time,
         strategy.future_ms_max,
         spec.bad_records == "fail",
@@ -98,7 +101,8 @@ def _connector(spec: SourceSpec, schema: pa.Schema, mode: Mode) -> _Found | None
 
 def json_value(columns: str) -> str:
     """A record of Kafka as the JSON in its value; one that is not of these columns is told by ``CORRUPT_COLUMN``."""
-    options = f"map('mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', {literal(CORRUPT_COLUMN)})"
+    corrupt = f"'columnNameOfCorruptRecord', {literal(CORRUPT_COLUMN)}"
+    options = f"map('mode', 'PERMISSIVE', {corrupt}, 'allowNonNumericNumbers', 'false')"
     wanted = literal(f"{columns}, {quoted(CORRUPT_COLUMN)} STRING")
     return f"from_json(CAST(value AS STRING), {wanted}, {options})"
 
@@ -119,12 +123,13 @@ def _json(spec: JsonLinesSpec, schema: pa.Schema, path: str) -> _Found | None:
     if paths is None:
         return None
     tree, columns = paths
+    # Without an encoding: with any, even UTF-8, Spark makes a reader for each record, and takes far longer.
     options = {
         "mode": "PERMISSIVE",
         "columnNameOfCorruptRecord": CORRUPT_COLUMN,
         "multiLine": "false",
-        "encoding": "UTF-8",
         "lineSep": "\n",
+        "allowNonNumericNumbers": "false",
     }
     text = f"{', '.join(f'{quoted(name)} {kind}' for name, kind in tree.items())}, {quoted(CORRUPT_COLUMN)} STRING"
     return "json", options, path, text, columns, ""

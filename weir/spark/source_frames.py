@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession
 
 _TIME, _ORDER = quoted(EVENT_TIME_COLUMN), quoted(ORDER_COLUMN)
+#: The text of a record that is not of the schema, and what is wrong with a row; null: nothing is.
+_TEXT, _WRONG = "_weir_text", "_weir_wrong"
 
 
 class SourceFrames:
@@ -58,13 +60,14 @@ class SourceFrames:
         corrupt = quoted(CORRUPT_COLUMN) if made.format == "json" else "CAST(NULL AS STRING)"
         corrupt = f"_value.{quoted(CORRUPT_COLUMN)}" if made.value else corrupt
         columns = [f"{text} AS {quoted(name)}" for name, text in made.columns]
-        frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", f"{corrupt} AS _text")
+        frame = frame.selectExpr(*columns, f"{order} AS {_ORDER}", f"{corrupt} AS {_TEXT}")
         names = [quoted(name) for name in node.schema.names]
         time = self._reading_time if made.time is None else f"CAST({made.time} AS BIGINT)"
-        frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, "_text")
-        good = ["_text IS NULL", self._is_time(made.future_ms_max)]
+        frame = frame.selectExpr(*names, f"{time} AS {_TIME}", _ORDER, _TEXT)
+        good = [f"{_TEXT} IS NULL", self._is_time(made.future_ms_max)]
         good += [f"{quoted(name)} IS NOT NULL" for name in made.required]
-        return self._without_bad(node, made, frame, " AND ".join(good)).drop("_text")
+        good += [f"coalesce(abs({quoted(name)}) < DOUBLE('Infinity'), TRUE)" for name in made.finite]
+        return self._without_bad(node, made, frame, " AND ".join(good)).drop(_TEXT)
 
     def with_good_times(self, node: Node, frame: DataFrame, future_ms_max: int | None) -> DataFrame:
         """The rows whose event time is one; the others are counted as put aside by the step."""
@@ -84,24 +87,25 @@ class SourceFrames:
     def _without_bad(self, node: Node, made: Reading, frame: DataFrame, good: str) -> DataFrame:
         """The good records of a source; the others are counted, or fail the job."""
         if made.fails:
-            told = literal(f"source {node.name!r}: a record does not fit its schema: ")
-            error = f"raise_error(concat({told}, coalesce(_text, 'a value is missing, or its event time is bad')))"
+            source = literal(f"source {node.name!r}: a record does not fit its schema: ")
+            error = f"raise_error(concat({source}, coalesce({_TEXT}, 'a value is missing, or its event time is bad')))"
             return frame.where(f"CASE WHEN {good} THEN TRUE ELSE {error} END")
-        wrong = "concat('a record does not fit the schema', coalesce(concat(': ', left(_text, 200)), ''))"
-        return self._counted(node.name, frame, good, wrong)
+        told = f"coalesce(concat(': ', left({_TEXT}, 200)), '')"
+        return self._counted(node.name, frame, good, f"concat('a record does not fit the schema', {told})")
 
     def _counted(self, name: str, frame: DataFrame, good: str, wrong: str) -> DataFrame:
         """The good rows of a source, or step; the others are counted, and what is wrong with one of them is kept."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
-        counted = expr(f"count_if(NOT ({good}))").alias("rows")
-        reason = expr(f"max(CASE WHEN NOT ({good}) THEN {wrong} END)").alias("reason")
-        if self._in_stream:
-            # The progress of each query tells it, under this name.
-            return frame.observe(name, counted, reason).where(good)
-        seen = self._observed[name] = Observation(f"weir {name}")
-        return frame.observe(seen, counted, reason).where(good)
+        # Spark does not compile what it observes into one loop with the steps around: so nothing is computed there.
+        frame = frame.selectExpr("*", f"CASE WHEN NOT ({good}) THEN {wrong} END AS {_WRONG}")
+        counted, reason = expr(f"count({_WRONG})").alias("rows"), expr(f"max({_WRONG})").alias("reason")
+        # The progress of each query of a stream tells it, under this name.
+        seen = name if self._in_stream else Observation(f"weir {name}")
+        if not isinstance(seen, str):
+            self._observed[name] = seen
+        return frame.observe(seen, counted, reason).where(f"{_WRONG} IS NULL").drop(_WRONG)
 
 
 def _folder(path: str) -> str:

@@ -4,6 +4,7 @@ import polars as pl
 import pytest
 
 import weir
+from tests.weir.operators.sources.test_json_decode import BAD, GOOD
 from weir.spark.readers import json_value
 from weir.spark.running import run_batch, run_stream
 from weir.spark.session import SparkFailedError
@@ -90,3 +91,33 @@ def test_rows_that_a_step_puts_aside_are_told_once_however_many_sinks_are_behind
     assert "the event time is null" in reason
     assert count == 2
     assert told == {}
+
+
+#: Records that Weir puts aside, and Spark takes: docs/runners.md has them.
+TAKEN = {
+    *("integer for string", "list for string", "object for string", "lone surrogate"),
+    *("trailing garbage", "two objects", "NUL behind", "duplicate", "duplicate by escape"),
+    *("lone surrogate in an ignored field", "overlong UTF-8", "UTF-16"),
+}
+
+
+def test_records_that_are_bad_elsewhere_and_taken_by_spark_are_those_of_the_page(spark, tmp_path):
+    schema = {"number": int, "id": int, "name": str, "load": float, "up": bool, "port": int, "long_name": str}
+    of_other_types = ("out of the narrow range", "negative for unsigned", "UTF-16")
+    kinds = {name: line for name, line in BAD.items() if line[:1] == b"{" and name not in of_other_types}
+    lines = [b'{"number": %d, ' % number + line[1:] for number, line in enumerate(kinds.values())]
+    utf_16 = f'{{"number": {len(lines)}, {GOOD[1:]}'.encode("utf-16-le")
+    names = [*kinds, "UTF-16"]
+    # As many good ones: a source with few of them fails.
+    good = range(len(names), 2 * len(names) + 1)
+    lines += [utf_16, *(f'{{"number": {number}, {GOOD[1:]}'.encode() for number in good)]
+    (tmp_path / "rows.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+    flow = weir.Dataflow("job")
+    source = weir.JsonLines(str(tmp_path / "rows.jsonl"), schema=schema)
+    flow.source("rows", source, event_time="number").sink("out", weir.Collect())
+    assert [row["number"] for row in weir.run(flow)["out"].to_dicts()] == [*good]
+    result = run_batch(spark, flow.build_local())
+    found = result.collected["out"].column("number").to_pylist()
+    taken = {names[number] for number in found if number not in good}
+    assert taken == TAKEN
+    assert sum(result.put_aside["rows"].values()) == len(names) - len(taken)
