@@ -84,8 +84,6 @@ class OperatorContext:
     dead_letters: DeadLetters | None = None
     #: The operator writes to the outside: what it raises is about the place it writes to, not about rows.
     is_sink: bool = False
-    #: Called by sinks with the latencies of a batch (µs, int64, shape (rows,)), for the latency histogram.
-    observe_latencies_us: Callable[[np.ndarray], None] | None = None
     #: Fence of the deployment; grows with every restart. Names of pending files hold it.
     generation: int = 1
     #: What this operator's ``snapshot`` returned in the checkpoint that the job starts from: of *all* its subtasks
