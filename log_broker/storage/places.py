@@ -36,43 +36,33 @@ class Place(Protocol):
     @property
     def name(self) -> str:
         """The place, for messages."""
-        ...
 
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
-        ...
 
     def open(self, base_offset: int, *, is_new: bool = False) -> int:
         """Open the file of a segment, which is made if it is new; returns a descriptor, which the caller closes."""
-        ...
 
     def reserve(self, descriptor: int, start: int, size: int) -> None:
         """Set room aside for bytes of a segment, whose length does not change; nothing where that is not possible."""
-        ...
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
         """Replace a small document as a whole."""
-        ...
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Read a document; None: there is none."""
-        ...
 
     def discard(self, name: str) -> None:
         """Remove a document, which also a full disk can; nothing if it is absent."""
-        ...
 
     def room_bytes(self) -> int:
         """How many more bytes there is room for."""
-        ...
 
     def sync(self) -> None:
         """Let names of files be on the disk."""
-        ...
 
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""
-        ...
 
 
 def segment_name(base_offset: int) -> str:

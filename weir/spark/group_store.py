@@ -23,23 +23,18 @@ class SparkMap(Protocol):
 
     def exists(self) -> bool:
         """Whether it has an entry."""
-        ...
 
     def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
         """The value of a key."""
-        ...
 
     def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
         """Set the value of a key."""
-        ...
 
     def removeKey(self, key: tuple[bytes]) -> None:
         """Remove a key that is there."""
-        ...
 
     def iterator(self) -> Iterator[tuple[tuple[bytes], tuple[bytes]]]:
         """Return entries in no order, every one of them."""
-        ...
 
 
 class _Part:

@@ -44,11 +44,9 @@ class _Below(Protocol):
 
     def latest(self) -> bytes | None:
         """The entry that is no element."""
-        ...
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop``."""
-        ...
 
 
 class _Stored:

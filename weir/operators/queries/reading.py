@@ -43,15 +43,12 @@ class RangeReading(Protocol):
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop`` in key order, or the reverse."""
-        ...
 
     def is_expired(self, stamp: int) -> bool:
         """Whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
-        ...
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """Of versions, windows and sessions that a step declares: what is before this time is not there any more."""
-        ...
 
     def bounds_of(
         self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
@@ -60,11 +57,9 @@ class RangeReading(Protocol):
 
         None: the group has none any more.
         """
-        ...
 
     def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
         """Take note of the entry that is the place of a group of windows (None: there is none), if it is of use."""
-        ...
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """Up to where the windows of a group have fired; ``NOTHING_MS``: none has.
@@ -72,23 +67,18 @@ class RangeReading(Protocol):
         ``by_now``: not only when reading began. To be asked after entries were read: those of windows that have
         fired since may be gone.
         """
-        ...
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
         """Of sessions: whether the place of a group is marked, see ``PaneTable.mark_places``; of when reading began."""
-        ...
 
     def watermark_of(self, group: int) -> int:
         """The watermark of a group's owner; ``weir.state.tables.stamps.UNDATED``: it is not known."""
-        ...
 
     def number_of(self, state: str) -> int:
         """Number in the store of another state of the step, by the name under which the job has it."""
-        ...
 
     def check(self) -> None:
         """To be called now and then while much is read; may wait, and raises what ends the question."""
-        ...
 
 
 class StateReading(RangeReading, Protocol):
@@ -99,17 +89,14 @@ class StateReading(RangeReading, Protocol):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; None where there is none."""
-        ...
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
         """Bounds of aggregates in windows with so many cells; None: the group has no pane."""
-        ...
 
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """What a key has in the panes with these ends (int64, ascending), in their order."""
-        ...
 
 
 class StoredReading(ABC):

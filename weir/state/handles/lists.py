@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import polars as pl
 from typing_extensions import override
@@ -14,8 +14,6 @@ from weir.state.handles.block import Keys, check_length
 from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, READ_COUNT, ElementHandle
 from weir.state.types import listed
 
-if TYPE_CHECKING:
-    pass
 
 
 class ListHandle(ElementHandle):
