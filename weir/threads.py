@@ -34,7 +34,7 @@ class Lock(Protocol):
         """Take it."""
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Let go of it."""
 
@@ -131,9 +131,7 @@ class _ConditionOfOne:
     def __enter__(self) -> bool:
         return self._lock.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:

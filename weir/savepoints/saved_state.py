@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import polars as pl
 import pyarrow as pa
@@ -174,9 +173,7 @@ class SavedState:
     def __enter__(self) -> SavedState:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING
 from weir.state.types import listed
 
 
-
 class ListHandle(ElementHandle):
     """The list of the current key; indexes and errors as a Python list has them.
 

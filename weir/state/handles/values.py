@@ -14,7 +14,6 @@ from typing_extensions import override
 from weir.state.handles.block import Handle, Keys
 
 
-
 class ValueHandle(Handle):
     """The value of the current key, and values of many keys."""
 
