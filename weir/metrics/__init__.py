@@ -2,7 +2,7 @@
 
 Counters are plain attributes that their owner writes once per batch; they are turned into samples only when
 somebody reads the page, so the hot path pays nothing for metrics.
-``python -m weir.metrics --markdown`` prints ``docs/metrics.md``.
+``python -m pages metrics`` prints ``docs/metrics.md``.
 """
 
 from weir.metrics.definitions import DEFINITIONS, Definition
