@@ -100,7 +100,7 @@ class StateReading(RangeReading, Protocol):
 
 
 class StoredReading(ABC):
-    """What ``StateReading`` asks for beside reading itself, of a state all of which is in a store."""
+    """What ``StateReading`` asks for beside reading itself, of a state that is read as from a store."""
 
     watermark_ms: int
 
@@ -162,7 +162,13 @@ class StoredReading(ABC):
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """See ``StateReading``."""
-        return stored_entries(self, group, state_id, user_key, ends_ms, cell_count)
+        prefix = layout.key_prefix(group, state_id)
+        keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
+        found = get_entries(self.get_many, self.scan, keys)
+        there = [row for row, data in enumerate(found) if data is not None]
+        cells, presence = decode_values([data for data in found if data is not None], cell_count)
+        # Kernels take no array that cannot be written, such as that of one entry.
+        return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
 
 
 #: Scans that begin before the first of them is read.
@@ -179,27 +185,6 @@ def begun_together(
         yield from some
 
 
-class _Scanning(Protocol):
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class _Getting(_Scanning, Protocol):
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
-
-
-def stored_entries(
-    reading: _Getting, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
-) -> PaneEntries:
-    """What a key has in the panes with these ends (int64, ascending), in their order."""
-    prefix = layout.key_prefix(group, state_id)
-    keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
-    found = get_entries(reading.get_many, reading.scan, keys)
-    there = [row for row, data in enumerate(found) if data is not None]
-    cells, presence = decode_values([data for data in found if data is not None], cell_count)
-    # Kernels take no array that cannot be written, such as that of one entry.
-    return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
-
-
 def place_key(group: int, state_id: int) -> bytes:
     """Key of the entry that says up to where the windows of a group have fired."""
     return layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
@@ -213,7 +198,7 @@ def range_of_panes(group: int, state_id: int) -> tuple[bytes, bytes]:
     return prefix + time_bytes(NOTHING_MS + 1), stop
 
 
-def scanned_ends(reading: _Scanning, group: int, state_id: int) -> tuple[int, int] | None:
+def scanned_ends(reading: StoredReading, group: int, state_id: int) -> tuple[int, int] | None:
     """The ends of the first and the last pane of a group; None: it has none."""
     start, stop = range_of_panes(group, state_id)
     # Both begin before one is looked at, see scan_entries.
