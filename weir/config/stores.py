@@ -80,7 +80,7 @@ class CassandraConfig(Section):
     port: Port = setting(9042, "Port of all hosts.")
     keyspace: str = setting("weir", "Keyspace of the tables.", pattern="^[a-z][a-z0-9_]{0,47}$")
     username: str = setting("", "User; empty: none.")
-    password: str = setting("", "Its password.")
+    password: str = setting("", "Its password.", repr=False)
     tls_ca_file: str = setting(
         "",
         "PEM file of the authority that has signed the nodes' certificates; with it connections are encrypted. Names "
@@ -157,6 +157,11 @@ class CassandraConfig(Section):
         "`count.layout=global`; settings are `table`, `layout` (`partitioned`, `global`), `buckets`, "
         "`time_to_live_s`, `table_options`, `counts`.",
     )
+
+    @property
+    def address(self) -> str:
+        """Where it is, for messages."""
+        return ", ".join(f"{host}:{self.port}" for host in self.contact_points)
 
     @field_validator("contact_points")
     @classmethod
