@@ -20,7 +20,7 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.state.api import StoreStats
+from weir.types import StoreStats
 
 log = logging.getLogger("task_manager")
 

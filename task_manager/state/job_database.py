@@ -13,9 +13,10 @@ from weir.errors import CheckpointError, FailureKind
 from weir.plan.graph import LogicalGraph
 from weir.protocol.database_run import parse_run
 from weir.protocol.queries import Question
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
+from weir.types import StoreStats
 
 if TYPE_CHECKING:
     from weir.state.cassandra.applying import Applying

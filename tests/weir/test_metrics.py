@@ -27,9 +27,8 @@ from weir.metrics import (
 )
 from weir.protocol.job.latency_share import BUCKETS_MS
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.state.api import StoreStats, TableStats
 from weir.testing.manual_clock import ManualClock
-from weir.types import SubtaskId
+from weir.types import StoreStats, SubtaskId, TableStats
 
 LABELS = SubtaskLabels("server_count", 3, "count -> sink", 1)
 SHOWN = {"job": "server_count", "stage": "3", "operator": "count -> sink", "subtask": "1"}

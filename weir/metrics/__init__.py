@@ -11,7 +11,7 @@ from weir.metrics.latency import LatencyMetrics, LatencyRecorder
 from weir.metrics.process import register_process_metrics
 from weir.metrics.questions import QuestionMetrics
 from weir.metrics.serving import MetricsPusher, MetricsServer, serve_metrics
-from weir.metrics.store import StoreCounters, StoreMetrics
+from weir.metrics.store import StoreMetrics
 from weir.metrics.subtask import SubtaskCounters, SubtaskLabels, SubtaskMetrics
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "MetricsPusher",
     "MetricsServer",
     "QuestionMetrics",
-    "StoreCounters",
     "StoreMetrics",
     "SubtaskCounters",
     "SubtaskLabels",

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.layout import state_prefix
 from weir.state.stores.memory import MemoryBackend
+from weir.types import StoreStats
 
 #: Of keys within Spark's state: key group and number of the state say nothing there, and numbers may change.
 _PREFIX_BYTES = 4

@@ -33,7 +33,7 @@ from rocksdict import (
 from weir.clock import SystemClock
 from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.rocksdb_compaction import Compaction
 from weir.state.stores.rocksdb_errors import is_stall, stalled_error, state_error
@@ -45,6 +45,7 @@ from weir.state.stores.rocksdb_settings import (
     store_options,
     write_options,
 )
+from weir.types import StoreStats
 
 _CLOCK = SystemClock()
 #: Keys of one call of rocksdict. RocksDB sorts them, with some 300 bytes of bookkeeping each: those of a few hundred
