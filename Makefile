@@ -142,10 +142,10 @@ verify-proto: setup ## Fail if the committed generated code is not what proto/*.
 	echo "verify-proto: generated code is up to date"
 
 docs: setup ## Write the pages that are made from the code
-	$(RUN) -m weir.config --markdown > docs/configuration.md
-	$(RUN) -m weir.metrics --markdown > docs/metrics.md
-	$(RUN) -m weir.metrics --alerts > docs/monitoring/alerts.yml
-	$(RUN) -m weir.metrics --dashboard > docs/monitoring/dashboard.json
+	$(RUN) -m pages configuration > docs/configuration.md
+	$(RUN) -m pages metrics > docs/metrics.md
+	$(RUN) -m pages alerts > docs/monitoring/alerts.yml
+	$(RUN) -m pages dashboard > docs/monitoring/dashboard.json
 
 bench: java setup ## Run all benchmarks (two hours), keep results in benchmarks/results, write docs/performance.md
 	$(RUN) -m benchmarks startup --json $(RESULTS)/start_up.json

@@ -17,6 +17,7 @@ from benchmarks.results import Bar, BenchmarkResult
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import load_rows, save_rows
+from weir.config.stores import RocksDbConfig
 from weir.errors import WeirError
 from weir.protocol.checkpoints.manifest import GroupPlace, Manifest, SubtaskPart
 from weir.protocol.routing import RoutingTable
@@ -24,7 +25,6 @@ from weir.rows.records import InputRows
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.types import SubtaskId
 
 BARS = (Bar("wrong", "at most", 0),)
@@ -42,7 +42,7 @@ def make_checkpoint(directory: Path) -> Path:
     """
     place = directory / "checkpoints"
     store = CheckpointStore.open(str(place), JOB)
-    images = Images(store, directory / "made", RocksDbSettings())
+    images = Images(store, directory / "made", RocksDbConfig())
     backend = images.open_main(None)
     for table in range(TABLES):
         numbers = range(table, TABLES * ENTRIES, TABLES)
@@ -94,7 +94,7 @@ def restored(place: Path, directory: Path, *, at_once: bool) -> tuple[Any, ...]:
     assert manifest is not None
     (part,) = manifest.parts
     rows = [(item.input_index, item.batch.to_pydict()) for item in load_rows(store, part.rows)]
-    images = Images(store, directory, RocksDbSettings())
+    images = Images(store, directory, RocksDbConfig())
     if not at_once:
         images.checks = FileChecks(store.location, directory, at_once_bytes=0)
     try:

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 from benchmarks.events_file import SEED
 from benchmarks.results import BenchmarkError
+from weir.config.stores import CassandraConfig
 from weir.protocol.database_run import DatabaseRun
 from weir.state.cassandra.schema import state_tables
 from weir.state.cassandra.session import leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.layout import encode_key
 
@@ -24,7 +24,7 @@ _WARM_ROWS, _WARM_KEYS, _WARM_CHUNK = 1_000_000, 100_000, 2_500
 
 
 @contextmanager
-def _rows(run: str, job: str, settings: CassandraSettings) -> Iterator[DatabaseTables]:
+def _rows(run: str, job: str, settings: CassandraConfig) -> Iterator[DatabaseTables]:
     session = open_session(settings)
     try:
         rows = DatabaseTables(session, DatabaseRun(run), state_tables(job, {"count": 0}, settings))
@@ -36,7 +36,7 @@ def _rows(run: str, job: str, settings: CassandraSettings) -> Iterator[DatabaseT
 
 def warm_up(port: int, groups: int) -> None:
     """Write rows of a table of its own; key groups are numbered below ``groups``."""
-    with _rows("warm", "warm", CassandraSettings(port=port)) as rows:
+    with _rows("warm", "warm", CassandraConfig(port=port)) as rows:
         # In the order in which changes are written: those of a key group together.
         keys = [
             encode_key(number * groups // _WARM_KEYS, 0, b"%06d" % number) for number in range(_WARM_KEYS)
@@ -56,7 +56,7 @@ def client_reads(keys: int, port: int, groups: int) -> dict[str, float]:
     listed = [encode_key(number % groups, 0, b"server-%d" % number) for number in range(keys)]
     rates = {}
     for kind, read_keys, in_flight in (("single", 1, 256), ("batched", 64, 32)):
-        settings = CassandraSettings(port=port, read_keys_max=read_keys, requests_in_flight_max=in_flight)
+        settings = CassandraConfig(port=port, read_keys_max=read_keys, requests_in_flight_max=in_flight)
         with _rows("client", "rescale", settings) as rows:
             if kind == "single":
                 for start in range(0, keys, _READ_KEYS):

@@ -17,12 +17,12 @@ import pyarrow as pa
 import weir
 from benchmarks.results import BenchmarkError
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 
 TIMERS = 1_000_000
@@ -84,7 +84,7 @@ def _measure(
 ) -> dict[str, Any]:
     times = np.random.default_rng(11).permutation(TIMERS)
     users = np.arange(TIMERS) % _KEYS
-    store = open_store(directory, RocksDbSettings(), fresh=True)
+    store = open_store(directory, RocksDbConfig(), fresh=True)
     tables = StateTables(store, _CACHE_BYTES, _GROUPS)
     operator = _open(process, tables)
     began_s = time.perf_counter()

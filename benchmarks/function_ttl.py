@@ -19,12 +19,12 @@ import pyarrow as pa
 import weir
 from benchmarks.results import BenchmarkError
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 
 EXPIRED_KEYS = 10_000_000
@@ -66,7 +66,7 @@ class _Run:
 
     def __init__(self, process: type[weir.KeyedProcess], directory: Path) -> None:
         self.directory = directory
-        self.store: RocksDbBackend = open_store(directory, RocksDbSettings(), fresh=True)
+        self.store: RocksDbBackend = open_store(directory, RocksDbConfig(), fresh=True)
         schema = pa.schema({"user": pa.int64(), "n": pa.int64()})
         spec = KeyedProcessSpec(("user",), process, schema, process_states("count", process))
         self.tables = StateTables(self.store, _CACHE_BYTES, _GROUPS)

@@ -28,13 +28,13 @@ import pyarrow as pa
 import weir
 from benchmarks.results import Bar, BenchmarkResult
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.errors import ConfigError
 from weir.keys import hashing as weir_keys
 from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import KEY_HASH_COLUMN, with_times
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 
 _SCHEMA = pa.schema([("key", pa.int64()), ("value", pa.int64())])
@@ -99,7 +99,7 @@ def measure(options: SessionOptions, report: Callable[[str, float], None]) -> Se
     found = SessionRun([], [], [])
     process = psutil.Process()
     with tempfile.TemporaryDirectory() as directory:
-        store = open_store(Path(directory) / "store", RocksDbSettings(), fresh=True)
+        store = open_store(Path(directory) / "store", RocksDbConfig(), fresh=True)
         tables = StateTables(store, options.cache_bytes, 128)
         operator.open(OperatorContext("bench", "w", 1, 0, 1, tables=tables.of("w", {"": 1})))
         random = np.random.default_rng(5)

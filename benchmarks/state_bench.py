@@ -10,19 +10,19 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.results import Bar, BenchmarkError, BenchmarkResult
 from benchmarks.state_worker import WorkerParameters, command_line
-from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.config.stores import RocksDbConfig
+from weir.state.stores.rocksdb_settings import memory_bytes_max
 from weir.state.tables.cells.slot_table import bytes_for_slots
 
 CACHED_SHARE = 0.1
 BARS = (Bar("events_per_second", "at least", 400_000), Bar("rss_above_bound_bytes_max", "at most", 300 << 20))
 #: Tuned for updates of many small values: few, large runs to merge. Mapped are sixteen tables.
-SETTINGS = RocksDbSettings(
+SETTINGS = RocksDbConfig(
     block_cache_bytes=128 << 20,
     write_buffer_bytes=32 << 20,
     write_buffer_count=4,
@@ -42,7 +42,7 @@ def run(
     *,
     workers: int = 2,
     batch_rows: int = 65_536,
-    settings: RocksDbSettings = SETTINGS,
+    settings: RocksDbConfig = SETTINGS,
     reference_events: int = 100_000,
     directory: Path | None = None,
     on_progress: Callable[[str], None] = print,
@@ -64,8 +64,8 @@ def run(
         "batch_rows": batch_rows,
         "cached_keys_per_worker": cached_keys,
         "state_cache_bytes": cache_bytes,
-        "memory_bound_bytes": cache_bytes + settings.memory_bytes_max,
-        "rocksdb": asdict(settings),
+        "memory_bound_bytes": cache_bytes + memory_bytes_max(settings),
+        "rocksdb": settings.model_dump(),
     }
     repeats = []
     for number in range(repeat):
@@ -80,12 +80,12 @@ def run(
                     batch_rows=batch_rows,
                     seed=number,
                     state_cache_bytes=cache_bytes,
-                    rocksdb=asdict(settings),
+                    rocksdb=settings.model_dump(),
                     reference_events=reference_events,
                 )
                 for index in range(workers)
             ]
-            repeats.append(_run_once(parameters, cache_bytes + settings.memory_bytes_max, on_progress))
+            repeats.append(_run_once(parameters, cache_bytes + memory_bytes_max(settings), on_progress))
     return BenchmarkResult("state", config, repeats, BARS).as_json()
 
 

@@ -23,6 +23,7 @@ from rocksdict import Options, Rdict
 
 from benchmarks.results import BenchmarkError
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.keys import hashing as weir_keys
 from weir.operators.keyed.running_aggregates import KeyedAggregateOperator
 from weir.rows.records import KEY_HASH_COLUMN
@@ -30,7 +31,6 @@ from weir.specs import Aggregate, KeyedAggregateSpec
 from weir.state import layout
 from weir.state.stores.directory_lock import DATA_NAME
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.cells.accumulators import decode_values, encode_values
 from weir.state.tables.opened import UNNAMED, StateTables
 
@@ -55,9 +55,9 @@ class WorkerParameters:
     rocksdb: dict[str, object]
     reference_events: int
 
-    def settings(self) -> RocksDbSettings:
+    def settings(self) -> RocksDbConfig:
         """The store's settings."""
-        return RocksDbSettings(**self.rocksdb)  # type: ignore[arg-type]
+        return RocksDbConfig(**self.rocksdb)  # type: ignore[arg-type]
 
 
 def own_numbers(parameters: WorkerParameters) -> np.ndarray:

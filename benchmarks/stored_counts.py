@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from benchmarks.results import BenchmarkError
+from weir.config.stores import RocksDbConfig
 from weir.state import layout
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.cells.accumulators import decode_values
 
 #: A store's directory is recognised by its marker.
@@ -37,7 +37,7 @@ def stored_counts(directory: Path) -> pl.DataFrame:
     keys: list[str] = []
     counts: list[np.ndarray] = []
     for marker in sorted(directory.glob(f"*/{_MARKER}")):
-        store = open_store(marker.parent, RocksDbSettings(), fresh=False)
+        store = open_store(marker.parent, RocksDbConfig(), fresh=False)
         try:
             entries = list(_entries(store.scan()))
         finally:

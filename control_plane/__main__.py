@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from control_plane.start_command import StartCommand
+from weir.console.options import DroppedStateOption, ParamOption, ReportOption, SavepointOption, StrictOption
 from weir.errors import ConfigError
 from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
+    InsecureOption,
     LogFileOption,
     ParentOption,
+    VerboseOption,
     begin_identity,
     parameter_texts,
     run,
@@ -45,12 +48,6 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions
 
 
 JobOption = Annotated[str, typer.Option(help="Module with the job's build function, e.g. jobs.server_count.")]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--param", "-p", metavar="NAME=VALUE", help="A parameter of the job; can be given several times."
-    ),
-]
 PortOption = Annotated[int | None, typer.Option(help="gRPC port for task managers (config.json: 8008).")]
 HttpPortOption = Annotated[int | None, typer.Option(help="HTTP port (config.json: 9008).")]
 #: For ``weir run``.
@@ -73,9 +70,6 @@ FollowOption = Annotated[
         help="Show the job live on the terminal: rate, checkpoints, rescales, restores. In a file: lines.",
     ),
 ]
-SavepointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Start from this savepoint (made by POST /savepoint).")
-]
 CheckpointOption = Annotated[
     str | None,
     typer.Option(
@@ -91,23 +85,6 @@ FreshOption = Annotated[
         help="Discard the job that an earlier control plane left running, and start from nothing.",
     ),
 ]
-DroppedOption = Annotated[
-    bool,
-    typer.Option(
-        "--allow-dropped-state",
-        help="Drop state of the savepoint or checkpoint whose step the job no longer has.",
-    ),
-]
-StrictOption = Annotated[
-    bool,
-    typer.Option("--strict", help="Fail at the first record that is rejected, or row that is put aside."),
-]
-ReportOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report", metavar="FILE", help="Write what the page shows into this HTML file at the end."
-    ),
-]
 ConfigOption = Annotated[Path | None, typer.Option(help="Configuration file (default: config.json).")]
 SetOption = Annotated[
     list[str] | None,
@@ -116,10 +93,6 @@ SetOption = Annotated[
 ShowParametersOption = Annotated[
     bool, typer.Option("--show-parameters", help="List the job's parameters and exit.")
 ]
-InsecureOption = Annotated[
-    bool, typer.Option("--insecure", help="Check no caller, also beyond this machine.")
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log more.")]
 
 
 @app.command(epilog=EPILOG)
@@ -134,7 +107,7 @@ def main(
     from_savepoint: SavepointOption = None,
     from_checkpoint: CheckpointOption = None,
     start_fresh: FreshOption = False,
-    allow_dropped_state: DroppedOption = False,
+    allow_dropped_state: DroppedStateOption = False,
     strict: StrictOption = False,
     report: ReportOption = None,
     config: ConfigOption = None,

@@ -33,18 +33,15 @@ class Record(Protocol):
     @property
     def has_begun(self) -> bool:
         """Whether this process has written one: another one will use other numbers for its checkpoints."""
-        ...
 
     def save(self) -> None:
         """The job has changed: write it down, soon."""
-        ...
 
     async def saved(self) -> bool:
         """Return when what is to be kept has been written; False: it cannot be now, and an earlier record still counts.
 
         Does not return if another control plane leads by then.
         """
-        ...
 
 
 class Background(Protocol):
@@ -52,15 +49,12 @@ class Background(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something that waits, as a task of its own; its failure is logged."""
-        ...
 
     async def sleep(self, seconds: float) -> None:
         """Return after this time."""
-        ...
 
     async def in_thread(self, work: Callable[[], Result]) -> Result:
         """Run something that blocks without holding up the loop; returns and raises what it does."""
-        ...
 
 
 class TaskManagerCalls(Protocol):
@@ -75,77 +69,60 @@ class TaskManagerCalls(Protocol):
 
     def may_order(self, secret: bytes) -> None:
         """Note that it has registered here, and told by which secret it takes orders."""
-        ...
 
     async def status(self) -> control_pb2.StatusReply:
         """Who is there."""
-        ...
 
     async def is_gone(self) -> bool:
         """Whether nothing listens at the address any more; False if that cannot be told."""
-        ...
 
     async def deploy(self, request: control_pb2.DeployRequest) -> None:
         """Create subtasks."""
-        ...
 
     async def start(self, request: control_pb2.StartRequest) -> None:
         """Let the sources begin."""
-        ...
 
     async def cancel(self, request: control_pb2.CancelRequest) -> None:
         """Stop all subtasks of a job, or some."""
-        ...
 
     async def prepare_rescale(
         self, request: control_pb2.PrepareRescaleRequest
     ) -> control_pb2.PrepareRescaleReply:
         """Tell owners of a rescale."""
-        ...
 
     async def reroute(self, request: control_pb2.RerouteRequest) -> None:
         """Switch upstream subtasks."""
-        ...
 
     async def abort_rescale(self, request: control_pb2.AbortRescaleRequest) -> None:
         """Take a rescale back."""
-        ...
 
     async def trigger_checkpoint(self, request: control_pb2.TriggerCheckpointRequest) -> None:
         """Let sources send a barrier."""
-        ...
 
     async def end_checkpoint(
         self, request: control_pb2.EndCheckpointRequest
     ) -> control_pb2.EndCheckpointReply:
         """Tell that a checkpoint is over; returns what could not be delivered."""
-        ...
 
     async def pull_state(self, request: control_pb2.PullStateRequest) -> control_pb2.PullStateReply:
         """Let owners fetch their state from a store."""
-        ...
 
     async def profile(self, request: control_pb2.ProfileRequest) -> control_pb2.ProfileReply:
         """Let it look for some seconds where its threads are; answers after these."""
-        ...
 
     async def log_tail(self, request: control_pb2.LogTailRequest) -> control_pb2.LogTailReply:
         """The last entries of its log."""
-        ...
 
     async def query(self, request: control_pb2.QueryRequest) -> control_pb2.QueryReply:
         """Ask a question to the state there; cancelled, it ends there, too."""
-        ...
 
     def begin_query(
         self, request: control_pb2.QueryRequest, done: Callable[[control_pb2.QueryReply | None], None]
     ) -> Callable[[], None] | None:
         """As :meth:`query` without waiting; returns what takes the question back, None: it takes ``query``."""
-        ...
 
     async def close(self) -> None:
         """Free the connection."""
-        ...
 
 
 #: Makes the connection to the task manager at an address.
@@ -158,15 +135,12 @@ class ManifestStore(Protocol):
     @property
     def location(self) -> str:
         """Where it is, for messages."""
-        ...
 
     def latest(self) -> Manifest | None:
         """The newest checkpoint."""
-        ...
 
     def newest_id(self) -> int:
         """The highest number of a checkpoint; 0: there is none."""
-        ...
 
     def read_manifest(self, path: str) -> Manifest:
         """The manifest at a path below the store.
@@ -174,7 +148,6 @@ class ManifestStore(Protocol):
         Raises:
             CheckpointError: it is absent or damaged.
         """
-        ...
 
     def write_manifest(self, manifest: Manifest) -> str:
         """Commit a checkpoint, if there is none of its number; returns the manifest's path.
@@ -183,16 +156,12 @@ class ManifestStore(Protocol):
             SupersededError: somebody committed this number already.
             CheckpointError: a file is missing, or the place failed.
         """
-        ...
 
     def copy_savepoint(self, manifest: Manifest, uri: str) -> str:
         """Make a savepoint of a checkpoint."""
-        ...
 
     def expire(self, retained: int, oldest_in_flight: int | None = None) -> object:
         """Delete old checkpoints."""
-        ...
 
     def remove(self) -> None:
         """Delete all checkpoints of the job."""
-        ...

@@ -20,8 +20,10 @@ import typer
 from weir.errors import ConfigError, HandshakeError
 from weir.process.descriptors import raise_limit
 from weir.process.entry_point import (
+    InsecureOption,
     LogFileOption,
     ParentOption,
+    VerboseOption,
     begin_identity,
     keep_freed_memory,
     run,
@@ -73,10 +75,8 @@ def main(
     prometheus_port: Annotated[
         int | None, typer.Option(help="Port of the metrics page, if prometheus.enabled is set.")
     ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Check no caller, also beyond this machine.")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    insecure: InsecureOption = False,
+    verbose: VerboseOption = False,
     log_file: LogFileOption = None,
     parent_fd: ParentOption = None,
 ) -> None:

@@ -205,7 +205,7 @@ def _connect(
     metrics.show_store(address, config.state_backend, stats)
     inboxes = Inboxes(address, topology)
     network = make_network(identity, address, config, clock, inboxes.open, topology.graph.name_of)
-    steps = StepParts(identity, settings, config, state, metrics, clock, errors)
+    steps = StepParts(identity, settings, config, state, clock, errors)
     factory = SubtaskFactory(
         address, settings, config, state, network, steps, clock, control.locate, errors, database
     )

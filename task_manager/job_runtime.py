@@ -131,6 +131,8 @@ class JobRuntime:
             self._running[subtask] = running
             self._metrics.subtasks.add(self._labels(subtask), running.subtask.progress, inbox.__len__)
             self._metrics.show_caches(self._labels(subtask), running.chain.tables.stats)
+            if running.subtask.sample.is_last:
+                self._metrics.latencies.add(self._labels(subtask), running.subtask.sample.latencies)
             running.subtask.start()
             if self._cancelled:
                 # The order to stop came while this subtask was made.
@@ -311,8 +313,7 @@ class JobRuntime:
             del self._running[subtask]
             has_failed = running.subtask.progress.state is SubtaskState.FAILED
             self._inboxes.forget(subtask, has_failed=has_failed)
-            self._metrics.subtasks.remove(self._labels(subtask))
-            self._metrics.hide_caches(self._labels(subtask))
+            self._metrics.hide_subtask(self._labels(subtask))
             self.rescaling.forget(subtask, running.group_state)
 
     @property
@@ -378,8 +379,7 @@ class JobRuntime:
         self._metrics.hide_store()
         for subtask in self._running:
             self._restores.gave_up(subtask)
-            self._metrics.subtasks.remove(self._labels(subtask))
-            self._metrics.hide_caches(self._labels(subtask))
+            self._metrics.hide_subtask(self._labels(subtask))
         self._state.close()
         note_habitual(runtimes_of(self.graph))
 

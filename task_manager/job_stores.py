@@ -41,11 +41,9 @@ class ImageAccess(Protocol):
 
     def connect(self, address: str) -> RemoteStateClient:
         """Returns access to images under the address that ``JobStores.adoptions`` returns."""
-        ...
 
     def close(self) -> None:
         """Close all images."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
 from prometheus_client import CollectorRegistry
 
 from weir.clock import Clock
@@ -22,7 +20,7 @@ from weir.metrics import (
     register_process_metrics,
     serve_metrics,
 )
-from weir.state.api import StoreStats
+from weir.types import StoreStats
 
 log = logging.getLogger("task_manager")
 
@@ -34,7 +32,7 @@ class TaskManagerMetrics:
         self.registry = CollectorRegistry()
         register_process_metrics(self.registry, "task_manager")
         self.subtasks = SubtaskMetrics(self.registry, clock)
-        self._latencies = LatencyMetrics(self.registry)
+        self.latencies = LatencyMetrics(self.registry)
         self._stores = StoreMetrics(self.registry)
         self._store_labels: tuple[str, str] | None = None
         #: What tells about the caches of each subtask's states.
@@ -66,8 +64,10 @@ class TaskManagerMetrics:
         """Count the caches of a subtask's states to the store from now on; ``stats`` is called at each scrape."""
         self._caches[labels] = stats
 
-    def hide_caches(self, labels: SubtaskLabels) -> None:
-        """Stop counting them; unknown labels are ignored."""
+    def hide_subtask(self, labels: SubtaskLabels) -> None:
+        """Stop showing a subtask and counting its caches; unknown labels are ignored."""
+        self.subtasks.remove(labels)
+        self.latencies.remove(labels)
         self._caches.pop(labels, None)
 
     def _with_caches(self, store: StoreStats) -> StoreStats:
@@ -84,10 +84,6 @@ class TaskManagerMetrics:
         if self._store_labels is not None:
             self._stores.remove(*self._store_labels)
             self._store_labels = None
-
-    def observe_latencies(self, labels: SubtaskLabels) -> Callable[[npt.NDArray[np.int64]], None]:
-        """Returns a function that a sink of this subtask calls with the latencies of a batch, in microseconds."""
-        return self._latencies.recorder(labels).observe_us
 
     def close(self) -> None:
         """Push a last time and stop serving."""

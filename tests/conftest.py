@@ -24,9 +24,9 @@ from tests.memory_directory import make_memory_directory
 from tests.scheduling import LongestFilesFirst, is_missing, may_start_processes
 from tests.secure_listener import broker_properties, write_certificate
 from tests.shared_collection import SharedCollection
+from weir.config.stores import CassandraConfig
 from weir.errors import StateError
 from weir.state.cassandra.session import leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 
 # How long an example takes says how busy the machine is.
 settings.register_profile(
@@ -192,7 +192,7 @@ class CassandraNode:
 
         A new node creates it only after it serves already, and one that was stopped for long does not answer at once.
         """
-        settings = CassandraSettings(port=self.port, username="cassandra", password="cassandra")
+        settings = CassandraConfig(port=self.port, username="cassandra", password="cassandra")
         until_s = time.monotonic() + ROLE_S_MAX
         while True:
             try:

@@ -26,21 +26,17 @@ class Lock(Protocol):
 
     def acquire(self, blocking: bool = True) -> bool:
         """Take it; False: somebody else has it, and this call was not to wait."""
-        ...
 
     def release(self) -> None:
         """Let go of it."""
-        ...
 
     def __enter__(self) -> bool:
         """Take it."""
-        ...
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None:
         """Let go of it."""
-        ...
 
 
 class Condition(Lock, Protocol):
@@ -48,19 +44,15 @@ class Condition(Lock, Protocol):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Let go of the lock until somebody notifies, or for so many seconds; False: the time was over."""
-        ...
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None = None) -> bool:
         """Wait until it is true, or for so many seconds; returns what it is then."""
-        ...
 
     def notify(self, n: int = 1) -> None:
         """Wake some who wait; the caller has the lock."""
-        ...
 
     def notify_all(self) -> None:
         """Wake all who wait; the caller has the lock."""
-        ...
 
 
 class Event(Protocol):
@@ -68,19 +60,15 @@ class Event(Protocol):
 
     def is_set(self) -> bool:
         """Whether it has happened."""
-        ...
 
     def set(self) -> None:
         """Note that it has happened, and wake all who wait."""
-        ...
 
     def clear(self) -> None:
         """Begin anew, as if it had not happened."""
-        ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has happened, or for so many seconds; returns whether it has."""
-        ...
 
 
 class Running(Protocol):
@@ -88,11 +76,9 @@ class Running(Protocol):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended, or for so many seconds."""
-        ...
 
     def is_alive(self) -> bool:
         """Whether it has not ended."""
-        ...
 
 
 class Threads(Protocol):
@@ -100,39 +86,30 @@ class Threads(Protocol):
 
     def start(self, work: Callable[[], None], name: str) -> Running:
         """Run this in a thread that does not keep the process alive."""
-        ...
 
     def is_current(self, thread: Running) -> bool:
         """Whether this is the thread that calls."""
-        ...
 
     def lock(self) -> Lock:
         """A lock under which its holder may wait."""
-        ...
 
     def condition(self) -> Condition:
         """A condition over a lock of its own."""
-        ...
 
     def condition_of_one(self) -> Condition:
         """A condition on which one thread at a time waits, for which that costs less."""
-        ...
 
     def event(self) -> Event:
         """An event that has not happened."""
-        ...
 
     def pool(self, threads_max: int, name: str) -> Executor:
         """Threads that are made on demand."""
-        ...
 
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> bool:
         """Wait until all are done, or for so many seconds; returns whether they are."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Do nothing for so long."""
-        ...
 
 
 class _ConditionOfOne:
@@ -154,9 +131,7 @@ class _ConditionOfOne:
     def __enter__(self) -> bool:
         return self._lock.__enter__()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""Identifiers that both processes share. Standard library only."""
+"""Identifiers that both processes share, and figures that both show. Standard library only."""
 
 from __future__ import annotations
 
@@ -105,3 +105,54 @@ def join_address(host: str, port: int) -> str:
 
 def _without_brackets(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+@dataclass(frozen=True, slots=True)
+class TableStats:
+    """What a store that keeps tables on a disk is busy with: counters since it was opened, and sizes now."""
+
+    #: Bytes of all table files, also of those that only scans and images still need.
+    total_bytes: int = 0
+    #: Keys, as RocksDB estimates them.
+    keys: int = 0
+    #: Bytes of memory tables that are not written out.
+    memory_table_bytes: int = 0
+    level_0_files: int = 0
+    #: Bytes that merges have to rewrite before the levels have their sizes, as RocksDB estimates them.
+    pending_merge_bytes: int = 0
+    running_merges: int = 0
+    running_flushes: int = 0
+    background_errors: int = 0
+    #: How often writes had to wait because memory tables or merges could not keep up, and for how long in all.
+    stalls: int = 0
+    stall_s: float = 0.0
+    #: Time of all reads by key, and of all writes without stalls.
+    get_s: float = 0.0
+    write_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """Counters since the store was opened, and sizes now."""
+
+    gets: int = 0
+    puts: int = 0
+    deletes: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
+    #: Bytes of memory that the store holds (block cache, memory tables, table readers).
+    memory_bytes: int = 0
+    #: Bytes of live files on disk.
+    disk_bytes: int = 0
+    #: Keys read from and written to the stores of peers, and bytes of keys and values that went over the wire.
+    remote_gets: int = 0
+    remote_puts: int = 0
+    remote_bytes: int = 0
+    #: Of state in a database: for how long it has not answered (0: it answers), complete checkpoints whose changes
+    #: are not all there yet, and requests that it answered, with the time of all of them.
+    away_s: float = 0.0
+    waiting_checkpoints: int = 0
+    requests: int = 0
+    requests_s: float = 0.0
+    #: None: it has no tables.
+    tables: TableStats | None = None

@@ -26,7 +26,6 @@ class ConfirmedRecord(Record, Protocol):
 
     async def confirm(self) -> bool:
         """Write down which checkpoint counts; False: that is not certain. Does not return if another one leads."""
-        ...
 
 
 class CheckpointKeeping:

@@ -53,11 +53,9 @@ class Drains(Protocol):
     @property
     def avoided(self) -> set[str]:
         """Task managers that take no new subtask."""
-        ...
 
     def needed(self, names: Collection[str]) -> None:
         """Subtasks are deployed there, because others have no room."""
-        ...
 
 
 class Coordinator:

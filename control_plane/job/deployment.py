@@ -40,11 +40,9 @@ class Checkpoints(Protocol):
     @property
     def last_id(self) -> int:
         """The highest number that a checkpoint has had."""
-        ...
 
     def restore_point(self) -> control_pb2.Restore | None:
         """Returns the checkpoint with which a deployment now begins; None: with nothing."""
-        ...
 
 
 class Rescales(Protocol):
@@ -52,15 +50,12 @@ class Rescales(Protocol):
 
     def deployment_failed(self, subtasks: Iterable[SubtaskId], cause: str) -> None:
         """A task manager refused new subtasks."""
-        ...
 
     def task_manager_lost(self, name: str, cause: str) -> None:
         """A task manager is gone."""
-        ...
 
     def situation(self) -> str:
         """Returns words to add to the cause of a failure while a rescale runs; empty if none does."""
-        ...
 
 
 class Deployment:

@@ -34,12 +34,10 @@ class Checkpoints(Protocol):
     @property
     def latest(self) -> RestorePoint | None:
         """The checkpoint with which a restart begins; None: with nothing."""
-        ...
 
     @property
     def is_settled(self) -> bool:
         """Whether no manifest is being written."""
-        ...
 
 
 def restart_policy(config: ControlPlaneConfig) -> RestartPolicy:

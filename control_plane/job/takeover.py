@@ -31,11 +31,9 @@ class Checkpoints(Protocol):
     @property
     def latest(self) -> RestorePoint | None:
         """The checkpoint with which a restart begins; None: with nothing."""
-        ...
 
     def request(self) -> object:
         """Make a checkpoint now."""
-        ...
 
 
 class Takeover:

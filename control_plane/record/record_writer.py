@@ -30,12 +30,10 @@ class Checkpoints(Protocol):
     @property
     def latest_id(self) -> int | None:
         """The checkpoint that a restart begins with."""
-        ...
 
     @property
     def is_anything_unsettled(self) -> bool:
         """Whether a retired subtask has something to deliver that another control plane would not know of."""
-        ...
 
 
 class RecordWriter:

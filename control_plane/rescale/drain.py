@@ -48,21 +48,17 @@ class Rescales(Protocol):
     @property
     def log(self) -> RescaleLog:
         """All rescales."""
-        ...
 
     def request(
         self, stage_index: int, target: int | Collection[int] | None, avoid: Collection[str] = ()
     ) -> AnyRescale | RescaleRefusal:
         """Start a rescale, or say why not."""
-        ...
 
     def redeploy(self, stage_index: int, avoid: Collection[str]) -> AnyRescale | RescaleRefusal:
         """Deploy the job anew for the sake of a source, or say why not."""
-        ...
 
     def next_index(self, stage: Stage) -> int:
         """One more than the highest subtask index that the stage ever had."""
-        ...
 
 
 class Checkpoints(Protocol):
@@ -71,15 +67,12 @@ class Checkpoints(Protocol):
     @property
     def is_enabled(self) -> bool:
         """Whether there is a checkpoint store."""
-        ...
 
     def request(self) -> object:
         """Make a checkpoint now; returns its record, or why not."""
-        ...
 
     def unsettled_at(self, task_manager: str) -> bool:
         """Whether subtasks that ended there have something to deliver."""
-        ...
 
 
 class Drainer:

@@ -40,48 +40,37 @@ class Place(Protocol):
     @property
     def name(self) -> str:
         """The place, for messages."""
-        ...
 
     @property
     def bytes_max(self) -> int:
         """More than so many bytes of segments are refused; 0: as many as there is room for."""
-        ...
 
     def bases(self) -> list[int]:
         """Offsets at which segments begin, ascending."""
-        ...
 
     def starts(self) -> list[int]:
         """Offsets at which a segment begins or began, by the documents of their starts."""
-        ...
 
     def open(self, base_offset: int, *, is_new: bool = False) -> int:
         """Open the file of a segment, which is made if it is new; returns a descriptor, which the caller closes."""
-        ...
 
     def reserve(self, descriptor: int, start: int, size: int) -> None:
         """Set room aside for bytes of a segment, whose length does not change; nothing where that is not possible."""
-        ...
 
     def save(self, name: str, document: dict[str, Any], *, is_synced: bool = False) -> None:
         """Replace a small document as a whole; synced, with the names of all files there, if it is to be."""
-        ...
 
     def load(self, name: str) -> dict[str, Any] | None:
         """Read a document; None: there is none."""
-        ...
 
     def discard(self, name: str) -> None:
         """Remove a document, which also a full disk can; nothing if it is absent."""
-        ...
 
     def room_bytes(self) -> int:
         """How many more bytes there is room for."""
-        ...
 
     def remove(self, base_offset: int) -> None:
         """Remove a segment and its documents."""
-        ...
 
     def set_aside(self, first: str) -> None:
         """Move everything away, this document first, where it stays until :meth:`drop_aside`.
@@ -89,7 +78,6 @@ class Place(Protocol):
         Raises:
             OSError: some of it is where it was.
         """
-        ...
 
     def drop_aside(self) -> None:
         """Remove what was set aside; nothing if nothing was.
@@ -97,7 +85,6 @@ class Place(Protocol):
         Raises:
             OSError: some of it is still there.
         """
-        ...
 
 
 def segment_name(base_offset: int) -> str:

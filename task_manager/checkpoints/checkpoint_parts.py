@@ -45,7 +45,6 @@ class HeldImage(Protocol):
         Raises:
             CheckpointError: the checkpoint store failed, or the image was discarded.
         """
-        ...
 
 
 class Publisher(Protocol):
@@ -57,15 +56,12 @@ class Publisher(Protocol):
         Raises:
             CheckpointError: the store cannot be written.
         """
-        ...
 
     def committed(self, checkpoint_id: int) -> None:
         """A checkpoint is complete."""
-        ...
 
     def aborted(self, checkpoint_id: int) -> None:
         """A checkpoint was given up."""
-        ...
 
 
 @dataclass
@@ -124,12 +120,9 @@ class Checkpoints(Protocol):
         passed_id: int,
     ) -> TakenPart:
         """Note where the state is; what was dirty was captured, and is written in another thread."""
-        ...
 
     def deliver(self, part: TakenPart, rows: Sequence[InputRows] = ()) -> None:
         """Publish the part, with rows that were under way; returns at once."""
-        ...
 
     def fail(self, subtask: SubtaskId, checkpoint_id: int, cause: str) -> None:
         """There is no part."""
-        ...

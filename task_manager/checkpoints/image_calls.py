@@ -30,7 +30,6 @@ class ImagePeers(Protocol):
         Raises:
             ConnectionLostError: it gave none.
         """
-        ...
 
     def collect(self, address: str, image_id: str) -> tuple[StoreImage, int]:
         """Wait until an image is published; returns it and the bytes that were written for it.
@@ -38,7 +37,6 @@ class ImagePeers(Protocol):
         Raises:
             ConnectionLostError: it could not be published.
         """
-        ...
 
 
 class ImageCalls:

@@ -31,7 +31,6 @@ class Channel(Protocol):
     @property
     def shares_memory(self) -> bool:
         """Whether the consumer reads large batches where they lie: they are there as soon as they are sent."""
-        ...
 
     def send(self, element: Element, size_bytes: int | None = None) -> None:
         """Send one element after all earlier ones; never waits. The sender has looked at the gate before.
@@ -43,7 +42,6 @@ class Channel(Protocol):
         Raises:
             ConnectionLostError: the receiver is gone.
         """
-        ...
 
     def room_for_texts(self, rows: pa.RecordBatch, place: int, size_bytes: int) -> TextRoom | None:
         """Room for a column of texts of these rows, which lack it, from where they need not be copied; None: nowhere.
@@ -53,15 +51,12 @@ class Channel(Protocol):
             place: of the column.
             size_bytes: room for the texts.
         """
-        ...
 
     def flush(self) -> None:
         """Let what was sent go; called when nothing more is sent for now."""
-        ...
 
     def close(self) -> None:
         """Free the link; the end of the stream, if there is one, was sent before."""
-        ...
 
 
 class LocalChannel:

@@ -51,7 +51,6 @@ class Wakeable(Protocol):
 
     def wake(self) -> None:
         """End the sleep; may be called from any thread."""
-        ...
 
 
 class CreditGate:

@@ -40,11 +40,9 @@ class Lender(Protocol):
 
     def read(self, wait_s: float) -> None:
         """Put in the inbox what is here, or comes in so many seconds."""
-        ...
 
     def give_back(self) -> None:
         """Let the thread read again."""
-        ...
 
 
 class Inbox:

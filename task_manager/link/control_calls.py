@@ -49,7 +49,6 @@ class ControlCalls(Protocol):
         Raises:
             ConnectionLostError: the control plane does not answer.
         """
-        ...
 
     def acknowledge(
         self,
@@ -64,7 +63,6 @@ class ControlCalls(Protocol):
         Raises:
             ConnectionLostError: the control plane does not answer.
         """
-        ...
 
 
 class GrpcControlCalls:

@@ -17,16 +17,13 @@ class LinkedJob(Protocol):
     @property
     def is_over(self) -> bool:
         """Whether nothing here needs a control plane any more."""
-        ...
 
     @property
     def waits_for(self) -> str:
         """What rows wait for outside of the job, one line; empty: nothing."""
-        ...
 
     def deliver_last_parts_again(self) -> None:
         """Tell another control plane the last parts of subtasks that have ended."""
-        ...
 
 
 class LinkedServer(Protocol):
@@ -40,15 +37,12 @@ class LinkedServer(Protocol):
     @property
     def runtime(self) -> LinkedJob | None:
         """The deployed job, if any."""
-        ...
 
     def reports(self) -> list[control_pb2.SubtaskReport]:
         """One report for each subtask."""
-        ...
 
     def ownership_reports(self) -> list[control_pb2.OwnershipReport]:
         """What owners here have of the latest rescale."""
-        ...
 
     def state_files(self) -> control_pb2.StateFiles | None:
         """What is here of checkpoints' files, and what was fetched; None: no job is."""
@@ -60,20 +54,15 @@ class LinkedServer(Protocol):
 
     def align(self, job_id: str, generation: int, lowest_ms: Mapping[str, int]) -> None:
         """Tell sources of a deployment of the lowest watermark of each group of sources."""
-        ...
 
     def hold_back(self, reason: str) -> None:
         """Let sources read nothing for this reason; empty: they read on."""
-        ...
 
     def forget(self, subtasks: Iterable[common_pb2.SubtaskId]) -> None:
         """The control plane needs nothing more of these subtasks."""
-        ...
 
     def renew_incarnation(self) -> None:
         """Drop the job and come as a new task manager."""
-        ...
 
     def drop_job(self, runtime: object = None) -> None:
         """Cancel the job, only if it is ``runtime`` where that is given."""
-        ...

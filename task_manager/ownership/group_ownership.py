@@ -51,22 +51,18 @@ class GroupState(Protocol):
 
     def flush_groups(self, groups: Iterable[int]) -> None:
         """Write dirty entries of these groups; they stay."""
-        ...
 
     def give_groups(self, version: int, groups: Iterable[int]) -> GivenGroups:
         """Write dirty entries of these groups, and forget the groups: a rescale hands them over now."""
-        ...
 
     def abort_copy(self, version: int) -> None:
         """A rescale was taken back: what was cached for it at its new owners does not count."""
-        ...
 
     def adopt_groups(self, groups: Mapping[int, int], location: str) -> str:
         """Own these groups (with owner epochs) from now on; their state is in the store at ``location``.
 
         Gives where it is in truth: here, if the stage keeps no state.
         """
-        ...
 
 
 class RescaleReports(Protocol):
@@ -74,11 +70,9 @@ class RescaleReports(Protocol):
 
     def hand_over(self, version: int, target: int, groups: Mapping[int, int], given: GivenGroups) -> None:
         """Send these groups (with their new epochs) to the subtask of that index."""
-        ...
 
     def owned(self, version: int, groups: Iterable[int], location: str) -> None:
         """These groups were taken over, with their state at ``location``."""
-        ...
 
 
 class Ownership:

@@ -11,18 +11,16 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 
-import numpy as np
-
 from task_manager.queries.state_copies import Entries, LivePart, StateCopy
 from weir.operators.queries.key_range import Check
-from weir.operators.queries.reading import PaneBounds, PaneEntries, scanned_ends, stored_entries
+from weir.operators.queries.reading import PaneBounds, StoredReading
 from weir.protocol.queries import QueryError
 from weir.state.overlay import overlaid
 from weir.state.tables.panes.window_table import WindowTable
 from weir.state.tables.stamps import UNDATED
 
 
-class LiveRange:
+class LiveRange(StoredReading):
     """Implements ``weir.operators.queries.reading.StateReading`` over parts with different key groups."""
 
     def __init__(
@@ -75,11 +73,6 @@ class LiveRange:
         """See ``RangeReading``."""
         return self._state(group, state_id).cuts_ms[group]
 
-    def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
-        """See ``StateReading``."""
-        ends = scanned_ends(self, group, state_id)
-        return None if ends is None else self.bounds_of(group, state_id, cell_count, *ends)
-
     def bounds_of(
         self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
     ) -> PaneBounds | None:
@@ -91,9 +84,6 @@ class LiveRange:
         if last_ms <= gone_ms:
             return None
         return PaneBounds(max(first_ms, gone_ms + 1), last_ms, int(state.fired_ms[group]))
-
-    def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
-        """Ignore the place: the table knows it; see ``RangeReading``."""
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """See ``RangeReading``: of the table, which goes on, or of the copy."""
@@ -107,12 +97,6 @@ class LiveRange:
         state = self._state(group, state_id)
         assert state.unmarked is not None, "the state is one of windows"
         return not state.unmarked[group]
-
-    def pane_entries(
-        self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
-    ) -> PaneEntries:
-        """See ``StateReading``."""
-        return stored_entries(self, group, state_id, user_key, ends_ms, cell_count)
 
     def is_expired(self, stamp: int) -> bool:
         """See ``RangeReading``."""

@@ -29,12 +29,10 @@ class LocalSubtask(Protocol):
     @property
     def group_state(self) -> SubtaskGroupState | None:
         """Its keyed state; None: it owns no key groups."""
-        ...
 
     @property
     def is_over(self) -> bool:
         """Whether it has ended."""
-        ...
 
     def tell(self, event: OwnerEvent) -> Future[None] | None:
         """Let it take an event in, between two batches; None: it has ended.
@@ -42,11 +40,9 @@ class LocalSubtask(Protocol):
         Raises:
             HandshakeError: it is a source, which owns nothing.
         """
-        ...
 
     def post(self, command: Callable[[], None]) -> Future[None] | None:
         """Run this between two of its batches, and let it fail with what this raises; None: it has ended."""
-        ...
 
 
 class Peers(Protocol):
@@ -71,7 +67,6 @@ class Peers(Protocol):
             on_failure: called, before or after this returns, if it does not take them.
             offer: how their state is to be had without ``handover.location``; None: it is not.
         """
-        ...
 
 
 class Copies(Protocol):
@@ -79,13 +74,11 @@ class Copies(Protocol):
 
     def copy(self, subtasks: Sequence[SubtaskId], version: int, moves: Sequence[GroupMove]) -> None:
         """Copy what these owners have cached of groups that move; returns when it is done or took too long."""
-        ...
 
     def complete(
         self, target: SubtaskId, version: int, groups: Mapping[int, int], changes: CachedChanges
     ) -> None:
         """Send what a new owner of groups (with their new epochs) still needs of the cache; may wait."""
-        ...
 
 
 class Switches(Protocol):
@@ -104,7 +97,6 @@ class Switches(Protocol):
         Raises:
             ConnectionLostError, HandshakeError: a new subtask's task manager does not take a channel.
         """
-        ...
 
 
 class Shipping(Protocol):
@@ -130,4 +122,3 @@ class Shipping(Protocol):
         Raises:
             WeirError: a store failed; the groups that were not told of are still here.
         """
-        ...

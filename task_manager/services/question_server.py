@@ -57,7 +57,6 @@ class DirectoryCalls(Protocol):
 
     def directory(self) -> dict[str, Any]:
         """What ``control_plane.directory.directory_json`` returns."""
-        ...
 
 
 Answer = tuple[int, dict[str, Any], int]

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING
 
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
+from weir.config.stores import CassandraConfig
 from weir.errors import CheckpointError, FailureKind
 from weir.plan.graph import LogicalGraph
 from weir.protocol.database_run import parse_run
 from weir.protocol.queries import Question
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.placement.remote import RemoteStateClient
+from weir.types import StoreStats
 
 if TYPE_CHECKING:
     from weir.state.cassandra.applying import Applying
     from weir.state.cassandra.image_rows import ImageOverRows
-    from weir.state.cassandra.settings import CassandraSettings
     from weir.state.cassandra.store import DatabaseStore
     from weir.state.cassandra.tables import DatabaseTables
 
@@ -95,19 +96,7 @@ class JobDatabase:
         leave_session(self.tables.session)
 
 
-def cassandra_settings(config: TaskManagerConfig) -> CassandraSettings:
-    """Of section ``taskManager.cassandra``.
-
-    Raises:
-        ConfigError: an entry of ``states`` is none.
-    """
-    from weir.state.cassandra.settings import CassandraSettings, parse_states
-
-    values = config.cassandra.model_dump()
-    return CassandraSettings(**values | {"states": parse_states(values["states"])})
-
-
-def _give_up_after(settings: CassandraSettings, clock: Clock) -> Callable[[], None]:
+def _give_up_after(settings: CassandraConfig, clock: Clock) -> Callable[[], None]:
     """Raises when a deployment has waited for long enough: the job says why, and is deployed again with a pause."""
     from weir.state.cassandra.errors import DatabaseAwayError
 
@@ -179,7 +168,7 @@ def open_job_database(
     from weir.state.cassandra.session import leave_session, open_session
     from weir.state.cassandra.tables import DatabaseTables
 
-    settings = cassandra_settings(config)
+    settings = config.cassandra
     by_state = state_tables(job_name, state_ids, settings, asked, ordered)
     check = _give_up_after(settings, clock)
     session = open_session(settings, check_cancelled=check)

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from weir.config import TaskManagerConfig
+from weir.config import RocksDbConfig, TaskManagerConfig
 from weir.state.api import StateBackend
 from weir.state.stores.store_factory import StoreFactory
 
-if TYPE_CHECKING:
-    from weir.state.stores.rocksdb_settings import RocksDbSettings
 
-
-def rocksdb_settings(config: TaskManagerConfig) -> RocksDbSettings | None:
-    """Returns the settings of section ``taskManager.rocksdb``; None: state is kept in memory."""
-    if config.state_backend == "memory":
-        return None
-    from weir.state.stores.rocksdb_settings import RocksDbSettings
-
-    return RocksDbSettings(**config.rocksdb.model_dump())
+def rocksdb_settings(config: TaskManagerConfig) -> RocksDbConfig | None:
+    """Returns section ``taskManager.rocksdb``; None: state is kept in memory."""
+    return None if config.state_backend == "memory" else config.rocksdb
 
 
 def open_job_store(config: TaskManagerConfig) -> StateBackend:

@@ -47,7 +47,8 @@ class RowSample:
         self._keys = HotKeys(_KEPT_SHARE)
         self._parts: tuple[Sequence[HotPart], Sequence[HotPart]] = ((), ())
         self._reports = 0
-        self._latencies = LatencyRecorder()
+        #: How old rows were at the end of the job; any thread may read it.
+        self.latencies = LatencyRecorder()
 
     def want(self) -> None:
         """Ask for the next batch, now and then; called by the thread that reports, with each report."""
@@ -79,7 +80,7 @@ class RowSample:
             self._keys.add(hashes, lambda row: self._text(batch, row, input_index))
             self._note_parts(total)
         if self.is_last and batch.schema.get_field_index(INGEST_TIME_COLUMN) >= 0:
-            self._latencies.observe_us(now_us - int64_column(batch, INGEST_TIME_COLUMN))
+            self.latencies.observe_us(now_us - int64_column(batch, INGEST_TIME_COLUMN))
 
     def _text(self, batch: pa.RecordBatch, row: int, input_index: int) -> str:
         """The key of a row as an operator reads it."""
@@ -107,6 +108,6 @@ class RowSample:
         """Rows by bucket of ``weir.metrics.latency`` since the start; empty where rows do not end. Any thread."""
         if not self.is_last:
             return []
-        counts, _ = self._latencies.read()
+        counts, _ = self.latencies.read()
         found: list[int] = counts.tolist()
         return found

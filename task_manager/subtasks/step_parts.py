@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from task_manager.job_stores import JobStores
-from task_manager.metrics import TaskManagerMetrics
 from task_manager.subtasks.isolation import Isolation
 from task_manager.subtasks.job_settings import JobSettings
 from task_manager.topology import Topology
@@ -15,7 +14,6 @@ from weir.author.operator import Operator, OperatorContext, SourceReader
 from weir.clock import Clock
 from weir.config import TaskManagerConfig
 from weir.errors import GraphError
-from weir.metrics import SubtaskLabels
 from weir.operators.dead_letters import DeadLetterFile, letters_stem
 from weir.operators.factories import make_operator, make_reader
 from weir.operators.known_rows import KnownRows
@@ -37,7 +35,6 @@ class StepParts:
         settings: JobSettings,
         config: TaskManagerConfig,
         state: JobStores,
-        metrics: TaskManagerMetrics,
         clock: Clock,
         errors: UserErrors,
     ) -> None:
@@ -46,7 +43,6 @@ class StepParts:
         self._settings = settings
         self._config = config
         self._state = state
-        self._metrics = metrics
         self._clock = clock
         self._errors = errors
         #: By step: rows put aside before the restart that led here.
@@ -75,7 +71,6 @@ class StepParts:
     ) -> OperatorContext:
         """Returns what a step is opened with; ``job_start_us``: epoch µs, 0: the job has not begun."""
         logical = topology.graph.logical
-        labels = SubtaskLabels(logical.name, stage.index, stage.name, subtask.subtask_index)
         state_ids = {name: self._settings.state_ids[state] for name, state in node.states.items()}
         return OperatorContext(
             job_name=logical.name,
@@ -91,7 +86,6 @@ class StepParts:
             tables=tables.of(node.name, state_ids) if node.is_keyed else None,
             dead_letters=dead_letters,
             is_sink=node.is_sink,
-            observe_latencies_us=self._metrics.observe_latencies(labels) if node.is_sink else None,
             run_facts=self._settings.run_facts,
             idle_timeout_ms=self._idle_timeout_ms(node),
             grace_period_ms=int(self._settings.out_of_order_grace_period_ms),

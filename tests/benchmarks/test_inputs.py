@@ -16,9 +16,9 @@ from benchmarks.overload import rss_growth_bytes
 from benchmarks.polars_reference import run_reference
 from benchmarks.results import BenchmarkError
 from benchmarks.stored_counts import compare_counts, stored_counts
+from weir.config.stores import RocksDbConfig
 from weir.state.layout import encode_key
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.cells.accumulators import encode_values
 
 
@@ -86,7 +86,7 @@ def test_a_key_in_two_stores_is_an_error():
 
 def test_counts_are_read_from_all_stores(tmp_path):
     for name, key, count in (("one", b"server-1", 7), ("two", b"server-2", 9)):
-        store = open_store(tmp_path / name, RocksDbSettings(), fresh=True)
+        store = open_store(tmp_path / name, RocksDbConfig(), fresh=True)
         value = encode_values(np.array([[count]]), np.array([[1]], dtype=np.uint8))
         store.put_many([encode_key(3, 0, key)], [value])
         store.close()

@@ -177,6 +177,11 @@ def check_metrics(text):
 
 def test_metrics_pages_of_task_managers(running):
     assert sum(check_metrics(page(port)) for port in running.metrics_ports) > 0
+    pattern = r"^weir_latency_seconds_count\{.*\} (\S+)$"
+    deadline_s = time.monotonic() + 60
+    while not any(float(n) for port in running.metrics_ports for n in re.findall(pattern, page(port), re.M)):
+        assert time.monotonic() < deadline_s, "no row reached a sink and was counted"
+        time.sleep(0.05)
 
 
 def test_metrics_reach_the_pushgateway(running, gateway):

@@ -9,17 +9,17 @@ from pathlib import Path
 
 from task_manager.job_stores import JobStores
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 FILE_BYTES_MAX = 1 << 20
 
 
 def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
     """Let a store's tables meet a file size limit, as they would a full disk; returns what closing the job raised."""
-    store = open_store(directory / "state.db", RocksDbSettings(write_buffer_bytes=4 << 20), fresh=True)
+    store = open_store(directory / "state.db", RocksDbConfig(write_buffer_bytes=4 << 20), fresh=True)
     checkpoints = CheckpointStore.open(str(directory / "checkpoints"), "job") if has_checkpoints else None
     state = JobStores(store, checkpoints, None, None, RestorePlan(), None, ())
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -38,7 +38,7 @@ def fail_and_close(directory: Path, has_checkpoints: bool) -> str:
         state.close()
     except StateError as error:
         return str(error)
-    open_store(directory / "state.db", RocksDbSettings(), fresh=True).close()
+    open_store(directory / "state.db", RocksDbConfig(), fresh=True).close()
     return ""
 
 

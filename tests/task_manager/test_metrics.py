@@ -31,7 +31,7 @@ def test_caches_of_cells_and_values_are_counted_with_the_store():
     assert shown("cache_hits_total") == 4
     assert shown("cache_misses_total") == 4
     assert shown("memory_bytes") == store.stats().memory_bytes + tables.stats().memory_bytes
-    metrics.hide_caches(labels)
+    metrics.hide_subtask(labels)
     assert shown("cache_hits_total") == 0
     metrics.hide_store()
     assert shown("cache_hits_total") is None

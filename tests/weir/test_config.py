@@ -9,7 +9,6 @@ from pydantic import ValidationError
 from weir.config import Config, StateMove, StateStrategy, TaskManagerConfig, load_config, parse_set_flags
 from weir.config.keys import WITHOUT_EFFECT, all_keys, environment_name, section_models
 from weir.errors import ConfigError
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -387,11 +386,6 @@ def test_sections_are_found_at_every_depth():
         "security",
         "traces",
     }
-
-
-def test_the_rocksdb_section_is_what_the_backend_takes():
-    settings = RocksDbSettings(**Config().task_manager.rocksdb.model_dump())
-    assert settings == RocksDbSettings()
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,8 @@ from weir.metrics import (
 )
 from weir.protocol.job.latency_share import BUCKETS_MS
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS
-from weir.state.api import StoreStats, TableStats
 from weir.testing.manual_clock import ManualClock
-from weir.types import SubtaskId
+from weir.types import StoreStats, SubtaskId, TableStats
 
 LABELS = SubtaskLabels("server_count", 3, "count -> sink", 1)
 SHOWN = {"job": "server_count", "stage": "3", "operator": "count -> sink", "subtask": "1"}
@@ -197,7 +196,8 @@ def test_store_statistics_are_read_once_per_scrape(registry):
 
 
 def test_latencies_fall_into_the_bucket_whose_bound_they_do_not_exceed(registry):
-    recorder = LatencyMetrics(registry).recorder(LABELS)
+    recorder = LatencyRecorder()
+    LatencyMetrics(registry).add(LABELS, recorder)
     recorder.observe_us(np.array([-3, 0, 500, 501, 1000, 60_000_000, 60_000_001]))
     recorder.observe_us(np.array([999.5]))
     for bound, count in [("0.0005", 3), ("0.001", 6), ("0.0015", 6), ("60.0", 7), ("+Inf", 8)]:
@@ -260,7 +260,7 @@ def test_what_is_shown_is_what_is_defined(registry):
         LABELS, Counters(watermark_ms=1, inputs=(Input(1),), lags={"a[0]": 5}), lambda: 0
     )
     StoreMetrics(registry).add("a:1", "rocksdb", lambda: StoreStats(tables=TableStats()))
-    LatencyMetrics(registry).recorder(LABELS).observe_us(np.array([1]))
+    LatencyMetrics(registry).add(LABELS, LatencyRecorder())
     JobMetrics(
         registry,
         lambda: JobFacts(

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from weir.metrics.alerts import RULES, rule_file
-from weir.metrics.dashboard import dashboard
+from pages.alerts import RULES, rule_file
+from pages.dashboard import dashboard
 from weir.metrics.definitions import DEFINITIONS
 
 KNOWN = {definition.name: definition for definition in DEFINITIONS}

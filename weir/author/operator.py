@@ -42,7 +42,6 @@ class DeadLetters(Protocol):
         Raises:
             InputError: the job was told to stop at the first bad record.
         """
-        ...
 
 
 @runtime_checkable
@@ -51,7 +50,6 @@ class RepeatableDeadLetters(DeadLetters, Protocol):
 
     def position_bytes(self) -> int:
         """How much was written so far; for the snapshot."""
-        ...
 
     def skip_known(self, positions: Mapping[int, int]) -> None:
         """Do not write again what subtasks wrote after these positions; before the first ``reject``.
@@ -59,7 +57,6 @@ class RepeatableDeadLetters(DeadLetters, Protocol):
         Args:
             positions: by subtask index, what ``position_bytes`` returned at the snapshot.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,8 +81,6 @@ class OperatorContext:
     dead_letters: DeadLetters | None = None
     #: The operator writes to the outside: what it raises is about the place it writes to, not about rows.
     is_sink: bool = False
-    #: Called by sinks with the latencies of a batch (µs, int64, shape (rows,)), for the latency histogram.
-    observe_latencies_us: Callable[[np.ndarray], None] | None = None
     #: Fence of the deployment; grows with every restart. Names of pending files hold it.
     generation: int = 1
     #: What this operator's ``snapshot`` returned in the checkpoint that the job starts from: of *all* its subtasks
@@ -229,7 +224,6 @@ class ChecksRestored(Protocol):
         Raises:
             StateMismatchError: it cannot, with what is stored and what the job needs.
         """
-        ...
 
 
 class SecondOperator(Operator):

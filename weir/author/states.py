@@ -22,9 +22,9 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
-from typing_extensions import override
+from typing_extensions import TypeVar, override
 
 from weir.errors import GraphError, StateError
 from weir.protocol.checkpoints.horizons import Horizon
@@ -34,15 +34,19 @@ from weir.state.types import Form, MapKeyType, ValueType, value_type
 if TYPE_CHECKING:
     from typing import Self
 
-    from weir.state.handles.lists import ListHandle
-    from weir.state.handles.maps import MapHandle
-    from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle
+    # Ruff does not see that they are named, as texts, in the bases of classes.
+    from weir.state.handles.lists import ListHandle  # noqa: F401
+    from weir.state.handles.maps import MapHandle  # noqa: F401
+    from weir.state.handles.values import AggregatingHandle, ReducingHandle, ValueHandle  # noqa: F401
+
 
 #: Stands for "no default".
 _NONE: Any = object()
 #: About the longest duration that a TTL can have.
 _FOR_EVER = "520000w"
 _S = TypeVar("_S", bound="State")
+#: The handle that stands for a state in an operator that is open.
+HandleT = TypeVar("HandleT", default=Any)
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class DeclaredState:
     renamed_from: str = field(default="", metadata={"derived": True})
 
 
-class State(ABC):
+class State(ABC, Generic[HandleT]):
     """Base of declarations."""
 
     kind: ClassVar[str] = ""
@@ -81,6 +85,10 @@ class State(ABC):
         """The attribute's name."""
         return self._name
 
+    @overload
+    def __get__(self, instance: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, instance: object, owner: type) -> HandleT: ...
     def __get__(self, instance: object | None, owner: type) -> Any:
         """The handle in an operator that is open; the declaration itself of the class.
 
@@ -113,7 +121,7 @@ class State(ABC):
         """What its bytes mean, as JSON; compared when a job starts from a checkpoint."""
 
 
-class SingleState(State):
+class SingleState(State[HandleT]):
     """Base of states with one value of each key, or one accumulator."""
 
     def __init__(
@@ -135,7 +143,7 @@ class SingleState(State):
         return self.type.form
 
 
-class ValueState(SingleState):
+class ValueState(SingleState["ValueHandle"]):
     """One value of each key: ``self.total.value``, ``clear()``; in batches ``get(keys)`` and ``put(keys, values)``.
 
     Numbers, Booleans, dates and times lie in arrays; the batch form of such a state is vectorised.
@@ -159,16 +167,8 @@ class ValueState(SingleState):
         """
         super().__init__(dtype, default, ttl, renamed_from)
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> ValueHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class ReducingState(SingleState):
+class ReducingState(SingleState["ReducingHandle"]):
     """One value of each key, with which every added one is combined: ``self.most.add(3)``, ``self.most.value``."""
 
     kind = "reducing"
@@ -193,16 +193,8 @@ class ReducingState(SingleState):
             raise GraphError(f"a ReducingState needs a function of two values, got {type(function).__name__}")
         self.function = function
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> ReducingHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class AggregatingState(SingleState):
+class AggregatingState(SingleState["AggregatingHandle"]):
     """An accumulator of each key: ``add(value)`` changes it, ``result()`` says what came of it."""
 
     kind = "aggregating"
@@ -236,16 +228,8 @@ class AggregatingState(SingleState):
                 raise GraphError(f"an AggregatingState needs functions, got {type(function).__name__}")
         self.add, self.result = add, result
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> AggregatingHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class ListState(State):
+class ListState(State["ListHandle"]):
     """A list of each key, like a ``collections.deque``: ends cost the same however long it is."""
 
     kind = "list"
@@ -264,16 +248,8 @@ class ListState(State):
     def form(self) -> Form:
         return {"list": self.type.form}
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> ListHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class MapState(State):
+class MapState(State["MapHandle"]):
     """A map of each key, like a ``dict`` whose items are in the order of their keys."""
 
     kind = "map"
@@ -296,14 +272,6 @@ class MapState(State):
     @override
     def form(self) -> Form:
         return {"map": [["key", self.key_type.form], ["value", self.type.form]]}
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> MapHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
 
 
 def bind_handles(instance: object, handles: Mapping[str, Any]) -> None:

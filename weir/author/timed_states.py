@@ -17,25 +17,24 @@ when the step's watermark goes on, whether a key is used again or not.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from weir.author.states import State
+from weir.author.states import HandleT, State
 from weir.errors import GraphError
 from weir.state.handles.declarations import NOT_PUT, OPEN
 from weir.state.ttl import Ttl, duration_ms
 from weir.state.types import Form, value_type
 
 if TYPE_CHECKING:
-    from typing import Self
+    # Ruff does not see that they are named, as texts, in the bases of classes.
+    from weir.state.handles.sessions import SessionHandle  # noqa: F401
+    from weir.state.handles.versions import VersionedHandle  # noqa: F401
+    from weir.state.handles.windows import WindowHandle  # noqa: F401
 
-    from weir.state.handles.sessions import SessionHandle
-    from weir.state.handles.versions import VersionedHandle
-    from weir.state.handles.windows import WindowHandle
 
-
-class RetainedState(State):
+class RetainedState(State[HandleT]):
     """Base of states that keep entries for a time."""
 
     def __init__(
@@ -60,7 +59,7 @@ class RetainedState(State):
         return {self.kind: self.type.form}
 
 
-class VersionedState(RetainedState):
+class VersionedState(RetainedState["VersionedHandle"]):
     """A value of each key with its history: ``put(value, at_ms)``, ``get()``, ``get(as_of_ms)``, ``delete(at_ms)``.
 
     The latest version stays for ever; others for ``retention`` after a newer one has taken their place.
@@ -70,16 +69,8 @@ class VersionedState(RetainedState):
     OPEN = OPEN
     NOT_PUT = NOT_PUT
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> VersionedHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class WindowState(RetainedState):
+class WindowState(RetainedState["WindowHandle"]):
     """Values of each key by the time at which a window starts: ``put(value, start_ms)``, ``fetch(first, last)``."""
 
     kind = "window"
@@ -122,27 +113,11 @@ class WindowState(RetainedState):
     def form(self) -> Form:
         return {"window_duplicates" if self.duplicates else "window": self.type.form}
 
-    if TYPE_CHECKING:
 
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> WindowHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...
-
-
-class SessionState(RetainedState):
+class SessionState(RetainedState["SessionHandle"]):
     """Sessions of each key: ``put(value, start_ms, end_ms)``, ``find(earliest_end_ms, latest_start_ms)``.
 
     They stay for ``retention`` after their end.
     """
 
     kind = "session"
-
-    if TYPE_CHECKING:
-
-        @overload
-        def __get__(self, instance: None, owner: type) -> Self: ...
-        @overload
-        def __get__(self, instance: object, owner: type) -> SessionHandle: ...
-        def __get__(self, instance: object | None, owner: type) -> Any: ...

@@ -1,7 +1,7 @@
 """Settings of both processes: ``config.json``, overridden by ``WEIR_...`` variables, overridden by flags.
 
 Read once, in ``__main__``; everything else gets the frozen section it needs as a constructor argument.
-``python -m weir.config --markdown`` prints the reference that ``docs/configuration.md`` holds.
+``python -m pages configuration`` prints the reference that ``docs/configuration.md`` holds.
 """
 
 from weir.config.autoscaler import AutoscalerConfig, StageSetting

@@ -1,4 +1,4 @@
-"""``python -m weir.config``: the settings in force as JSON, without credentials; ``--markdown``: the reference page."""
+"""``python -m weir.config``: the settings in force as JSON, without credentials."""
 
 from __future__ import annotations
 
@@ -8,21 +8,16 @@ import os
 import sys
 
 from weir.config.loading import load_config, parse_set_flags
-from weir.config.reference import markdown
 from weir.errors import ConfigError
 from weir.redaction import redacted
 
 
 def main() -> int:
-    """Print the page or the settings; problems go to standard error."""
+    """Print the settings; problems go to standard error."""
     parser = argparse.ArgumentParser(prog="python -m weir.config", description=__doc__)
-    parser.add_argument("--markdown", action="store_true", help="print docs/configuration.md")
     parser.add_argument("--config", metavar="PATH", help="file to read instead of config.json")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="override one key")
     arguments = parser.parse_args()
-    if arguments.markdown:
-        sys.stdout.write(markdown())
-        return 0
     try:
         loaded = load_config(arguments.config, os.environ, parse_set_flags(arguments.set))
     except ConfigError as error:

@@ -36,7 +36,7 @@ from weir.console.options import (
     TableForm,
 )
 from weir.console.security_commands import security_app
-from weir.process.entry_point import run
+from weir.process.entry_point import VerboseOption, run
 
 RUN_EPILOG = """
 Examples:
@@ -162,7 +162,7 @@ def run_command(
     allow_dropped_state: DroppedStateOption = False,
     strict: StrictOption = False,
     report: ReportOption = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
+    verbose: VerboseOption = False,
     runner: RunnerOption = Runner.WEIR,
     master: MasterOption = "local[*]",
     streaming: StreamingOption = False,

@@ -31,19 +31,15 @@ class GraphUnderConstruction(Protocol):
 
     def new_name(self, name: str | None, kind: str) -> str:
         """The given name, or one derived from the kind."""
-        ...
 
     def add(self, node: Node) -> Node:
         """Take in a node."""
-        ...
 
     def stream_of(self, node: Node, exchange: Input | None = None) -> Any:
         """Return the ``weir.Stream`` of a node's rows."""
-        ...
 
     def keyed_stream_of(self, node: Node, exchange: Input | None, key_columns: tuple[str, ...]) -> Any:
         """Return the ``weir.KeyedStream`` of a node's rows."""
-        ...
 
 
 class StreamFrame(Generic[StreamT]):

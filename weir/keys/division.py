@@ -34,7 +34,6 @@ class HotRowCombiner(Protocol):
 
     def is_due(self, rows: int) -> bool:
         """Whether the next batch, of so many rows, is to be looked at by :meth:`combined`; it passes if it is not."""
-        ...
 
     def combined(self, batch: pa.RecordBatch, hashes: np.ndarray) -> Block | None:
         """Add up the rows of each hot key; the last one of them then stands for all.
@@ -47,7 +46,6 @@ class HotRowCombiner(Protocol):
             The batch with the column of what rows stand for, of which the rows that are left count. None: all are to
             be sent as they came.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ class Channel(Protocol):
 
     def send(self, element: Element) -> None:
         """Hand an element over."""
-        ...
 
 
 class DirectChannel:

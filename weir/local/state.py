@@ -45,10 +45,10 @@ def open_store(directory: Path | None) -> StateBackend:
     """
     if directory is None:
         return MemoryBackend()
+    from weir.config.stores import RocksDbConfig
     from weir.state.stores.rocksdb import open_store as open_rocksdb
-    from weir.state.stores.rocksdb_settings import RocksDbSettings
 
-    return open_rocksdb(directory, RocksDbSettings(), fresh=True)
+    return open_rocksdb(directory, RocksDbConfig(), fresh=True)
 
 
 def step_tables(tables: StateTables, node: Node, state_ids: Mapping[str, int]) -> OperatorTables | None:
@@ -112,9 +112,9 @@ class DurableState:
             self._plan = restore_plan(manifest, stages, routing, graph.subtasks())
         settings = None
         if on_disk:
-            from weir.state.stores.rocksdb_settings import RocksDbSettings
+            from weir.config.stores import RocksDbConfig
 
-            settings = RocksDbSettings()
+            settings = RocksDbConfig()
         images = Images(checkpoints, directory, settings)
         images.register(self._plan.images.values())
         self._images = images

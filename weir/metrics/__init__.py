@@ -2,7 +2,7 @@
 
 Counters are plain attributes that their owner writes once per batch; they are turned into samples only when
 somebody reads the page, so the hot path pays nothing for metrics.
-``python -m weir.metrics --markdown`` prints ``docs/metrics.md``.
+``python -m pages metrics`` prints ``docs/metrics.md``.
 """
 
 from weir.metrics.definitions import DEFINITIONS, Definition
@@ -11,7 +11,7 @@ from weir.metrics.latency import LatencyMetrics, LatencyRecorder
 from weir.metrics.process import register_process_metrics
 from weir.metrics.questions import QuestionMetrics
 from weir.metrics.serving import MetricsPusher, MetricsServer, serve_metrics
-from weir.metrics.store import StoreCounters, StoreMetrics
+from weir.metrics.store import StoreMetrics
 from weir.metrics.subtask import SubtaskCounters, SubtaskLabels, SubtaskMetrics
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
     "MetricsPusher",
     "MetricsServer",
     "QuestionMetrics",
-    "StoreCounters",
     "StoreMetrics",
     "SubtaskCounters",
     "SubtaskLabels",

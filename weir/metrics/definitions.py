@@ -108,7 +108,7 @@ LATENCY = _define(
     "weir_latency_seconds",
     "histogram",
     SUBTASK_LABELS,
-    "Time from the scheduled (paced) or read moment of an event to its arrival at the sink.",
+    "Time from the scheduled (paced) or read moment of an event to the end of the last step; of one batch a second.",
 )
 
 STORE_GETS = _store("gets_total", "counter", "Keys read from the store.")

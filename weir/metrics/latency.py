@@ -21,7 +21,7 @@ _BOUND_NAMES = [*(str(bound / 1000) for bound in BUCKETS_MS), "+Inf"]
 
 
 class LatencyRecorder:
-    """Histogram of one sink subtask. One thread writes, any thread reads."""
+    """Histogram of one subtask at the end of a job. One thread writes, any thread reads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,17 +49,17 @@ class LatencyRecorder:
 
 
 class LatencyMetrics(Collector):
-    """Latency histograms of all sink subtasks of one process."""
+    """Latency histograms of all subtasks of one process at the end of a job."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()
         self._recorders: dict[SubtaskLabels, LatencyRecorder] = {}
         registry.register(self)
 
-    def recorder(self, labels: SubtaskLabels) -> LatencyRecorder:
-        """The recorder of a subtask, made at the first call."""
+    def add(self, labels: SubtaskLabels, recorder: LatencyRecorder) -> None:
+        """Show what a subtask at the end of the job records, from now on."""
         with self._lock:
-            return self._recorders.setdefault(labels, LatencyRecorder())
+            self._recorders[labels] = recorder
 
     def remove(self, labels: SubtaskLabels) -> None:
         """Stop showing a subtask; unknown labels are ignored."""

@@ -4,73 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.registry import Collector
 
 from weir.metrics import definitions as d
-
-
-class TableCounters(Protocol):
-    """What is read of a store with table files; ``weir.state.api.TableStats`` has it, and what each number means."""
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all table files now."""
-
-
-class StoreCounters(Protocol):
-    """What is read of a store; ``weir.state.api.StoreStats`` has it."""
-
-    @property
-    def gets(self) -> int:
-        """Keys read since the store was opened."""
-
-    @property
-    def puts(self) -> int:
-        """Keys written since then."""
-
-    @property
-    def deletes(self) -> int:
-        """Keys deleted since then."""
-
-    @property
-    def cache_hits(self) -> int:
-        """Keys found in the write-back cache."""
-
-    @property
-    def cache_misses(self) -> int:
-        """Keys not found there."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory held now."""
-
-    @property
-    def disk_bytes(self) -> int:
-        """Live files now."""
-
-    @property
-    def away_s(self) -> float:
-        """For how long a database has not answered."""
-
-    @property
-    def waiting_checkpoints(self) -> int:
-        """Complete checkpoints that are not in the database."""
-
-    @property
-    def requests(self) -> int:
-        """Requests that a database has answered."""
-
-    @property
-    def requests_s(self) -> float:
-        """How long all of them took."""
-
-    @property
-    def tables(self) -> TableCounters | None:
-        """Counters of table files; None: there are none."""
-
+from weir.types import StoreStats
 
 _ATTRIBUTES = {
     d.STORE_GETS: "gets",
@@ -106,10 +45,10 @@ class StoreMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lock = threading.Lock()
-        self._stores: dict[tuple[str, str], Callable[[], StoreCounters]] = {}
+        self._stores: dict[tuple[str, str], Callable[[], StoreStats]] = {}
         registry.register(self)
 
-    def add(self, task_manager: str, backend: str, read_stats: Callable[[], StoreCounters]) -> None:
+    def add(self, task_manager: str, backend: str, read_stats: Callable[[], StoreStats]) -> None:
         """Show a store from now on.
 
         Args:

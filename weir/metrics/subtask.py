@@ -34,12 +34,10 @@ class SubtaskCounters(Protocol):
     @property
     def output_queued_rows(self) -> int:
         """Rows that wait on all output channels."""
-        ...
 
     @property
     def output_queued_age_s(self) -> float:
         """How long the oldest of them has waited."""
-        ...
 
     restore_groups: int
     restoring_groups: int
@@ -51,12 +49,10 @@ class SubtaskCounters(Protocol):
     @property
     def lags(self) -> Mapping[str, int]:
         """Records that wait to be read, by partition."""
-        ...
 
     @property
     def inputs(self) -> Sequence[InputCounters]:
         """Its input channels that have not ended."""
-        ...
 
 
 class InputCounters(Protocol):
@@ -65,22 +61,18 @@ class InputCounters(Protocol):
     @property
     def producer(self) -> SubtaskId:
         """Who sends."""
-        ...
 
     @property
     def edge_index(self) -> int:
         """The input of the stage."""
-        ...
 
     @property
     def watermark_ms(self) -> int:
         """As that of the subtask."""
-        ...
 
     @property
     def is_idle(self) -> bool:
         """It does not hold the watermark back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,9 @@ class ChainOutput(Protocol):
 
     def emit(self, batch: pa.RecordBatch) -> None:
         """Send a batch on; may wait."""
-        ...
 
     def emit_side(self, output: str, batch: pa.RecordBatch) -> None:
         """Send a batch to those who read a side output (``step/output``); may wait."""
-        ...
 
 
 @runtime_checkable
@@ -33,7 +31,6 @@ class BlockOutput(Protocol):
 
         ``rows``: how many of them count; at least one.
         """
-        ...
 
 
 class RowIsolation(Protocol):
@@ -41,21 +38,17 @@ class RowIsolation(Protocol):
 
     def concerns(self, operator: Operator, step: str) -> bool:
         """Whether rows of this operator, of a step, are looked at now."""
-        ...
 
     def relax(self) -> None:
         """A checkpoint covers the rows that made steps raise."""
-        ...
 
     def process(
         self, operator: Operator, context: OperatorContext, batch: pa.RecordBatch, input_index: int = 0
     ) -> Iterable[pa.RecordBatch]:
         """What the operator makes of the batch, without the rows that make it raise."""
-        ...
 
     def timers_of(self, operator: Operator, context: OperatorContext) -> SetAside | None:
         """Takes timers that make the operator raise; None: they are not looked at now."""
-        ...
 
 
 class SubtaskOutput(ChainOutput, Protocol):
@@ -63,8 +56,6 @@ class SubtaskOutput(ChainOutput, Protocol):
 
     def broadcast(self, element: ControlElement, but: Collection[str] = ()) -> None:
         """Send an element on every channel, after all rows; not on those of the side outputs ``but``."""
-        ...
 
     def tell_sides(self, sides: Collection[str], element: Watermark | Idle) -> None:
         """Send an element on the channels of these side outputs only, after all rows."""
-        ...

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 #: Options of both processes.
+InsecureOption = Annotated[
+    bool, typer.Option("--insecure", help="Check no caller, also beyond this machine.")
+]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Log more.")]
 LogFileOption = Annotated[
     Path | None,
     typer.Option("--log-file", metavar="PATH", help="Log to this file; only warnings and errors are shown."),

@@ -18,7 +18,6 @@ from weir.errors import ConnectionLostError, WeirError
 from weir.questions.https import is_encrypted, open_connection, token_headers
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     import polars as pl
@@ -129,9 +128,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

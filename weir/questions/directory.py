@@ -31,20 +31,16 @@ class Directory(Protocol):
     @property
     def generation(self) -> int:
         """Of the deployment; 0: none is known."""
-        ...
 
     @property
     def away_s(self) -> float:
         """For how long the control plane has not answered; 0: it does. It may have deployed the job anew meanwhile."""
-        ...
 
     async def refresh(self, *, is_wrong: bool) -> None:
         """Learn anew what may have changed; ``is_wrong``: what is known has led to the wrong place."""
-        ...
 
     def check(self) -> None:
         """Refuse questions while the job does not run."""
-        ...
 
     def stage_of(self, step: str) -> int:
         """The stage of a step with state.
@@ -52,31 +48,24 @@ class Directory(Protocol):
         Raises:
             QueryError: there is none of that name.
         """
-        ...
 
     def known(self) -> Mapping[str, Sequence[str]]:
         """Of each step the states that can be asked for; see ``weir.questions.askable``."""
-        ...
 
     def routing_version(self, stage_index: int) -> int:
         """Of the stage's routing table."""
-        ...
 
     def likely_group(self, question: Question, stage_index: int) -> int | None:
         """Where the key most likely is; see ``weir.questions.likely_groups``."""
-        ...
 
     def address(self, stage_index: int, group: int) -> str:
         """The task manager of the subtask that owns a key group."""
-        ...
 
     def owners(self, stage_index: int) -> tuple[Sequence[str], int]:
         """The task managers that own key groups of a stage, each once, and how many key groups there are."""
-        ...
 
     def latest_checkpoint(self) -> tuple[int, str]:
         """Number of the last checkpoint, and the path of its manifest."""
-        ...
 
     async def call(self, address: str, question: Question, manifest_path: str) -> Reply:
         """Ask a task manager.
@@ -84,12 +73,10 @@ class Directory(Protocol):
         Raises:
             WeirError: it does not answer.
         """
-        ...
 
     @property
     def is_fresh(self) -> bool:
         """Whether :meth:`refresh` would not wait for anything, and the control plane answers."""
-        ...
 
     def begin_call(
         self, address: str, question: Question, done: Callable[[Reply | None], None]
@@ -99,4 +86,3 @@ class Directory(Protocol):
         Returns:
             What takes the question back, whereupon ``done`` is not called; None: it takes :meth:`call`.
         """
-        ...

@@ -23,12 +23,10 @@ class Keeper(Protocol):
     @property
     def place(self) -> str:
         """Where the document is, for messages."""
-        ...
 
     @property
     def is_shared(self) -> bool:
         """Whether another process can come to lead while this process runs."""
-        ...
 
     def lead(self) -> None:
         """Become the leader; waits while another process leads, if this place can tell when that ends.
@@ -37,7 +35,6 @@ class Keeper(Protocol):
             AddressInUseError: another one leads, and this place cannot wait.
             CheckpointError: the place cannot be used.
         """
-        ...
 
     def load(self) -> bytes | None:
         """What was saved last; None: nothing.
@@ -45,7 +42,6 @@ class Keeper(Protocol):
         Raises:
             CheckpointError: it cannot be read.
         """
-        ...
 
     def save(self, data: bytes) -> None:
         """Replace the document, durably.
@@ -54,22 +50,18 @@ class Keeper(Protocol):
             CheckpointError: it cannot be written.
             SupersededError: another process leads.
         """
-        ...
 
     def load_beside(self, name: str) -> bytes | None:
         """Return what :meth:`save_beside` saved last under a name, which is a word; None: nothing."""
-        ...
 
     def save_beside(self, name: str, data: bytes) -> None:
         """Replace another document, which may be lost when the machine goes down; raises like :meth:`save`.
 
         Comes also while :meth:`save` runs.
         """
-        ...
 
     def close(self) -> None:
         """Give up the leadership; safe to call twice."""
-        ...
 
 
 class FileKeeper:

@@ -26,7 +26,6 @@ class TextRoom(Protocol):
 
     def taken(self, size_bytes: int) -> pa.Buffer:
         """Return its first bytes, which are all that is used of it; called once."""
-        ...
 
 
 #: Makes room for so many bytes; None: there is none.
@@ -55,7 +54,6 @@ class LateColumn(Protocol):
             ends: where the rows of each consumer end in ``order``, after a 0; or of each part of them.
             rooms: for each of these what makes room for its texts; None, or none at all: they get memory of their own.
         """
-        ...
 
     def joined(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with this column, which it lacks; without the rows that its values made bad.
@@ -63,11 +61,9 @@ class LateColumn(Protocol):
         Raises:
             InputError: it cannot be read, or a row is bad that must not be.
         """
-        ...
 
     def put_into(self, batch: pa.RecordBatch, values: pa.Array) -> pa.RecordBatch:
         """The batch with these values as the column that it lacks."""
-        ...
 
 
 class Block:

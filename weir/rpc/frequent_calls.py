@@ -23,11 +23,9 @@ class Message(Protocol):
     @classmethod
     def FromString(cls, content: bytes) -> Self:
         """Read it."""
-        ...
 
     def SerializeToString(self) -> bytes:
         """Its bytes."""
-        ...
 
 
 Reply = TypeVar("Reply", bound=Message)

@@ -26,17 +26,14 @@ class StoredEntries(Protocol):
 
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
         """Begin to read; the function that is returned waits for the values."""
-        ...
 
     def scan(
         self, start: bytes, stop: bytes, *, prefixes: Sequence[bytes], reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         """Entries of a range."""
-        ...
 
     def close(self) -> None:
         """Close it; it is needed no longer."""
-        ...
 
 
 class Database(Protocol):
@@ -44,7 +41,6 @@ class Database(Protocol):
 
     def at_checkpoint(self, image: RemoteStateClient, checkpoint_id: int) -> StoredEntries:
         """What a checkpoint has, of the image and the database together."""
-        ...
 
 
 class OpenCheckpoint:

@@ -8,13 +8,13 @@ import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
 
 import polars as pl
 import pyarrow as pa
 
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.clock import SystemClock
+from weir.config.stores import RocksDbConfig
 from weir.dataflow.builder import Dataflow
 from weir.errors import CheckpointError, GraphError
 from weir.operators.queries.answering import AskedState, answer_range, asked_state
@@ -29,7 +29,6 @@ from weir.savepoints.changes import Verdict, step_changes
 from weir.savepoints.checkpoint_reading import CheckpointReading, OpenCheckpoint
 from weir.spelling import did_you_mean
 from weir.state.images.image_stores import Images
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 #: The column of values where a key column has the state's name already.
 _VALUE = "value"
@@ -174,9 +173,7 @@ class SavedState:
     def __enter__(self) -> SavedState:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -223,7 +220,7 @@ def opened(store: CheckpointStore, manifest: Manifest) -> Iterator[OpenCheckpoin
         StateError: the scratch directory cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=_beside(store)) as scratch:
-        images = Images(store, Path(scratch) / "images", RocksDbSettings())
+        images = Images(store, Path(scratch) / "images", RocksDbConfig())
         images.register(image for part in manifest.parts for image in part.images)
         # It claims the directory in which images are opened; nothing is written to it.
         with closing(images.open_main(None)), closing(OpenCheckpoint(manifest, images)) as checkpoint:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.layout import state_prefix
 from weir.state.stores.memory import MemoryBackend
+from weir.types import StoreStats
 
 #: Of keys within Spark's state: key group and number of the state say nothing there, and numbers may change.
 _PREFIX_BYTES = 4
@@ -23,23 +24,18 @@ class SparkMap(Protocol):
 
     def exists(self) -> bool:
         """Whether it has an entry."""
-        ...
 
     def getValue(self, key: tuple[bytes]) -> tuple[bytes] | None:
         """The value of a key."""
-        ...
 
     def updateValue(self, key: tuple[bytes], value: tuple[bytes]) -> None:
         """Set the value of a key."""
-        ...
 
     def removeKey(self, key: tuple[bytes]) -> None:
         """Remove a key that is there."""
-        ...
 
     def iterator(self) -> Iterator[tuple[tuple[bytes], tuple[bytes]]]:
         """Return entries in no order, every one of them."""
-        ...
 
 
 class _Part:

@@ -150,49 +150,45 @@ class SelectSpec(OperatorSpec):
         return names & plain | copies(self.expressions, names)
 
 
+class _DeclaredSpec(OperatorSpec):
+    """Base of steps whose author says which columns leave them."""
+
+    takes_changes: ClassVar[bool] = True
+    schema: pa.Schema
+
+    @override
+    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
+        return self.schema
+
+
 @dataclass(frozen=True)
-class MapBatchesSpec(OperatorSpec):
+class MapBatchesSpec(_DeclaredSpec):
     """Call ``function(batch) -> batch``; both are record batches with the time columns."""
 
     kind: ClassVar[str] = "map_batches"
-    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:MapBatchesOperator"
     function: Callable[[pa.RecordBatch], pa.RecordBatch]
     schema: pa.Schema
 
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """What the author declared; see :class:`OperatorSpec`."""
-        return self.schema
-
 
 @dataclass(frozen=True)
-class MapSpec(OperatorSpec):
+class MapSpec(_DeclaredSpec):
     """Call ``function(row: dict) -> dict`` once per record: the slow path."""
 
     kind: ClassVar[str] = "map"
-    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:MapOperator"
     function: Callable[[dict[str, Any]], dict[str, Any]]
     schema: pa.Schema
 
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """What the author declared; see :class:`OperatorSpec`."""
-        return self.schema
-
 
 @dataclass(frozen=True)
-class FlatMapSpec(OperatorSpec):
+class FlatMapSpec(_DeclaredSpec):
     """Call ``function(row: dict) -> iterable of dict`` once per record: the slow path."""
 
     kind: ClassVar[str] = "flat_map"
-    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.stateless.functions:FlatMapOperator"
     function: Callable[[dict[str, Any]], Any]
     schema: pa.Schema
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """What the author declared; see :class:`OperatorSpec`."""
-        return self.schema
 
 
 @dataclass(frozen=True)
@@ -247,20 +243,15 @@ class BusySpec(OperatorSpec):
 
 
 @dataclass(frozen=True)
-class UserOperatorSpec(OperatorSpec):
+class UserOperatorSpec(_DeclaredSpec):
     """A user's operator without keyed state: ``factory()`` makes a ``weir.Operator`` per subtask."""
 
     kind: ClassVar[str] = "user_operator"
-    takes_changes: ClassVar[bool] = True
     runtime: ClassVar[str] = "weir.operators.user_operator:create_user_operator"
     factory_kind: ClassVar[str] = "a class (or a function without arguments) that makes a weir.Operator"
     factory: Callable[[], Operator]
     schema: pa.Schema
     side_outputs: tuple[SideOutput, ...] = field(default=(), metadata={"came_later": True})
-
-    def output_schema(self, step: str, inputs: tuple[pa.Schema, ...]) -> pa.Schema:
-        """What the author declared; see :class:`OperatorSpec`."""
-        return self.schema
 
     def sides(self, step: str, inputs: tuple[pa.Schema, ...]) -> tuple[SideOutput, ...]:
         """What the author declared; see :class:`OperatorSpec`."""

@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 from weir.author.operator import SourceReader
@@ -299,9 +298,7 @@ class RunningJob:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- internals -----------------------------------------------------------------------------------------------

@@ -6,15 +6,15 @@ import pytest
 from tests.weir.state.database_backend import SharedTables, database_backend
 from tests.weir.state.spread_keys import SpreadKeys
 from tests.weir.state.state_peer import serving
+from weir.config.stores import RocksDbConfig
 from weir.state.api import StateBackend
 from weir.state.layout import encode_key
 from weir.state.placement.placed_store import PlacedStore
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.values.value_cache import WriteBackCache
 
-SMALL_SETTINGS = RocksDbSettings(
+SMALL_SETTINGS = RocksDbConfig(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20
 )
 CASSANDRA = [pytest.mark.service]

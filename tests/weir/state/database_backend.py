@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from tests.weir.state.spread_keys import GROUPS, SpreadKeys
+from weir.config.stores import CassandraConfig
 from weir.protocol.database_run import DatabaseRun
 from weir.state.api import StateBackend
 from weir.state.cassandra.applying import Applying
 from weir.state.cassandra.schema import state_tables
 from weir.state.cassandra.session import leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 from weir.state.cassandra.store import DatabaseStore
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.placement.placed_store import PlacedStore
@@ -24,10 +24,10 @@ from weir.state.stores.memory import MemoryBackend
 STATE = 2
 
 
-def node_settings(port: int, **others: Any) -> CassandraSettings:
+def node_settings(port: int, **others: Any) -> CassandraConfig:
     """How tests use the node that they share."""
     own = {"keyspace": "conformance", "username": "cassandra", "password": "cassandra"}
-    return CassandraSettings(**{"port": port, **own, **others})
+    return CassandraConfig(**{"port": port, **own, **others})
 
 
 class SharedTables:

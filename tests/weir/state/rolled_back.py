@@ -3,12 +3,12 @@
 import shutil
 from pathlib import Path
 
+from weir.config.stores import RocksDbConfig
 from weir.state.api import StateBackend
 from weir.state.stores.directory_lock import DATA_NAME
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.memory_image import read_entries
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 
 class ImageOf:
@@ -33,10 +33,10 @@ class ImageOf:
         """A store with that content in place of ``store``; may be called more than once."""
         if isinstance(store, RocksDbBackend):
             store.close()
-            open_store(store.path, RocksDbSettings(), fresh=True).close()
+            open_store(store.path, RocksDbConfig(), fresh=True).close()
             shutil.rmtree(store.path / DATA_NAME)
             shutil.copytree(self._directory, store.path / DATA_NAME)
-            return open_store(store.path, RocksDbSettings(), fresh=False)
+            return open_store(store.path, RocksDbConfig(), fresh=False)
         if isinstance(store, MemoryBackend):
             again = type(store)()
             for entries in read_entries(self._directory):

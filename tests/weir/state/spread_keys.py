@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weir.state.api import StateBackend, StateReader, StoreStats
+from weir.state.api import StateBackend, StateReader
+from weir.types import StoreStats
 
 GROUPS = 4
 _STATE_ID = b"\0\2"

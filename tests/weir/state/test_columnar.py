@@ -12,11 +12,12 @@ from weir.errors import StateError
 from weir.keys import hashing as weir_keys
 from weir.keys.hashing import KeyColumn, hash_keys
 from weir.state import layout
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.stores.memory import MemoryBackend
 from weir.state.tables.cells.accumulators import decode_values
 from weir.state.tables.cells.cell_table import CellTable
 from weir.state.tables.cells.slot_table import bytes_for_slots
+from weir.types import StoreStats
 
 STATE_ID = 3
 GROUPS = 16

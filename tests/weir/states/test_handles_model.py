@@ -20,6 +20,7 @@ from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
 from tests.weir.state.slow_memory import SlowMemory
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
@@ -28,7 +29,6 @@ from weir.state.api import StateBackend
 from weir.state.handles import lists, maps
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 from weir.state.tables.values import known_ranges, value_ahead
 
@@ -416,7 +416,7 @@ class Handles(RuleBasedStateMachine):
 class HandlesOnRocksDb(Handles):
     def make_store(self) -> StateBackend:
         self._directory = tempfile.TemporaryDirectory()
-        return open_store(Path(self._directory.name, "store"), RocksDbSettings(), fresh=True)
+        return open_store(Path(self._directory.name, "store"), RocksDbConfig(), fresh=True)
 
     def teardown(self) -> None:
         super().teardown()

@@ -17,13 +17,13 @@ from tests.weir.state.rolled_back import ImageOf
 from tests.weir.state.slow_memory import SlowMemory
 from tests.weir.states.test_handles_model import GROUPS, KEYS, OPS, SCHEMA, perform
 from weir.author.operator import OperatorContext
+from weir.config.stores import RocksDbConfig
 from weir.dataflow.keyed_steps import process_states
 from weir.operators.keyed.process_operator import KeyedProcessOperator
 from weir.rows.records import with_times
 from weir.specs import KeyedProcessSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 from weir.testing import ManualClock
 
@@ -412,7 +412,7 @@ class OnRocksDb(Handles):
 
     def make_store(self):
         self._directory = tempfile.TemporaryDirectory()
-        return open_store(Path(self._directory.name, "store"), RocksDbSettings(), fresh=True)
+        return open_store(Path(self._directory.name, "store"), RocksDbConfig(), fresh=True)
 
     def teardown(self) -> None:
         super().teardown()

@@ -20,11 +20,9 @@ class Partners(Protocol):
 
     def times(self, rows: np.ndarray) -> np.ndarray:
         """Event times, int64."""
-        ...
 
     def columns(self, rows: np.ndarray) -> list[pa.Array]:
         """Columns, of the codec."""
-        ...
 
 
 class KeptPartners:

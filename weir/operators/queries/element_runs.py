@@ -32,7 +32,6 @@ class Scan(Protocol):
 
     def __call__(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries of a range."""
-        ...
 
 
 def element_runs(reading: RangeReading, keys: KeyRange) -> Iterator[Entries | None]:

@@ -29,7 +29,7 @@ from weir.protocol.queries import QueryError, Question
 from weir.questions.json_values import bytes_of, plain
 from weir.state import layout
 from weir.state.api import prefix_end
-from weir.state.handles.elements import ELEMENT
+from weir.state.handles.below_key import ENTRY
 from weir.state.handles.version_format import unpack_version
 from weir.state.tables.stamps import UNDATED, value_stamps
 from weir.state.tables.timers.time_first import time_bytes
@@ -44,11 +44,9 @@ class _Below(Protocol):
 
     def latest(self) -> bytes | None:
         """The entry that is no element."""
-        ...
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop``."""
-        ...
 
 
 class _Stored:
@@ -153,7 +151,7 @@ class ElementFormat(StateFormat):
     def _list(self, reading: RangeReading, below: _Below, question: Question) -> Iterator[Any]:
         if question.is_bounded:
             raise QueryError(400, "a list is answered whole, up to limit")
-        for _, data in below.scan(ELEMENT, _AFTER, reverse=question.reverse):
+        for _, data in below.scan(ENTRY, _AFTER, reverse=question.reverse):
             value = self._live(reading, data)
             if value is not None:
                 yield plain(self._decode(value))
@@ -161,20 +159,20 @@ class ElementFormat(StateFormat):
     def _map(self, reading: RangeReading, below: _Below, question: Question) -> Iterator[Any]:
         state = self._state
         assert isinstance(state, MapState)
-        start, stop = ELEMENT, _AFTER
+        start, stop = ENTRY, _AFTER
         if question.prefix is not None:
-            start = ELEMENT + _map_prefix(state, question.prefix)
+            start = ENTRY + _map_prefix(state, question.prefix)
             stop = min(stop, prefix_end(start) or stop)
         if question.first is not None:
-            start = ELEMENT + _map_key(state, question.first)
+            start = ENTRY + _map_key(state, question.first)
         if question.last is not None:
             # The smallest key after it.
-            stop = ELEMENT + _map_key(state, question.last) + b"\0"
+            stop = ENTRY + _map_key(state, question.last) + b"\0"
         entries = below.scan(start, stop, reverse=question.reverse) if start < stop else iter(())
         for key, data in entries:
             value = self._live(reading, data)
             if value is not None:
-                map_key = state.key_type.decode(key[len(ELEMENT) :])
+                map_key = state.key_type.decode(key[len(ENTRY) :])
                 yield {"key": plain(map_key), "value": plain(self._decode(value))}
 
     def _versions(self, below: _Below, cut_ms: int, question: Question) -> Any:
@@ -209,22 +207,22 @@ class ElementFormat(StateFormat):
             return
         # They lie by their ends, and each begins where the one before it ends or later: of those that end after the
         # range the first one may have begun within it.
-        start, after = ELEMENT + time_bytes(first + 1), ELEMENT + time_bytes(last + 1)
+        start, after = ENTRY + time_bytes(first + 1), ENTRY + time_bytes(last + 1)
         across = islice(below.scan(after, _AFTER, reverse=False), 1)
         within = below.scan(start, after, reverse=reverse) if start < after else ()
         for key, data in chain(across, within) if reverse else chain(within, across):
             since, value = unpack_version(data)
             if since <= last:
-                yield since, value, _time_after(key, len(ELEMENT))
+                yield since, value, _time_after(key, len(ENTRY))
 
     def _times(self, below: _Below, cut_ms: int, question: Question) -> Iterator[Any]:
         first, last = times_of(question)
         is_session = isinstance(self._state, SessionState)
-        start = ELEMENT + time_bytes(max(first, cut_ms))
+        start = ENTRY + time_bytes(max(first, cut_ms))
         # Sessions lie by their ends: those that overlap the range.
-        stop = _AFTER if is_session else ELEMENT + time_bytes(last + 1)
+        stop = _AFTER if is_session else ENTRY + time_bytes(last + 1)
         for key, data in below.scan(start, stop, reverse=question.reverse) if start < stop else ():
-            at = _time_after(key, len(ELEMENT))
+            at = _time_after(key, len(ENTRY))
             value = plain(self._decode(data))
             if not is_session:
                 yield {"start": at, "value": value}

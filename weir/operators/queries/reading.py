@@ -43,15 +43,12 @@ class RangeReading(Protocol):
 
     def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Entries with ``start <= key < stop`` in key order, or the reverse."""
-        ...
 
     def is_expired(self, stamp: int) -> bool:
         """Whether an entry with this time (``UNDATED``: without one) has expired; for states with a TTL."""
-        ...
 
     def cut_ms(self, group: int, state_id: int, retention_ms: int) -> int:
         """Of versions, windows and sessions that a step declares: what is before this time is not there any more."""
-        ...
 
     def bounds_of(
         self, group: int, state_id: int, cell_count: int, first_ms: int, last_ms: int
@@ -60,11 +57,9 @@ class RangeReading(Protocol):
 
         None: the group has none any more.
         """
-        ...
 
     def know_place(self, group: int, state_id: int, data: bytes | None) -> None:
         """Take note of the entry that is the place of a group of windows (None: there is none), if it is of use."""
-        ...
 
     def fired_ms(self, group: int, state_id: int, cell_count: int, *, by_now: bool) -> int:
         """Up to where the windows of a group have fired; ``NOTHING_MS``: none has.
@@ -72,23 +67,18 @@ class RangeReading(Protocol):
         ``by_now``: not only when reading began. To be asked after entries were read: those of windows that have
         fired since may be gone.
         """
-        ...
 
     def ends_by_time(self, group: int, state_id: int, cell_count: int) -> bool:
         """Of sessions: whether the place of a group is marked, see ``PaneTable.mark_places``; of when reading began."""
-        ...
 
     def watermark_of(self, group: int) -> int:
         """The watermark of a group's owner; ``weir.state.tables.stamps.UNDATED``: it is not known."""
-        ...
 
     def number_of(self, state: str) -> int:
         """Number in the store of another state of the step, by the name under which the job has it."""
-        ...
 
     def check(self) -> None:
         """To be called now and then while much is read; may wait, and raises what ends the question."""
-        ...
 
 
 class StateReading(RangeReading, Protocol):
@@ -99,21 +89,18 @@ class StateReading(RangeReading, Protocol):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``; None where there is none."""
-        ...
 
     def pane_bounds(self, group: int, state_id: int, cell_count: int) -> PaneBounds | None:
         """Bounds of aggregates in windows with so many cells; None: the group has no pane."""
-        ...
 
     def pane_entries(
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """What a key has in the panes with these ends (int64, ascending), in their order."""
-        ...
 
 
 class StoredReading(ABC):
-    """What ``StateReading`` asks for beside reading itself, of a state all of which is in a store."""
+    """What ``StateReading`` asks for beside reading itself, of a state that is read as from a store."""
 
     watermark_ms: int
 
@@ -175,7 +162,13 @@ class StoredReading(ABC):
         self, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
     ) -> PaneEntries:
         """See ``StateReading``."""
-        return stored_entries(self, group, state_id, user_key, ends_ms, cell_count)
+        prefix = layout.key_prefix(group, state_id)
+        keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
+        found = get_entries(self.get_many, self.scan, keys)
+        there = [row for row, data in enumerate(found) if data is not None]
+        cells, presence = decode_values([data for data in found if data is not None], cell_count)
+        # Kernels take no array that cannot be written, such as that of one entry.
+        return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
 
 
 #: Scans that begin before the first of them is read.
@@ -192,27 +185,6 @@ def begun_together(
         yield from some
 
 
-class _Scanning(Protocol):
-    def scan(self, start: bytes, stop: bytes, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]: ...
-
-
-class _Getting(_Scanning, Protocol):
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]: ...
-
-
-def stored_entries(
-    reading: _Getting, group: int, state_id: int, user_key: bytes, ends_ms: np.ndarray, cell_count: int
-) -> PaneEntries:
-    """What a key has in the panes with these ends (int64, ascending), in their order."""
-    prefix = layout.key_prefix(group, state_id)
-    keys = [prefix + time_bytes(end_ms) + user_key for end_ms in ends_ms.tolist()]
-    found = get_entries(reading.get_many, reading.scan, keys)
-    there = [row for row, data in enumerate(found) if data is not None]
-    cells, presence = decode_values([data for data in found if data is not None], cell_count)
-    # Kernels take no array that cannot be written, such as that of one entry.
-    return PaneEntries(ends_ms[there], cells.copy(), presence.copy())
-
-
 def place_key(group: int, state_id: int) -> bytes:
     """Key of the entry that says up to where the windows of a group have fired."""
     return layout.key_prefix(group, state_id) + time_bytes(NOTHING_MS) + group.to_bytes(2, "big")
@@ -226,7 +198,7 @@ def range_of_panes(group: int, state_id: int) -> tuple[bytes, bytes]:
     return prefix + time_bytes(NOTHING_MS + 1), stop
 
 
-def scanned_ends(reading: _Scanning, group: int, state_id: int) -> tuple[int, int] | None:
+def scanned_ends(reading: StoredReading, group: int, state_id: int) -> tuple[int, int] | None:
     """The ends of the first and the last pane of a group; None: it has none."""
     start, stop = range_of_panes(group, state_id)
     # Both begin before one is looked at, see scan_entries.

@@ -33,12 +33,10 @@ class CountedPart(Protocol):
     @property
     def subtask(self) -> SubtaskId:
         """Whose it is."""
-        ...
 
     @property
     def counts(self) -> EventCounts:
         """Records into and out of the subtask."""
-        ...
 
 
 def covered(

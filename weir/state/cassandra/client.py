@@ -8,9 +8,9 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from weir.config.stores import CassandraConfig
 from weir.errors import FailureKind, StateError
 from weir.state.cassandra.errors import Untyped, client_missing
-from weir.state.cassandra.settings import CassandraSettings
 
 _RECONNECT_MS, _RECONNECT_MS_MAX = 100, 1_000
 _DDL_PROFILE = "weir_ddl"
@@ -34,7 +34,7 @@ class Client:
                     inner.close()
 
 
-def make_client(settings: CassandraSettings) -> Client:
+def make_client(settings: CassandraConfig) -> Client:
     """The client for a database; called in the thread of the event loop that it is to use.
 
     Raises:
@@ -70,7 +70,7 @@ def make_client(settings: CassandraSettings) -> Client:
     return Client(cluster)
 
 
-def _tls(settings: CassandraSettings) -> dict[str, object]:
+def _tls(settings: CassandraConfig) -> dict[str, object]:
     """Settings of the client for encrypted connections; none: they are not.
 
     Raises:

@@ -7,8 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from weir.config.stores import CassandraConfig
 from weir.errors import ConfigError
-from weir.state.cassandra.settings import CassandraSettings, StateLayout, StateSettings
+from weir.state.cassandra.settings import StateLayout, StateSettings, parse_states
 
 #: Cassandra refuses longer names.
 NAME_CHARACTERS_MAX = 48
@@ -69,14 +70,14 @@ def table_name(job: str, state: str) -> str:
 
 
 def _by_state(
-    job: str, state_ids: Mapping[str, int], settings: CassandraSettings, asked: Collection[str]
+    job: str, state_ids: Mapping[str, int], settings: CassandraConfig, asked: Collection[str]
 ) -> dict[str, StateSettings]:
     """The settings of each state that has any, by its own name.
 
     A running aggregate is asked by its column, of which a step may have several; they are one state.
     """
     found: dict[str, tuple[str, StateSettings]] = {}
-    for name, own in settings.states.items():
+    for name, own in parse_states(settings.states).items():
         step = name.partition("/")[0]
         state = name if name in state_ids or name not in asked else step
         if state not in state_ids:
@@ -96,7 +97,7 @@ def _by_state(
 def state_tables(
     job: str,
     state_ids: Mapping[str, int],
-    settings: CassandraSettings,
+    settings: CassandraConfig,
     asked: Collection[str] = (),
     ordered: Collection[str] = (),
 ) -> dict[int, StateTable]:
@@ -110,8 +111,8 @@ def state_tables(
         ordered: states whose entries are read in order.
 
     Raises:
-        ConfigError: a name is none, two states would share a table, the configuration names a state that is none, or
-            gives one that needs an order the layout without it.
+        ConfigError: a name is none, two states would share a table, the configuration names a state that is none, has
+            an entry of another form, or gives a state that needs an order the layout without it.
     """
     configured = _by_state(job, state_ids, settings, asked)
     tables: dict[int, StateTable] = {}
@@ -147,12 +148,12 @@ def state_tables(
     return tables
 
 
-def keyspace_statement(settings: CassandraSettings) -> str:
+def keyspace_statement(settings: CassandraConfig) -> str:
     """Creates the keyspace."""
     return f"CREATE KEYSPACE IF NOT EXISTS {settings.keyspace} WITH replication = {settings.replication}"
 
 
-def runs_statement(settings: CassandraSettings) -> str:
+def runs_statement(settings: CassandraConfig) -> str:
     """Creates the table of runs: who writes, how far changes of checkpoints have been applied, how rows are divided."""
     return (
         f"CREATE TABLE IF NOT EXISTS {settings.keyspace}.{RUNS_TABLE} "
@@ -170,7 +171,7 @@ def table_statement(table: StateTable) -> str:
     )
 
 
-def keyspace_query(settings: CassandraSettings) -> str:
+def keyspace_query(settings: CassandraConfig) -> str:
     """Has a row if the keyspace is there."""
     return f"SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = '{settings.keyspace}'"
 

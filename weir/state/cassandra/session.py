@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_never, wait_random_exponential
 
 from weir.clock import Clock, SystemClock
+from weir.config.stores import CassandraConfig
 from weir.errors import StateError
 from weir.state import patience, waits
 from weir.state.cassandra.client import Client, local_statement, make_client, schema_statement
 from weir.state.cassandra.errors import DatabaseAwayError, Untyped, away, look_at, told
-from weir.state.cassandra.settings import CassandraSettings
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def never_cancelled() -> None:
 class Session:
     """Made by :func:`open_session`. Methods may be called from any thread, and block."""
 
-    def __init__(self, settings: CassandraSettings, clock: Clock) -> None:
+    def __init__(self, settings: CassandraConfig, clock: Clock) -> None:
         self.settings = settings
         self._clock = clock
         self._loop = asyncio.new_event_loop()
@@ -354,11 +354,11 @@ class Session:
 
 _lock = threading.Lock()
 #: Sessions of this process, with the number of those who use each.
-_sessions: dict[CassandraSettings, tuple[Session, int]] = {}
+_sessions: dict[CassandraConfig, tuple[Session, int]] = {}
 
 
 def open_session(
-    settings: CassandraSettings,
+    settings: CassandraConfig,
     clock: Clock | None = None,
     check_cancelled: CheckCancelled = never_cancelled,
 ) -> Session:

@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from weir.state import patience
-from weir.state.api import Head, StateBackend, StoreStats
+from weir.state.api import Head, StateBackend
 from weir.state.cassandra.entries import (
     HEADER_BYTES,
     changed_head,
@@ -33,6 +33,7 @@ from weir.state.overlay import overlaid
 from weir.state.packed import PackedKeys
 from weir.state.placement.group_places import Piece
 from weir.state.placement.placed_store import PlacedStore
+from weir.types import StoreStats
 
 #: Entries that are deleted at a time where a range is.
 _DELETE_ENTRIES = 1_000

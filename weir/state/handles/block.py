@@ -18,15 +18,12 @@ class StoredValues(Protocol):
 
     def key_prefix(self, group: int) -> bytes:
         """What the state keys of one key group start with."""
-        ...
 
     def get_stored(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of these state keys; None where there is none."""
-        ...
 
     def write_stored(self, puts: Sequence[tuple[bytes, bytes]], deletes: Sequence[bytes]) -> None:
         """Write pairs and delete others, by state keys."""
-        ...
 
 
 class Keys:

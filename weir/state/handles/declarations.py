@@ -41,7 +41,6 @@ class Declaration(Protocol):
     @property
     def name(self) -> str:
         """The attribute's name."""
-        ...
 
 
 class ValueDeclaration(Declaration, Protocol):

@@ -16,51 +16,39 @@ from __future__ import annotations
 
 import struct
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
 from weir.errors import StateMismatchError
-from weir.state.handles.block import Cursor, Handle, Keys, element_owner
+from weir.state.handles.below_key import BelowKeyHandle
+from weir.state.handles.block import Cursor, Keys, element_owner
 from weir.state.handles.declarations import Declaration
-from weir.state.handles.keys_ahead import KeysAhead
-from weir.state.overlay import overlaid
 from weir.state.types import STAMP_BYTES, STAMPED
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
 
-_META, ELEMENT, _AFTER = b"\x00", b"\x01", b"\x02"
+_META = b"\x00"
 _VERSION = 1
-#: More elements than this are cleared as a range: a store reads more slowly with many deleted ranges.
-CLEARED_ONE_BY_ONE_MAX = 1_000
 #: Elements that are read at a time.
 READ_COUNT = 1_000
 MISSING: Any = object()
 
 
-class ElementHandle(Handle):
+class ElementHandle(BelowKeyHandle):
     """What lists and maps share: entries below a key, and those of this batch that are not written yet."""
 
     _meta_format: struct.Struct
 
     def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
-        super().__init__(state.name, cursor)
-        self._table = tables.values(state.name, element_owner, ttl=state.ttl)
-        self._ahead = KeysAhead(self._table, cursor)
-        self._encode, self._decode = state.type.encode, state.type.decode
+        super().__init__(state, tables.values(state.name, element_owner, ttl=state.ttl), cursor)
         self._type = state.type
-        #: Of the block, by key: prefix, meta entry, and changed elements by their store keys (None: deleted).
-        self._prefixes: list[bytes] | None = None
+        #: Of the block, by key: meta entry, and changed elements by their store keys (None: deleted).
         self._metas: list[tuple[int, ...]] = []
         self._changes: list[dict[bytes, bytes | None] | None] = []
         self._changed_metas: set[int] = set()
-        #: Keys of the block of which nothing in the table counts any more.
-        self._cleared: set[int] = set()
-        #: Grows with each change, so that an iteration finds out.
-        self._version = 0
 
     def _at(self) -> int:
         """The position of the current key, whose meta entry is read.
@@ -79,23 +67,6 @@ class ElementHandle(Handle):
                 self._take_metas(block, stored)
             return index
         return self._cursor.index
-
-    @contextmanager
-    def _together(self, keys: Keys) -> Iterator[Keys]:
-        """Use the elements of all of ``keys.distinct``, whose meta entries are read in one go; written in the end.
-
-        What was changed before, below ``context.visit``, is written first. After an error nothing is written.
-        """
-        self.apply()
-        cursor = self._cursor
-        before = cursor.block, cursor.index
-        cursor.block, cursor.index = keys.distinct, None
-        try:
-            yield keys.distinct
-            self.apply()
-        finally:
-            self.discard()
-            cursor.block, cursor.index = before
 
     def _places(self, keys: Keys) -> list[int]:
         """Begin the block; return for each row the position of its key there."""
@@ -120,29 +91,12 @@ class ElementHandle(Handle):
             timed = [at for at, data in enumerate(stored) if data is not None and data[:1] == STAMPED]
             self._metas = [self._read_meta(None if at in timed else data) for at, data in enumerate(stored)]
             for at in timed:
-                entries = list(self._entries(at, None, None, reverse=False))
+                entries = list(self._entries(at))
                 self._take_all(at, [(key, data[STAMP_BYTES:]) for key, data in entries])
 
     @abstractmethod
     def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
         """Have these elements, which the store holds under these keys with their times, without times."""
-
-    def _entries(
-        self, at: int, start: bytes | None, stop: bytes | None, *, reverse: bool
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Store keys and bytes of ``start <= key < stop`` below a key (None: all), with this batch's changes."""
-        assert self._prefixes is not None
-        first = self._prefixes[at] + ELEMENT if start is None else start
-        last = self._prefixes[at] + _AFTER if stop is None else stop
-        counts = first < last and at not in self._cleared
-        if counts:
-            self._ahead.use(at, self._prefixes)
-        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
-        changes = self._changes[at]
-        if not changes:
-            return below
-        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
-        return overlaid(below, overlay, reverse)
 
     def _read_meta(self, data: bytes | None) -> tuple[int, ...]:
         if data is None:
@@ -187,13 +141,6 @@ class ElementHandle(Handle):
         """Let all entries of one key be deleted when the batch ends, however many they are."""
         self._changes[at] = None
         self._cleared.add(at)
-
-    def _check_unchanged(self, at: int, version: int) -> None:
-        if self._version != version or self._cursor.index != at:
-            raise RuntimeError(f"state {self.name!r} changed, or the key did, while it was iterated over")
-
-    def prepare(self) -> None:
-        """See :class:`Handle`; values were encoded when they were put."""
 
     @override
     def apply(self) -> None:

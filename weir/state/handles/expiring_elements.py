@@ -142,7 +142,7 @@ class ExpiringElements(ElementHandle):
         return super()._get(at, keys)
 
     def _raw_entries(self, at: int) -> Iterator[tuple[bytes, bytes]]:
-        return super()._entries(at, None, None, reverse=False)
+        return super()._entries(at)
 
     def _get(self, at: int, keys: list[bytes]) -> list[bytes | None]:
         self._turn(at)
@@ -150,7 +150,7 @@ class ExpiringElements(ElementHandle):
         return [live(data) for data in super()._get(at, keys)]
 
     def _entries(
-        self, at: int, start: bytes | None, stop: bytes | None, *, reverse: bool
+        self, at: int, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
         for key, data in super()._entries(at, start, stop, reverse=reverse):
             plain = self._expiry.live(data)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import polars as pl
 from typing_extensions import override
 
 from weir.errors import StateMismatchError
+from weir.state.handles.below_key import CLEARED_ONE_BY_ONE_MAX, ENTRY
 from weir.state.handles.block import Keys, check_length
-from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, READ_COUNT, ElementHandle
+from weir.state.handles.elements import MISSING, READ_COUNT, ElementHandle
 from weir.state.types import listed
-
-if TYPE_CHECKING:
-    pass
 
 
 class ListHandle(ElementHandle):
@@ -40,7 +38,7 @@ class ListHandle(ElementHandle):
 
     def _key(self, at: int, position: int) -> bytes:
         assert self._prefixes is not None
-        return self._prefixes[at] + ELEMENT + (position + 2**63).to_bytes(8, "big")
+        return self._prefixes[at] + ENTRY + (position + 2**63).to_bytes(8, "big")
 
     def _take_all(self, at: int, entries: list[tuple[bytes, bytes]]) -> None:
         for key, _ in entries:
@@ -97,7 +95,7 @@ class ListHandle(ElementHandle):
         keys: Keys = first
         check_length(self.name, keys, second)
         data = [self._encode(value) for value in listed(second)]
-        with self._together(keys) as distinct:
+        with self._as_block(keys) as distinct:
             added: list[list[bytes]] = [[] for _ in range(len(distinct))]
             for at, value in zip(keys.inverse.tolist(), data, strict=True):
                 added[at].append(value)
@@ -118,7 +116,7 @@ class ListHandle(ElementHandle):
 
         A key without elements has an empty list. All elements of all of these keys are read, in one go.
         """
-        with self._together(keys) as distinct:
+        with self._as_block(keys) as distinct:
             places: list[tuple[int, bytes]] = []
             for index in range(len(distinct)):
                 self._cursor.index = index

@@ -12,9 +12,10 @@ import polars as pl
 from typing_extensions import override
 
 from weir.state.api import prefix_end
+from weir.state.handles.below_key import CLEARED_ONE_BY_ONE_MAX, ENTRY
 from weir.state.handles.block import Cursor, Keys, check_length
 from weir.state.handles.declarations import MapDeclaration
-from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX, ELEMENT, MISSING, ElementHandle
+from weir.state.handles.elements import MISSING, ElementHandle
 from weir.state.types import listed
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class MapHandle(ElementHandle):
 
     def _key(self, at: int, key: Any) -> bytes:
         assert self._prefixes is not None
-        return self._prefixes[at] + ELEMENT + self._key_type.encode(key)
+        return self._prefixes[at] + ENTRY + self._key_type.encode(key)
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The value of a key; ``default`` if it has none.
@@ -108,21 +109,21 @@ class MapHandle(ElementHandle):
         check_length(self.name, keys, map_keys)
         encoded = self._key_type.encode_many(listed(map_keys))
         places = self._places(keys)
-        prefixes = [prefix + ELEMENT for prefix in self._prefixes or ()]
+        prefixes = [prefix + ENTRY for prefix in self._prefixes or ()]
         return [(at, prefixes[at] + key) for at, key in zip(places, encoded, strict=True)]
 
     def _found_items(self, keys: Keys, map_keys: Any) -> list[bytes | None]:
         """The item of each row; how many a key has does not matter."""
         check_length(self.name, keys, map_keys)
         self._prefixes = self._ahead.begin(keys.distinct)
-        prefixes = [prefix + ELEMENT for prefix in self._prefixes]
+        prefixes = [prefix + ENTRY for prefix in self._prefixes]
         encoded = self._key_type.encode_many(listed(map_keys))
         return self._table.get_stored(
             [prefixes[at] + key for at, key in zip(keys.inverse.tolist(), encoded, strict=True)]
         )
 
     def _get_column(self, keys: Keys, map_keys: Any) -> Any:
-        with self._together(keys):
+        with self._as_block(keys):
             found = self._found_items(keys, map_keys)
         values = self._type.decode_many(found)
         return values.alias(self.name) if isinstance(values, pl.Series) else values
@@ -130,7 +131,7 @@ class MapHandle(ElementHandle):
     def _put_column(self, keys: Keys, map_keys: Any, values: Any) -> None:
         check_length(self.name, keys, values)
         column = self._type.encode_many(values)
-        with self._together(keys):
+        with self._as_block(keys):
             self._put_items(dict(zip(self._items_of(keys, map_keys), column, strict=True)))
 
     def _put_items(self, wanted: dict[tuple[int, bytes], bytes | None]) -> None:
@@ -262,7 +263,7 @@ class MapHandle(ElementHandle):
         """
         at = self._at()
         assert self._prefixes is not None
-        start = self._prefixes[at] + ELEMENT + self._key_type.encode_prefix(prefix)
+        start = self._prefixes[at] + ENTRY + self._key_type.encode_prefix(prefix)
         return self._items_between(start, prefix_end(start), reverse=reverse)
 
     def _items_between(

@@ -13,38 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from weir.state.handles.block import Cursor, Handle, Keys, check_length
+from weir.state.handles.below_key import CLEARED_ONE_BY_ONE_MAX, ENTRY, BelowKeyHandle
+from weir.state.handles.block import Cursor, Keys, check_length
 from weir.state.handles.declarations import Declaration
-from weir.state.handles.elements import CLEARED_ONE_BY_ONE_MAX
-from weir.state.handles.keys_ahead import KeysAhead
-from weir.state.overlay import overlaid
-from weir.state.tables.retained import GroupClock, index_key
+from weir.state.tables.retained import GroupClock, RetainedTable, index_key
 from weir.state.tables.timers.time_first import time_bytes
 from weir.state.types import listed
 
 if TYPE_CHECKING:
     from weir.state.tables.opened import OperatorTables
 
-ENTRY = b"\x01"
-_BEFORE, _AFTER = b"\x00", b"\x02"
 #: Times are in this range, so that a retention can be added and taken away.
 TIME_MS_MAX = 2**62
 
 _log = logging.getLogger(__name__)
 
 
-class RetainedHandle(Handle):
-    """The entries of the current key, and the changes of this batch that are not written yet."""
+class RetainedHandle(BelowKeyHandle):
+    """Entries by time."""
+
+    _table: RetainedTable
 
     def __init__(self, state: Declaration, tables: OperatorTables, cursor: Cursor) -> None:
-        super().__init__(state.name, cursor)
         assert state.ttl is not None
-        self._table = tables.retained(state.name, state.ttl)
-        self._ahead = KeysAhead(self._table, cursor)
-        self._encode, self._decode = state.type.encode, state.type.decode
+        super().__init__(state, tables.retained(state.name, state.ttl), cursor)
         self._dtype = state.type.dtype
-        #: Of the block, by key: what its store keys begin with, its key group, and changes (None: deleted).
-        self._prefixes: list[bytes] | None = None
+        #: Of the block, by key: its key group, and changed entries by their store keys (None: deleted).
         self._groups: list[int] = []
         self._changes: list[dict[bytes, bytes | None]] = []
         #: Keys of the index that are to be written.
@@ -53,10 +47,6 @@ class RetainedHandle(Handle):
         self._clocks: dict[int, GroupClock] = {}
         #: By key: the time of its rows, where rows of several keys are processed together.
         self._times_ms: list[int] | None = None
-        #: Keys of the block of which nothing in the table counts any more.
-        self._cleared: set[int] = set()
-        #: Grows with each change, so that an iteration finds out.
-        self._version = 0
         self._has_warned = False
 
     # --- the block ---
@@ -82,23 +72,10 @@ class RetainedHandle(Handle):
 
     @contextmanager
     def _together(self, keys: Keys) -> Iterator[list[int]]:
-        """Use the entries of all of ``keys.distinct``; for each row its position there. Written in the end.
-
-        What was changed before, below ``context.visit``, is written first. After an error nothing is written.
-        """
-        self.prepare()
-        self.apply()
-        cursor = self._cursor
-        before = cursor.block, cursor.index
-        cursor.block, cursor.index = keys.distinct, None
-        try:
-            self._begin(keys.distinct)
+        """As :meth:`_as_block`; for each row the position of its key there."""
+        with self._as_block(keys) as distinct:
+            self._begin(distinct)
             yield keys.inverse.tolist()
-            self.prepare()
-            self.apply()
-        finally:
-            self.discard()
-            cursor.block, cursor.index = before
 
     def _column(self, data: Sequence[bytes | None]) -> Any:
         """Values as a Polars series, null where there is none; of dataclasses a list."""
@@ -153,36 +130,15 @@ class RetainedHandle(Handle):
             return changes[key]
         if at in self._cleared:
             return None
-        self._look_ahead(at)
-        return self._table.get_stored([key])[0]
-
-    def _look_ahead(self, at: int) -> None:
-        """The table's entries of a key are needed: read those of others with them, where reading takes long."""
         assert self._prefixes is not None
         self._ahead.use(at, self._prefixes)
+        return self._table.get_stored([key])[0]
 
     def _read_each(self, entries: Sequence[tuple[int, bytes]]) -> list[bytes | None]:
         """Entries of several keys, each with its position in the block; in one go."""
         if any(self._changes) or self._cleared:
             return [self._read(at, key) for at, key in entries]
         return self._table.get_stored([key for _, key in entries])
-
-    def _scan(
-        self, at: int, start: bytes | None = None, stop: bytes | None = None, *, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
-        """Store keys and bytes of ``start <= key < stop`` below a key, with this batch's changes; None: all."""
-        assert self._prefixes is not None
-        first = self._prefixes[at] + ENTRY if start is None else start
-        last = self._prefixes[at] + _AFTER if stop is None else stop
-        counts = first < last and at not in self._cleared
-        if counts:
-            self._look_ahead(at)
-        below = self._table.scan_stored(first, last, reverse=reverse) if counts else iter(())
-        changes = self._changes[at]
-        if not changes:
-            return below
-        overlay = sorted((item for item in changes.items() if first <= item[0] < last), reverse=reverse)
-        return overlaid(below, overlay, reverse)
 
     def _time_of(self, at: int, key: bytes) -> int:
         """The time in the key of an entry."""
@@ -202,7 +158,7 @@ class RetainedHandle(Handle):
         at = self._at()
         assert self._prefixes is not None
         prefix = self._prefixes[at]
-        entries = list(islice(self._scan(at, prefix + _BEFORE, prefix + _AFTER), CLEARED_ONE_BY_ONE_MAX + 1))
+        entries = list(islice(self._entries(at, prefix + b"\0"), CLEARED_ONE_BY_ONE_MAX + 1))
         if len(entries) > CLEARED_ONE_BY_ONE_MAX:
             self._changes[at] = {}
             self._cleared.add(at)
@@ -210,14 +166,7 @@ class RetainedHandle(Handle):
             self._changes[at].update(dict.fromkeys([key for key, _ in entries]))
         self._version += 1
 
-    def _check_unchanged(self, at: int, version: int) -> None:
-        if self._version != version or self._cursor.index != at:
-            raise RuntimeError(f"state {self.name!r} changed, or the key did, while it was iterated over")
-
     # --- the end of the block ---
-
-    def prepare(self) -> None:
-        """See :class:`Handle`; values were encoded when they were put."""
 
     @override
     def apply(self) -> None:

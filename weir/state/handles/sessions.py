@@ -44,7 +44,7 @@ class SessionHandle(RetainedHandle):
         first = max(checked_bound(self.name, earliest_end_ms, -TIME_MS_MAX), self._cut_ms(at))
         last = checked_bound(self.name, latest_start_ms, TIME_MS_MAX)
         version = self._version
-        for key, data in self._scan(at, self._entry_key(at, first), reverse=reverse):
+        for key, data in self._entries(at, self._entry_key(at, first), reverse=reverse):
             self._check_unchanged(at, version)
             start = int.from_bytes(key[-8:], "big") - 2**63
             if start <= last:

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typing_extensions import override
 
 from weir.state.handles.block import Handle, Keys
-
-if TYPE_CHECKING:
-    pass
 
 
 class ValueHandle(Handle):

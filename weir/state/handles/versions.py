@@ -98,7 +98,7 @@ class VersionedHandle(RetainedHandle):
 
     def _first_after(self, at: int, time_ms: int) -> tuple[int, bytes, int] | None:
         """The first version in the history that ends after a time."""
-        for key, data in self._scan(at, self._entry_key(at, time_ms + 1)):
+        for key, data in self._entries(at, self._entry_key(at, time_ms + 1)):
             return (*unpack_version(data), self._time_of(at, key))
         return None
 
@@ -135,9 +135,9 @@ class VersionedHandle(RetainedHandle):
             found = self._first_after(at, last)
             if found is not None and found[0] <= last:
                 yield found
-            entries = self._scan(at, oldest, self._entry_key(at, last + 1), reverse=True)
+            entries = self._entries(at, oldest, self._entry_key(at, last + 1), reverse=True)
         else:
-            entries = self._scan(at, oldest)
+            entries = self._entries(at, oldest)
         for key, data in entries:
             valid_from_ms, value = unpack_version(data)
             if valid_from_ms > last:
@@ -241,7 +241,7 @@ class VersionedHandle(RetainedHandle):
         steps = 0
         while scanned.version is None or scanned.version[2] <= time_ms:
             if scanned.entries is None or steps == _STEPS_MAX:
-                scanned.entries = self._scan(at, self._entry_key(at, time_ms + 1))
+                scanned.entries = self._entries(at, self._entry_key(at, time_ms + 1))
             entry = next(scanned.entries, None)
             if entry is None:
                 return None

@@ -57,7 +57,7 @@ class WindowHandle(RetainedHandle):
         last = checked_bound(self.name, last_ms, TIME_MS_MAX)
         version = self._version
         start, stop = self._entry_key(at, first), self._entry_key(at, last + 1)
-        for key, data in self._scan(at, start, stop, reverse=reverse):
+        for key, data in self._entries(at, start, stop, reverse=reverse):
             self._check_unchanged(at, version)
             yield self._time_of(at, key), self._decode(data)
 
@@ -82,7 +82,7 @@ class WindowHandle(RetainedHandle):
         """Take the window's value away and return it; with duplicates all of them, as a list."""
         at, time_ms = self._at(), checked_time(self.name, start_ms)
         found = [value for _, value in self.fetch(time_ms, time_ms)]
-        for key, _ in list(self._scan(at, self._entry_key(at, time_ms), self._entry_key(at, time_ms + 1))):
+        for key, _ in list(self._entries(at, self._entry_key(at, time_ms), self._entry_key(at, time_ms + 1))):
             self._put(at, key, None, None)
         return found if self._duplicates else next(iter(found), None)
 

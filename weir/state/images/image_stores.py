@@ -38,7 +38,7 @@ from weir.state.stores.memory_image import MEMORY_IMAGE_NAME, read_entries
 from weir.state.stores.store_factory import StoreFactory
 
 if TYPE_CHECKING:
-    from weir.state.stores.rocksdb_settings import RocksDbSettings
+    from weir.config.stores import RocksDbConfig
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Images:
         settings: of RocksDB; None: the task manager keeps its state in memory.
     """
 
-    def __init__(self, store: CheckpointStore, directory: Path, settings: RocksDbSettings | None) -> None:
+    def __init__(self, store: CheckpointStore, directory: Path, settings: RocksDbConfig | None) -> None:
         self._store = store
         self._directory = directory
         self._stores = StoreFactory(settings)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 from typing_extensions import override
 
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.images.image_client import is_image
 from weir.state.layout import GROUP_OF
 from weir.state.packed import PackedKeys
@@ -35,6 +35,7 @@ from weir.state.placement.packed_peer import PackedPeers, Spans, spans_of
 from weir.state.placement.pull import Pull
 from weir.state.placement.remote import Connect
 from weir.state.tables.capture import WriteHold
+from weir.types import StoreStats
 
 #: Asks the control plane for the addresses of key groups.
 Locate = Callable[[Sequence[int]], Mapping[int, str]]

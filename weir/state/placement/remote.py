@@ -27,11 +27,9 @@ class RemoteStateClient(Protocol):
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Values in the order of ``keys``, in one round trip unless they are more than half a megabyte."""
-        ...
 
     def start_get(self, keys: Sequence[bytes]) -> Callable[[], list[bytes | None]]:
         """Send the request now; the function that is returned waits for the values. Raises nothing itself."""
-        ...
 
     def start_put_and_get(
         self, puts: tuple[PackedKeys, np.ndarray] | None, keys: PackedKeys | None, value_bytes: int
@@ -45,19 +43,15 @@ class RemoteStateClient(Protocol):
             keys: to read when all was written.
             value_bytes: length of every value.
         """
-        ...
 
     def write(self, puts: Sequence[tuple[bytes, bytes]] = (), deletes: Sequence[bytes] = ()) -> None:
         """Apply puts, then deletes; atomic if they are less than half a megabyte."""
-        ...
 
     def load(self, entries: Sequence[tuple[bytes, bytes]]) -> None:
         """Add entries of one key group, in ascending key order; of their range the store has nothing. Not atomic."""
-        ...
 
     def delete_range(self, start: bytes, stop: bytes) -> None:
         """Delete a range inside one key group."""
-        ...
 
     def scan(
         self,
@@ -77,11 +71,9 @@ class RemoteStateClient(Protocol):
             reverse: from the end to the start.
             bytes_max: end after about this many bytes of keys and values; 0: no limit.
         """
-        ...
 
     def close(self) -> None:
         """The caller needs this access no longer; safe to call twice."""
-        ...
 
 
 #: Makes the client of an address; the mapping holds the caller's owner epochs and changes with them.

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StateReader, StoreStats, prefix_end
+from weir.state.api import StateBackend, StateReader, prefix_end
 from weir.state.stores.directory_lock import describe_os_error
 from weir.state.stores.memory_image import write_entries
+from weir.types import StoreStats
 
 #: What an entry occupies beside its bytes: two object headers and a slot of the dictionary.
 ENTRY_OVERHEAD_BYTES = 170

@@ -31,20 +31,21 @@ from rocksdict import (
 )
 
 from weir.clock import SystemClock
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.rocksdb_compaction import Compaction
 from weir.state.stores.rocksdb_errors import is_stall, stalled_error, state_error
 from weir.state.stores.rocksdb_health import StoreHealth, number
 from weir.state.stores.rocksdb_images import ImageTaker
 from weir.state.stores.rocksdb_settings import (
-    RocksDbSettings,
     StoreMemory,
     read_options,
     store_options,
     write_options,
 )
+from weir.types import StoreStats
 
 _CLOCK = SystemClock()
 #: Keys of one call of rocksdict. RocksDB sorts them, with some 300 bytes of bookkeeping each: those of a few hundred
@@ -58,7 +59,7 @@ _STALLED_PAUSE_S = 0.002
 _STALLED_PAUSES_MAX = 150_000
 
 
-def open_store(path: Path, settings: RocksDbSettings, *, fresh: bool) -> RocksDbBackend:
+def open_store(path: Path, settings: RocksDbConfig, *, fresh: bool) -> RocksDbBackend:
     """Open the store in ``path``, creating it if absent; with ``fresh``, drop what an earlier run left there.
 
     Called once per task manager. Blocks while RocksDB replays its log.
@@ -80,7 +81,7 @@ class RocksDbBackend(StateBackend):
     def __init__(
         self,
         directory: StoreDirectory,
-        settings: RocksDbSettings,
+        settings: RocksDbConfig,
         *,
         memory: StoreMemory | None = None,
         read_only: bool = False,

@@ -9,7 +9,7 @@ from pathlib import Path
 from rocksdict import Rdict
 
 from weir.clock import SystemClock
-from weir.state.api import TableStats
+from weir.types import TableStats
 
 _CLOCK = SystemClock()
 #: A store that stalls again and again says so only so often.

@@ -1,9 +1,6 @@
-"""How RocksDB is set up: config.json section ``taskManager.rocksdb`` and what follows from it."""
+"""How RocksDB is set up: what follows from section ``taskManager.rocksdb`` of config.json."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from typing import Literal
 
 from rocksdict import (
     BlockBasedIndexType,
@@ -18,9 +15,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from weir.errors import StateError
-
-Compression = Literal["none", "snappy", "lz4", "zstd"]
+from weir.config.stores import RocksDbConfig
 
 _COMPRESSIONS = {
     "none": DBCompressionType.none,
@@ -37,68 +32,28 @@ _MEMORY_TABLE_FILTER_SHARE = 0.05
 _LOG_FILE_BYTES = 4 << 20
 
 
-@dataclass(frozen=True)
-class RocksDbSettings:
-    """One store's settings; the memory bound is ``block_cache_bytes`` + ``write_buffer_total_bytes``."""
-
-    #: Cache of data, index and filter blocks.
-    block_cache_bytes: int = 64 << 20
-    #: Size of one memory table.
-    write_buffer_bytes: int = 16 << 20
-    #: Memory tables, the one being filled included.
-    write_buffer_count: int = 3
-    #: Bound of all memory tables together.
-    write_buffer_total_bytes: int = 64 << 20
-    #: Size of a data block before compression.
-    block_bytes: int = 4 << 10
-    #: Bits of the Bloom filter per key; 0: no filter.
-    bloom_bits_per_key: int = 10
-    compression: Compression = "none"
-    #: Threads that flush and compact.
-    background_threads: int = 2
-    #: Runs that may wait in level 0. A merge into the level below rewrites all of it: with few small runs, uniform
-    #: updates cost 2 µs of background CPU each, with 12 about 0.5; a read asks one Bloom filter per run, 0.1 µs.
-    level_0_runs: int = 12
-    #: File handles that the store may keep open, ten of them not for tables. With ``mmap_reads`` it bounds the mapped
-    #: memory too: the tables used last stay mapped, 8 MiB each (in level 0 up to ``write_buffer_bytes``). All runs of
-    #: level 0 must be among them, or each read opens files.
-    max_open_files: int = 512
-    #: Read table files through the page cache's own memory instead of copying blocks out of it: a read costs a third
-    #: less. Only without compression. Mapped pages count as resident, but the kernel takes them back at need.
-    mmap_reads: bool = True
-    #: Read and write table files past the page cache: the block cache is then all the memory that tables take. A read
-    #: that misses the block cache waits for the disk.
-    direct_io: bool = False
-
-    def __post_init__(self) -> None:
-        if self.compression not in _COMPRESSIONS:
-            raise StateError(f"compression {self.compression!r} is not one of {', '.join(_COMPRESSIONS)}")
-        if min(self.block_cache_bytes, self.write_buffer_bytes, self.block_bytes) <= 0:
-            raise StateError("block_cache_bytes, write_buffer_bytes and block_bytes must be positive")
-
-    @property
-    def memory_bytes_max(self) -> int:
-        """Bound of RocksDB's memory."""
-        return self.block_cache_bytes + self.write_buffer_total_bytes
-
-
 class StoreMemory:
     """The memory that one store may use: memory tables are charged to the block cache."""
 
-    def __init__(self, settings: RocksDbSettings) -> None:
+    def __init__(self, settings: RocksDbConfig) -> None:
         # The clock cache takes no lock on a hit; entry charge 0: it adapts to the sizes it meets.
-        self.cache = Cache.new_hyper_clock_cache(settings.memory_bytes_max, 0)
+        self.cache = Cache.new_hyper_clock_cache(memory_bytes_max(settings), 0)
         self.write_buffers = WriteBufferManager.new_write_buffer_manager_with_cache(
             settings.write_buffer_total_bytes, False, self.cache
         )
 
 
-def maps_tables(settings: RocksDbSettings) -> bool:
+def memory_bytes_max(settings: RocksDbConfig) -> int:
+    """Bound of the memory of all stores that share a :class:`StoreMemory`."""
+    return settings.block_cache_bytes + settings.write_buffer_total_bytes
+
+
+def maps_tables(settings: RocksDbConfig) -> bool:
     """Whether table files are mapped: compressed blocks have to be copied anyway, and those of direct reads are."""
     return settings.mmap_reads and settings.compression == "none" and not settings.direct_io
 
 
-def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
+def store_options(settings: RocksDbConfig, memory: StoreMemory) -> Options:
     """RocksDB's options for a store of many small entries that are read and rewritten one by one."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
@@ -130,7 +85,7 @@ def store_options(settings: RocksDbSettings, memory: StoreMemory) -> Options:
     return options
 
 
-def _table_options(settings: RocksDbSettings, cache: Cache) -> BlockBasedOptions:
+def _table_options(settings: RocksDbConfig, cache: Cache) -> BlockBasedOptions:
     table = BlockBasedOptions()
     table.set_block_cache(cache)
     table.set_block_size(settings.block_bytes)
@@ -146,7 +101,7 @@ def _table_options(settings: RocksDbSettings, cache: Cache) -> BlockBasedOptions
     return table
 
 
-def read_options(settings: RocksDbSettings) -> ReadOptions:
+def read_options(settings: RocksDbConfig) -> ReadOptions:
     """Options of point reads. Mapped blocks are not verified at every read; compaction verifies all it reads."""
     options = ReadOptions()
     options.set_verify_checksums(not maps_tables(settings))

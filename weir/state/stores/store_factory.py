@@ -10,13 +10,14 @@ from weir.state.stores.directory_lock import StoreDirectory, claim_directory
 from weir.state.stores.memory import MemoryBackend
 
 if TYPE_CHECKING:
-    from weir.state.stores.rocksdb_settings import RocksDbSettings, StoreMemory
+    from weir.config.stores import RocksDbConfig
+    from weir.state.stores.rocksdb_settings import StoreMemory
 
 
 class StoreFactory:
     """The one place that tells the kinds of stores apart."""
 
-    def __init__(self, settings: RocksDbSettings | None) -> None:
+    def __init__(self, settings: RocksDbConfig | None) -> None:
         """``settings``: None: state is kept in memory."""
         self._settings = settings
         #: Shared by all stores of the task manager: its bound holds also during a recovery, and while images are read.
@@ -46,13 +47,13 @@ class StoreFactory:
         Raises:
             StateError: a file is damaged.
         """
+        from weir.config.stores import RocksDbConfig
         from weir.state.stores.rocksdb import RocksDbBackend
-        from weir.state.stores.rocksdb_settings import RocksDbSettings
 
-        settings = self._settings or RocksDbSettings()
+        settings = self._settings or RocksDbConfig()
         return RocksDbBackend(directory, settings, memory=self._shared(settings), read_only=True)
 
-    def _shared(self, settings: RocksDbSettings) -> StoreMemory:
+    def _shared(self, settings: RocksDbConfig) -> StoreMemory:
         from weir.state.stores.rocksdb_settings import StoreMemory
 
         if self._memory is None:

@@ -13,9 +13,10 @@ from typing import Any
 import orjson
 
 from weir.state import layout
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, StateTable, never
+from weir.types import StoreStats
 
 NAMESPACE = b"all"
 _ABSENT: Any = object()

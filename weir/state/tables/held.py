@@ -25,18 +25,15 @@ class Holder(Protocol):
 
     def settle(self) -> None:
         """Write what the table does not have yet."""
-        ...
 
     def written(self, groups: Collection[int]) -> Mapping[bytes, int]:
         """State keys of all values that the table has of these key groups, and their bytes.
 
         A value only ever gets longer, and no other one gets the key of one that is deleted.
         """
-        ...
 
     def leave(self, groups: frozenset[int]) -> None:
         """Let go of these key groups, now or later: the table has all of them, and they have a new owner."""
-        ...
 
 
 class HeldTable(ValueTable):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.tables.broadcast import BroadcastTable
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells.cell_table import CellTable
@@ -21,6 +21,7 @@ from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.timers.timer_table import TimerTable
 from weir.state.tables.values.value_table import ValueTable
 from weir.state.ttl import Ttl
+from weir.types import StoreStats
 
 #: Name of the only state of an operator that does not name its states.
 UNNAMED = ""

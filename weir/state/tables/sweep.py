@@ -41,14 +41,12 @@ class SweptTable(Protocol):
 
     def stamps_of(self, values: Sequence[bytes]) -> np.ndarray:
         """The times of stored values, int64; ``UNDATED`` where there is none."""
-        ...
 
     def drop_written(self, keys: Sequence[bytes], *, has_more: bool) -> list[bytes]:
         """Forget those of these state keys that are written; returns those that may be deleted from the store.
 
         ``has_more``: the store may have more entries after the last of the keys.
         """
-        ...
 
 
 class Sweep:
@@ -170,7 +168,6 @@ class SweepSteps(Protocol):
 
     def step(self, until_s: float, clock: Clock) -> bool:
         """Sweep up to a moment of the clock (seconds), give or take a chunk; True: there is more to do now."""
-        ...
 
 
 class Sweeps:

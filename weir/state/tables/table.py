@@ -13,9 +13,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Literal
 
-from weir.state.api import StoreStats
 from weir.state.tables.cached_entries import CachedPart
 from weir.state.tables.capture import Capture
+from weir.types import StoreStats
 
 #: What entries of a key group are sorted by; see ``weir.state.tables.timers.time_first``.
 EntryOrder = Literal["key", "time"]

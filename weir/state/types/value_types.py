@@ -201,28 +201,28 @@ class BooleanType(ValueType):
 
 
 class PlainType(ValueType):
-    """Text, bytes and Decimal: one Python class, and functions to and from text."""
+    """Text, bytes and Decimal: one Python class, and functions to and from what JSON has."""
 
     def __init__(
         self,
         form: str,
         kind: type,
         dtype: pl.DataType,
-        to_text: Callable[[Any], str],
-        from_text: Callable[[str], Any],
+        make_plain: Callable[[Any], Any],
+        make_value: Callable[[Any], Any],
     ) -> None:
         self.form, self.dtype = form, dtype
-        self._kind, self._to_text, self._from_text = kind, to_text, from_text
+        self._kind, self._make_plain, self._make_value = kind, make_plain, make_value
 
     @override
-    def to_plain(self, value: Any) -> str:
+    def to_plain(self, value: Any) -> Any:
         if not isinstance(value, self._kind):
             raise self._wrong(value)
-        return self._to_text(value)
+        return self._make_plain(value)
 
     @override
     def from_plain(self, plain: Any) -> Any:
-        return self._from_text(plain)
+        return self._make_value(plain)
 
 
 class BinaryType(PlainType):
@@ -239,31 +239,16 @@ class BinaryType(PlainType):
         return data[1:] if data[:1] == _RAW else super().decode(data)
 
 
-class TemporalType(ValueType):
+class TemporalType(PlainType):
     """Dates and times as integers."""
 
     cell_kind = "i"
 
-    def __init__(
-        self,
-        form: str,
-        kind: type,
-        dtype: pl.DataType,
-        to_int: Callable[[Any], int],
-        from_int: Callable[[int], Any],
-    ) -> None:
-        self.form, self.dtype = form, dtype
-        self._kind, self._to_int, self._from_int = kind, to_int, from_int
-
     @override
-    def to_plain(self, value: Any) -> int:
+    def to_plain(self, value: Any) -> Any:
         if not isinstance(value, self._kind) or (self._kind is dt.date and isinstance(value, dt.datetime)):
             raise self._wrong(value)
-        return self._to_int(value)
-
-    @override
-    def from_plain(self, plain: Any) -> Any:
-        return self._from_int(plain)
+        return self._make_plain(value)
 
 
 class ListType(ValueType):

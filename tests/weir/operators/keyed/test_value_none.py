@@ -6,8 +6,8 @@ import weir
 from tests.weir.state.database_backend import subtask_state
 from tests.weir.state.retained_steps import Step
 from weir import testing
+from weir.config.stores import RocksDbConfig
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 KINDS = [(int, 7), (float, 7.5), (bool, True), (str, "seven")]
 
@@ -66,7 +66,7 @@ def check_store(backend, apply):
 
 
 def test_a_value_is_taken_away_from_rocksdb(tmp_path):
-    store = open_store(tmp_path / "store", RocksDbSettings(), fresh=True)
+    store = open_store(tmp_path / "store", RocksDbConfig(), fresh=True)
     check_store(store, lambda: None)
     store.close()
 

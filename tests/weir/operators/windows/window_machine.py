@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 import weir
 from weir.author.operator import OperatorContext
 from weir.clock import SystemClock
+from weir.config.stores import RocksDbConfig
 from weir.keys import hashing as weir_keys
 from weir.operators.windows.panes.making import make_window_operator
 from weir.rows.records import WATERMARK_MAX_MS, WATERMARK_MIN_MS, user_columns, with_times
@@ -24,7 +25,6 @@ from weir.specs.window_updates import WindowUpdates
 from weir.specs.windows import WindowAggregate, WindowAggregateSpec
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.opened import StateTables
 
 GROUPS = 4
@@ -231,7 +231,7 @@ class WindowMachine(RuleBasedStateMachine):
         if self.kind == "memory":
             return MemoryBackend()
         self.directories.append(tempfile.TemporaryDirectory())
-        return open_store(Path(self.directories[-1].name) / "store", RocksDbSettings(), fresh=True)
+        return open_store(Path(self.directories[-1].name) / "store", RocksDbConfig(), fresh=True)
 
     def start(self, owned, restored):
         self.subtasks = [

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from weir.config.stores import CassandraConfig
 from weir.state.cassandra import creation
-from weir.state.cassandra.settings import CassandraSettings
 
 
 class Nodes:
@@ -14,7 +14,7 @@ class Nodes:
 
     def __init__(self, *looks):
         self.looks, self.taken = list(looks), 0
-        self.settings = CassandraSettings()
+        self.settings = CassandraConfig()
 
     async def read_schema(self, text):
         own, others = self.looks[min(self.taken, len(self.looks) - 1)]

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from tests.weir.state.cassandra.last_write_wins import LastWriteWins
+from weir.config.stores import CassandraConfig
 from weir.protocol.queries import QueryError, parse_question
 from weir.state.cassandra.entries import deletion, value_header
 from weir.state.cassandra.image_rows import ImageOverRows, check_question
 from weir.state.cassandra.schema import state_tables
-from weir.state.cassandra.settings import CassandraSettings, StateSettings
 from weir.state.layout import encode_key
 from weir.state.stores.memory import MemoryBackend
 
@@ -78,7 +78,7 @@ def test_a_checkpoint_is_its_changes_over_the_rows_until_the_database_has_gone_o
 def test_a_question_that_the_table_cannot_answer_is_refused(
     settings: Mapping[str, Any], given: Mapping[str, str], refused: str
 ) -> None:
-    made = CassandraSettings(states={"count": StateSettings(**settings)})
+    made = CassandraConfig(states=tuple(f"count.{name}={value}" for name, value in settings.items()))
     table = state_tables("job", {"count": 3}, made)[3]
     question = parse_question("count", "n", None, given)
     if not refused:

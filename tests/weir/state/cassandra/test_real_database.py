@@ -15,13 +15,13 @@ import pytest
 from tests.weir.state.cassandra.cable import Cable
 from tests.weir.state.cassandra.countries import COUNTRIES
 from tests.weir.state.database_backend import node_settings
+from weir.config.stores import CassandraConfig
 from weir.errors import FailureKind, StateError
 from weir.protocol.database_run import DatabaseRun
 from weir.state.cassandra import durability
 from weir.state.cassandra.errors import DatabaseAwayError
 from weir.state.cassandra.schema import keyspace_statement, state_tables
 from weir.state.cassandra.session import Session, leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings, StateSettings
 from weir.state.cassandra.tables import DatabaseTables
 from weir.state.layout import encode_key
 
@@ -51,7 +51,7 @@ def opened(cassandra_port: int) -> Iterator[Any]:
     sessions: list[Session] = []
 
     def open_tables(run: str = "", *, creates: bool = True, **settings: Any) -> DatabaseTables:
-        made: CassandraSettings = node_settings(settings.pop("port", cassandra_port), **settings)
+        made: CassandraConfig = node_settings(settings.pop("port", cassandra_port), **settings)
         session = open_session(made)
         sessions.append(session)
         tables = DatabaseTables(
@@ -103,13 +103,13 @@ def test_thousands_of_keys_come_back_in_the_order_asked(opened: Any) -> None:
 
 
 def test_a_time_to_live_counts_from_the_write(opened: Any) -> None:
-    tables = opened(time_to_live_s=1, states={"count": StateSettings(table="mortal")})
+    tables = opened(time_to_live_s=1, states=("count.table=mortal",))
     tables.write([(KEY, b"v")], 1)
     soon(lambda: tables.get_many([KEY]) == [None])
 
 
 def test_rows_of_the_global_layout_are_read_by_key_or_all_and_are_counted_if_so_set(opened: Any) -> None:
-    tables = opened(states={"count": StateSettings(table="spread", layout="global", counts=True)})
+    tables = opened(states=("count.table=spread", "count.layout=global", "count.counts=true"))
     prefix, end = KEY[:4], b"\0\1\0\3"
     keys = [encode_key(1, STATE, name) for name in (b"belarus", b"belgium", b"finland")]
     tables.write([(key, b"1") for key in keys], 1)
@@ -226,7 +226,7 @@ def test_a_missing_table_is_named_with_the_mend_and_its_statement_is_logged(
     opened: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    states = {"count": StateSettings(table="absent")}
+    states = ("count.table=absent",)
     tables = opened(creates=False, creates_tables=False, states=states)
     with pytest.raises(
         StateError, match=r"absent.*set taskManager.cassandra.creates_tables to true"
@@ -238,7 +238,7 @@ def test_a_missing_table_is_named_with_the_mend_and_its_statement_is_logged(
 
 
 def test_a_table_that_another_process_creates_meanwhile_is_waited_for(opened: Any) -> None:
-    states = {"count": StateSettings(table="created_later")}
+    states = ("count.table=created_later",)
     early, creator = opened(creates=False, states=states), opened(creates=False, states=states)
     with ThreadPoolExecutor(1) as pool:
         # As where the system's rows have the table already, and the node does not.
@@ -251,7 +251,7 @@ def test_a_table_that_another_process_creates_meanwhile_is_waited_for(opened: An
 
 def test_what_the_database_refuses_is_told_with_the_setting(opened: Any) -> None:
     opened()
-    admin = opened(states={"count": StateSettings(table="spread_out", layout="global")})
+    admin = opened(states=("count.table=spread_out", "count.layout=global"))
     admin.session.run(
         admin.session.execute_schema("CREATE TABLE IF NOT EXISTS conformance.theirs (a int PRIMARY KEY)")
     )
@@ -265,15 +265,15 @@ def test_what_the_database_refuses_is_told_with_the_setting(opened: Any) -> None
             r"create keyspace bad_2: .*; correct taskManager.cassandra.replication$",
         ),
         (
-            {"states": {"count": StateSettings(table="odd", table_options="foo = 1")}},
+            {"states": ("count.table=odd", "count.table_options=foo = 1")},
             r"create table conformance.odd with foo = 1: .*property 'foo'; correct .*table_options, or those",
         ),
         (
-            {"states": {"count": StateSettings(table="spread_out")}},
+            {"states": ("count.table=spread_out",)},
             r"spread_out was created with the layout global, and the state is to have partitioned: set STATE.layout",
         ),
         (
-            {"states": {"count": StateSettings(table="theirs")}},
+            {"states": ("count.table=theirs",)},
             r"conformance.theirs is no table of Weir's: it has the columns a; name another one",
         ),
         (
@@ -315,12 +315,12 @@ def test_a_user_of_the_keyspace_may_create_tables_and_one_of_the_tables_needs_no
         "GRANT MODIFY ON KEYSPACE conformance TO writer",
     ):
         admin.session.run(admin.session.execute_schema(text))
-    for user, table in (("owner", "of_the_owner"), ("writer", "")):
-        tables = opened(username=user, password="secret", states={"count": StateSettings(table=table)})
+    for user, states in (("owner", ("count.table=of_the_owner",)), ("writer", ())):
+        tables = opened(username=user, password="secret", states=states)
         tables.write([(KEY, b"v")], 1)
         assert tables.get_many([KEY]) == [b"v"]
     with pytest.raises(StateError, match=r"create table conformance.absent .*grant the permission"):
-        opened(username="writer", password="secret", states={"count": StateSettings(table="absent")})
+        opened(username="writer", password="secret", states=("count.table=absent",))
 
 
 def test_a_missing_permission_and_a_wrong_password_are_told_with_the_mend(opened: Any) -> None:
@@ -416,7 +416,7 @@ def test_a_database_that_is_slow_is_told_of_and_one_that_does_not_answer_in_time
 @pytest.mark.parametrize("buckets", [1, 4])
 def test_the_countries_of_europe_by_key_prefix_and_range(opened: Any, buckets: int) -> None:
     """The data and the expected values of the integration tests of the store that came before this one."""
-    states = {"count": StateSettings(table=f"countries{buckets}", buckets=buckets, counts=True)}
+    states = (f"count.table=countries{buckets}", f"count.buckets={buckets}", "count.counts=true")
     tables = opened(states=states)
     tables.write([(encode_key(0, STATE, name.encode()), b"1") for name in COUNTRIES], 1)
 
@@ -444,7 +444,7 @@ def test_the_countries_of_europe_by_key_prefix_and_range(opened: Any, buckets: i
 def test_scans_for_a_question_share_requests_and_read_what_others_do(
     opened: Any, buckets: int, reverse: bool
 ) -> None:
-    tables = opened(buckets=buckets, states={"count": StateSettings(table=f"asked{buckets}")})
+    tables = opened(buckets=buckets, states=(f"count.table=asked{buckets}",))
     groups = range(64)
     # More rows than are read at first in some groups, none in others.
     rows = [

@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import pytest
 
+from weir.config.stores import CassandraConfig
 from weir.errors import ConfigError
 from weir.state.cassandra.schema import (
     NAME_CHARACTERS_MAX,
@@ -13,7 +14,7 @@ from weir.state.cassandra.schema import (
     table_name,
     table_statement,
 )
-from weir.state.cassandra.settings import CassandraSettings, StateSettings, parse_states
+from weir.state.cassandra.settings import StateSettings, parse_states
 
 
 def test_a_table_is_named_after_job_step_and_state() -> None:
@@ -29,11 +30,11 @@ def test_a_long_name_is_cut_and_stays_its_own() -> None:
 
 def test_two_states_never_share_a_table() -> None:
     with pytest.raises(ConfigError, match="'a-b' and 'a_b' of job j would share table j_a_b_weir_store"):
-        state_tables("j", {"a-b": 1, "a_b": 2}, CassandraSettings())
+        state_tables("j", {"a-b": 1, "a_b": 2}, CassandraConfig())
 
 
 def test_a_setting_of_a_state_that_is_none_is_refused_with_those_that_are() -> None:
-    settings = CassandraSettings(states={"cuont": StateSettings()})
+    settings = CassandraConfig(states=("cuont.counts=true",))
     with pytest.raises(
         ConfigError, match=r"states names 'cuont', which is no state of job j; its states: count"
     ):
@@ -41,7 +42,7 @@ def test_a_setting_of_a_state_that_is_none_is_refused_with_those_that_are() -> N
 
 
 def test_a_state_that_is_read_in_order_is_refused_the_layout_without_it_before_there_is_a_table() -> None:
-    settings = CassandraSettings(states={"prices/by_time": StateSettings(layout="global")})
+    settings = CassandraConfig(states=("prices/by_time.layout=global",))
     ids = {"prices/by_time": 1, "prices/last": 2}
     with pytest.raises(ConfigError, match=r"'prices/by_time' of job j has the layout global .* partitioned"):
         state_tables("j", ids, settings, ordered=["prices/by_time"])
@@ -52,33 +53,33 @@ def test_a_state_is_named_in_settings_as_in_questions_too() -> None:
     asked = ["count/words", "count/lines", "table/name"]
     ids = {"count": 1, "table/name": 2}
     for name in ("count", "count/words"):
-        made = CassandraSettings(states={name: StateSettings(counts=True, table="own")})
+        made = CassandraConfig(states=(f"{name}.counts=true", f"{name}.table=own"))
         tables = state_tables("j", ids, made, asked)
         assert (tables[1].name, tables[1].counts, tables[2].counts) == ("weir.own", True, False)
         assert "set count.counts=true in" in tables[1].not_counted
     with pytest.raises(
         ConfigError, match="names 'count/pages', which is no state of job j; its states: count, t"
     ):
-        state_tables("j", ids, CassandraSettings(states={"count/pages": StateSettings()}), asked)
-    both = {"count/words": StateSettings(buckets=2), "count/lines": StateSettings(buckets=3)}
+        state_tables("j", ids, CassandraConfig(states=("count/pages.counts=true",)), asked)
+    both = ("count/words.buckets=2", "count/lines.buckets=3")
     with pytest.raises(
         ConfigError, match="'count/words' and 'count/lines', which are one state of job j: keep"
     ):
-        state_tables("j", ids, CassandraSettings(states=both), asked)
+        state_tables("j", ids, CassandraConfig(states=both), asked)
 
 
 def test_a_name_that_is_none_is_refused() -> None:
-    settings = CassandraSettings(states={"count": StateSettings(table="drop table")})
+    settings = CassandraConfig(states=("count.table=drop table",))
     with pytest.raises(ConfigError, match="is 'drop table'; a table has a name of a-z"):
         state_tables("j", {"count": 1}, settings)
 
 
 def test_what_a_state_does_not_say_the_section_says() -> None:
-    settings = CassandraSettings(
+    settings = CassandraConfig(
         buckets=4,
         time_to_live_s=60,
         table_options="comment = 'WITH care'",
-        states={"b": StateSettings(table="own", time_to_live_s=0, buckets=2, table_options="")},
+        states=("b.table=own", "b.time_to_live_s=0", "b.buckets=2", "b.table_options="),
     )
     tables = state_tables("j", {"a": 1, "b": 2}, settings)
     assert (tables[1].buckets, tables[1].time_to_live_s) == (4, 60)
@@ -90,7 +91,7 @@ def test_what_a_state_does_not_say_the_section_says() -> None:
 
 def test_writes_carry_a_timestamp_and_a_time_to_live_where_there_is_one() -> None:
     forever, mortal = state_tables(
-        "j", {"a": 1, "b": 2}, CassandraSettings(states={"b": StateSettings(time_to_live_s=5)})
+        "j", {"a": 1, "b": 2}, CassandraConfig(states=("b.time_to_live_s=5",))
     ).values()
     assert statements_of(forever).put.endswith("USING TIMESTAMP ?")
     assert statements_of(mortal).put.endswith("USING TIMESTAMP ? AND TTL ?")
@@ -98,9 +99,7 @@ def test_writes_carry_a_timestamp_and_a_time_to_live_where_there_is_one() -> Non
 
 
 def test_rows_of_the_global_layout_lie_each_for_itself() -> None:
-    (table,) = state_tables(
-        "j", {"a": 1}, CassandraSettings(buckets=8, states={"a": StateSettings(layout="global")})
-    ).values()
+    (table,) = state_tables("j", {"a": 1}, CassandraConfig(buckets=8, states=("a.layout=global",))).values()
     assert "PRIMARY KEY ((run, key_group, bucket, key))" in table_statement(table)
     assert table.buckets == 1
 
@@ -121,7 +120,7 @@ def test_a_table_that_is_there_is_that_of_the_state_or_not() -> None:
 
 
 def test_rows_in_another_number_of_buckets_are_refused_with_the_keys_to_mend_it():
-    tables = state_tables("j", {"a/x": 1, "b": 2}, CassandraSettings(buckets=8)).values()
+    tables = state_tables("j", {"a/x": 1, "b": 2}, CassandraConfig(buckets=8)).values()
     names = [table.name for table in tables]
     assert changed_buckets(tables, {}) == changed_buckets(tables, dict.fromkeys(names, 8)) == ""
     told = changed_buckets(tables, {names[0]: 4, names[1]: 8})

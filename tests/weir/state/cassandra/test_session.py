@@ -11,11 +11,11 @@ import pytest
 
 from experiments.ports import free_port
 from weir.clock import SystemClock
+from weir.config.stores import CassandraConfig
 from weir.errors import StateError
 from weir.state import patience
 from weir.state.cassandra.errors import DatabaseAwayError
 from weir.state.cassandra.session import Session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 
 
 def open_sockets() -> set[int]:
@@ -27,14 +27,14 @@ def test_a_session_leaves_no_socket_to_the_garbage_collector() -> None:
     try:
         before = open_sockets()
         with pytest.raises(DatabaseAwayError, match=r"cannot connect.*see whether it runs"):
-            open_session(CassandraSettings(port=free_port(), when_away="fail", give_up_after_ms=0))
+            open_session(CassandraConfig(port=free_port(), when_away="fail", give_up_after_ms=0))
         assert open_sockets() <= before
     finally:
         gc.enable()
 
 
 def test_a_closed_session_says_so() -> None:
-    session = Session(CassandraSettings(), SystemClock())
+    session = Session(CassandraConfig(), SystemClock())
     session.close()
     session.close()
     with pytest.raises(StateError, match=r"the session with Cassandra at 127.0.0.1:9042 is closed"):
@@ -42,7 +42,7 @@ def test_a_closed_session_says_so() -> None:
 
 
 def test_who_only_asks_is_told_why_and_does_not_wait() -> None:
-    session = Session(CassandraSettings(port=free_port()), SystemClock())
+    session = Session(CassandraConfig(port=free_port()), SystemClock())
 
     def give_up(why_away: str) -> None:
         if why_away:
@@ -59,7 +59,7 @@ def test_who_only_asks_is_told_why_and_does_not_wait() -> None:
 _GIVE_UP = """
 import sys
 from weir.state.cassandra.session import open_session
-from weir.state.cassandra.settings import CassandraSettings
+from weir.config.stores import CassandraConfig
 
 class Enough(Exception):
     pass
@@ -68,7 +68,7 @@ def give_up():
     raise Enough
 
 try:
-    open_session(CassandraSettings(port=int(sys.argv[1])), check_cancelled=give_up)
+    open_session(CassandraConfig(port=int(sys.argv[1])), check_cancelled=give_up)
 except Enough:
     print("told")
 """

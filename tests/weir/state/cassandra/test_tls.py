@@ -9,10 +9,10 @@ import pytest
 
 from tests.secure_listener import write_certificate
 from tests.weir.state.database_backend import node_settings
+from weir.config.stores import CassandraConfig
 from weir.errors import FailureKind, StateError
 from weir.state.cassandra.client import make_client
 from weir.state.cassandra.session import leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 
 
 @pytest.mark.service
@@ -44,5 +44,5 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(
         StateError, match=rf"cassandra\.tls_ca_file: cannot read {gone}: No such file.*; correct"
     ) as told:
-        make_client(CassandraSettings(tls_ca_file=str(gone)))
+        make_client(CassandraConfig(tls_ca_file=str(gone)))
     assert told.value.failure_kind is FailureKind.PERMANENT

@@ -14,6 +14,7 @@ import pytest
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
+from weir.config.stores import RocksDbConfig
 from weir.errors import CheckpointError, StateError
 from weir.protocol.checkpoints.manifest import FileRef, StoreImage
 from weir.state.api import StateBackend
@@ -21,7 +22,6 @@ from weir.state.images.image_client import image_address, image_ids_of, is_image
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images, drop_foreign
 from weir.state.layout import encode_key
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 STATE = 2
 
@@ -33,7 +33,7 @@ def key(name: str, group: int = 5, state_id: int = STATE) -> bytes:
 @dataclass
 class World:
     root: Path
-    settings: RocksDbSettings | None
+    settings: RocksDbConfig | None
     store: CheckpointStore
     opened: list[tuple[StateBackend, Images]]
 

@@ -4,15 +4,15 @@ import random
 
 import pytest
 
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 ENTRIES = [(b"key-%06d" % number, b"value-%06d" % number * 5) for number in range(3_000)]
 
 
 def written(directory):
-    store = open_store(directory, RocksDbSettings(), fresh=True)
+    store = open_store(directory, RocksDbConfig(), fresh=True)
     store.write(ENTRIES)
     store.flush()
     store.compact()
@@ -29,7 +29,7 @@ def test_a_flipped_bit_is_told_by_scans(tmp_path, seed):
     data[rng.randrange(len(data) * 3 // 4)] ^= 1 << rng.randrange(8)
     table.write_bytes(data)
     try:
-        store = open_store(tmp_path / "store", RocksDbSettings(mmap_reads=False), fresh=False)
+        store = open_store(tmp_path / "store", RocksDbConfig(mmap_reads=False), fresh=False)
     except StateError:
         return
     try:
@@ -47,7 +47,7 @@ def test_a_flipped_bit_is_told_by_scans(tmp_path, seed):
 
 def test_scans_of_parts_end_at_their_bounds(tmp_path):
     written(tmp_path / "store")
-    store = open_store(tmp_path / "store", RocksDbSettings(), fresh=False)
+    store = open_store(tmp_path / "store", RocksDbConfig(), fresh=False)
     assert list(store.scan(b"key-000100", b"key-000200")) == ENTRIES[100:200]
     assert list(store.scan(b"key-000100", b"key-000200", reverse=True)) == ENTRIES[100:200][::-1]
     assert list(store.scan(b"x")) == []

@@ -2,11 +2,11 @@
 
 import threading
 
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state.layout import encode_key, state_prefix
 from weir.state.stores.rocksdb import open_store
 from weir.state.stores.rocksdb_compaction import Compaction, compacted_ranges
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 
 def test_neighbouring_groups_are_merged_in_one_go_but_not_too_many():
@@ -47,7 +47,7 @@ def test_a_failure_is_not_the_end():
 
 
 def test_files_become_smaller(tmp_path):
-    settings = RocksDbSettings(write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20)
+    settings = RocksDbConfig(write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20)
     store = open_store(tmp_path / "store", settings, fresh=True)
     keys = [encode_key(group, 1, number.to_bytes(8, "big")) for group in range(4) for number in range(20_000)]
     for start in range(0, len(keys), 1_000):

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from rocksdict import Checkpoint
 
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state.stores import rocksdb_settings
 from weir.state.stores.directory_lock import StoreDirectory
 from weir.state.stores.rocksdb import RocksDbBackend, open_store
 from weir.state.stores.rocksdb_images import ImageTaker
 from weir.state.stores.rocksdb_manifest import Manifest, UnknownManifestError
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 
 #: Tables come and go all the time.
-SETTINGS = RocksDbSettings(
+SETTINGS = RocksDbConfig(
     block_cache_bytes=1 << 20,
     write_buffer_bytes=64 << 10,
     write_buffer_total_bytes=1 << 20,

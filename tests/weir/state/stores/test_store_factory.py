@@ -4,14 +4,15 @@ import os
 
 import pytest
 
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state.stores.directory_lock import claim_directory
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import RocksDbBackend
-from weir.state.stores.rocksdb_settings import RocksDbSettings
+from weir.state.stores.rocksdb_settings import memory_bytes_max
 from weir.state.stores.store_factory import StoreFactory
 
-SETTINGS = RocksDbSettings(
+SETTINGS = RocksDbConfig(
     block_cache_bytes=1 << 20, write_buffer_bytes=256 << 10, write_buffer_total_bytes=1 << 20
 )
 
@@ -47,7 +48,7 @@ def test_a_directory_that_is_claimed_is_opened_as_it_is(tmp_path):
 
 def test_all_stores_of_a_factory_share_one_bound_of_memory_and_keep_it(tmp_path):
     """Memory tables, data blocks, indices and filters of all of them lie in one cache."""
-    settings = RocksDbSettings(
+    settings = RocksDbConfig(
         block_cache_bytes=4 << 20,
         write_buffer_bytes=512 << 10,
         write_buffer_total_bytes=2 << 20,
@@ -75,6 +76,6 @@ def test_all_stores_of_a_factory_share_one_bound_of_memory_and_keep_it(tmp_path)
         used_bytes.append(own.memory.cache.get_usage())
     # More than one store may have alone, and never more than all may: but for a memory table that is being filled.
     assert max(used_bytes) > settings.block_cache_bytes // 2
-    assert max(used_bytes) <= settings.memory_bytes_max + settings.write_buffer_bytes
+    assert max(used_bytes) <= memory_bytes_max(settings) + settings.write_buffer_bytes
     for store in (*images, own):
         store.close()

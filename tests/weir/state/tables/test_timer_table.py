@@ -13,11 +13,11 @@ from tests.effort import cases
 from tests.weir.model_tests import model_test
 from tests.weir.state.hybrid_store import hybrid_store
 from tests.weir.state.rolled_back import ImageOf
+from weir.config.stores import RocksDbConfig
 from weir.errors import StateError
 from weir.state import layout
 from weir.state.stores.memory import MemoryBackend
 from weir.state.stores.rocksdb import open_store
-from weir.state.stores.rocksdb_settings import RocksDbSettings
 from weir.state.tables.timers.time_first import time_bytes, time_of, times_bytes, times_of, user_key_of
 from weir.state.tables.timers.timer_group import NEVER_MS
 from weir.state.tables.timers.timer_table import TimerTable
@@ -225,7 +225,7 @@ class Timers(RuleBasedStateMachine):
 class TimersOnRocksDb(Timers):
     def make_store(self):
         self._directory = tempfile.TemporaryDirectory()
-        return open_store(Path(self._directory.name, "store"), RocksDbSettings(), fresh=True)
+        return open_store(Path(self._directory.name, "store"), RocksDbConfig(), fresh=True)
 
     def teardown(self):
         super().teardown()

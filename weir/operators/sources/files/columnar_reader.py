@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ from weir.errors import InputError
 from weir.operators.sources.files.columnar_paths import FilePlaces, NoSuchColumnError, find_columns
 from weir.operators.sources.files.file_reader import FileReader
 from weir.operators.sources.files.near_names import near_name
+from weir.operators.sources.files.positions import Rest
 from weir.rows.python_values import row_json
 from weir.rows.schemas import is_widened_by
 from weir.rows.utf8 import wrong_texts
@@ -28,6 +31,11 @@ class ColumnarReader(FileReader):
         time_column = spec.event_time_column
         self._columnar_spec = spec
         self._required = [f.name for f in spec.schema_read if not f.nullable or f.name == time_column]
+        #: Parts of files that are left, the next one last; and the one that is read.
+        self._pending: list[Rest] = []
+        self._part: Rest | None = None
+        #: Place of the first row of that one that was not decoded.
+        self._next = 0
         #: Of the last decoded batch: its first row's place, and bool, shape (rows,), which rows were good.
         self._decoded, self._good = 0, np.empty(0, dtype=np.bool_)
 
@@ -36,8 +44,37 @@ class ColumnarReader(FileReader):
         """File, position and what the reason begins with, of a row that is bad."""
 
     @abstractmethod
-    def _rejected_to(self) -> int:
-        """Bad rows before this place were put aside before."""
+    def _parts(self, path: str) -> list[Rest]:
+        """The parts of a file that subtasks share, each in places.
+
+        Raises:
+            InputError: it cannot be read, or does not have the columns.
+        """
+
+    def _open_files(self, paths: Sequence[str]) -> None:
+        self._read_shares(self._share([part for path in paths for part in self._parts(path)]))
+
+    def _add_file(self, path: str, size_bytes: int) -> None:
+        parts = self._parts(path)
+        self._pending[:0] = parts[::-1]
+        self._hold(parts)
+
+    def _resume_input(self, shares: list[list[Rest]]) -> None:
+        self._read_shares([[replace(rest, begun=False) for rest in share] for share in shares])
+
+    def _read_shares(self, shares: list[list[Rest]]) -> None:
+        self._assigned = shares
+        self._pending = shares[self._rank][::-1]
+        self._hold(shares[self._rank])
+
+    def _rests(self) -> list[Rest]:
+        rests, part = self._pending[::-1], self._part
+        if part is not None:
+            start = self._next if self._decoded_rows is None else self._first_left()
+            if start < part.stop:
+                rejected_to = max(self._next, part.rejected_to)
+                rests.insert(0, Rest(part.path, start, part.stop, rejected_to, begun=True))
+        return rests
 
     def _check_schema(self, path: str, found: pa.Schema) -> FilePlaces:
         """Where the columns that are read are in a file.
@@ -104,7 +141,8 @@ class ColumnarReader(FileReader):
         return self._told(self._decoded + int(np.flatnonzero(self._good)[row]))
 
     def _reject(self, place: int, reason: str, row: pa.RecordBatch) -> None:
-        if place < self._rejected_to():
+        if self._part is not None and place < self._part.rejected_to:
+            # It was put aside before.
             return
         path, position, where = self._told(place)
         self.rejected += 1

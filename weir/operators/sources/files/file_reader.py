@@ -100,6 +100,8 @@ class FileReader(BatchSource):
         self._reading: str | None = None
         #: Of files that may grow and were read to their end: since when, on the monotonic clock.
         self._quiet_since_s: dict[str, float] = {}
+        #: The pieces of every subtask, by rank.
+        self._assigned: list[list[Any]] = []
         #: How far by event time the files had come at the checkpoint.
         self._restored_times: dict[str, int] = {}
 
@@ -131,9 +133,9 @@ class FileReader(BatchSource):
     def _input_quota(self, events_max: int) -> int:
         """This subtask's part of the limit, for the files that were chosen."""
 
-    @abstractmethod
     def _chosen(self) -> list[bool]:
         """For every subtask, by rank, whether files were chosen for it."""
+        return [bool(pieces) for pieces in self._assigned]
 
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
         """Share what other subtasks left, given in input order: for every subtask its part."""

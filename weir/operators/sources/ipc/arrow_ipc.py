@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -12,7 +12,7 @@ from weir.operators.sources.files.columnar_paths import FilePlaces
 from weir.operators.sources.files.columnar_reader import ColumnarReader
 from weir.operators.sources.files.input_files import unreadable
 from weir.operators.sources.files.positions import Rest
-from weir.operators.sources.files.splits import assign, assign_files, share_events
+from weir.operators.sources.files.splits import share_events
 from weir.operators.sources.ipc.ipc_file import IpcFile
 from weir.rows.schemas import small_type
 from weir.specs import ArrowIpcSpec
@@ -20,22 +20,6 @@ from weir.specs import ArrowIpcSpec
 #: A position is the number of a record batch, and that of a row in it in as many bits.
 _ROW_BITS = 32
 _ROW_MASK = (1 << _ROW_BITS) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRange:
-    """What is to be read of a file: from a row of a record batch to the end of a batch; half-open."""
-
-    path: str
-    start: int
-    stop: int
-    #: Bad rows before this position were put aside before.
-    rejected_to: int = 0
-
-    @property
-    def batches(self) -> int:
-        """Record batches left, the first one maybe in part."""
-        return (self.stop >> _ROW_BITS) - (self.start >> _ROW_BITS)
 
 
 class ArrowIpcReader(ColumnarReader):
@@ -53,15 +37,11 @@ class ArrowIpcReader(ColumnarReader):
     def __init__(self, spec: ArrowIpcSpec) -> None:
         super().__init__(spec)
         self._spec = spec
-        self._pending: list[BatchRange] = []
-        self._range: BatchRange | None = None
         self._file: IpcFile | None = None
         #: In the open file.
         self._places = FilePlaces.nowhere()
         #: Pieces of the record batch that is being read.
         self._pieces: Iterator[pa.RecordBatch] = iter(())
-        #: Position of the first row that was not decoded.
-        self._next = 0
 
     def close(self) -> None:
         """Release the file."""
@@ -70,55 +50,19 @@ class ArrowIpcReader(ColumnarReader):
             self._file.close()
             self._file = None
 
-    def _open_files(self, paths: Sequence[str]) -> None:
-        parts = [part for path in paths for part in self._parts(path)]
-        sizes = [min(part.batches, _ROW_MASK) for part in parts]
-        if self._keeps_files:
-            self._read_shares(assign_files([p.path for p in parts], sizes, parts, self._subtasks))
-        else:
-            self._read_shares(assign(sizes, parts, self._subtasks))
-
-    def _add_file(self, path: str, size_bytes: int) -> None:
-        parts = self._parts(path)
-        self._pending[:0] = parts[::-1]
-        self._hold(parts)
-
-    def _resume_input(self, shares: list[list[Rest]]) -> None:
-        self._read_shares(
-            [[BatchRange(r.path, r.start, r.stop, r.rejected_to) for r in share] for share in shares]
-        )
-
     def _share(self, rests: list[Rest]) -> list[list[Rest]]:
         return super()._share([piece for rest in rests for piece in _single_batches(rest)])
 
-    def _read_shares(self, shares: list[list[BatchRange]]) -> None:
-        self._assigned = [_joined(share) for share in shares]
-        self._pending = self._assigned[self._rank][::-1]
-        self._hold(self._assigned[self._rank])
+    def _read_shares(self, shares: list[list[Rest]]) -> None:
+        super()._read_shares([_joined(share) for share in shares])
 
-    def _parts(self, path: str) -> list[BatchRange]:
+    def _parts(self, path: str) -> list[Rest]:
         """A file's record batches, each a part of its own; a stream is one part."""
         with IpcFile(path, self._files) as file:
             self._check_schema(path, file.schema)
             if file.batch_count is None:
-                return [BatchRange(path, 0, file.batches_max << _ROW_BITS)]
-            return [BatchRange(path, n << _ROW_BITS, (n + 1) << _ROW_BITS) for n in range(file.batch_count)]
-
-    def _rests(self) -> list[Rest]:
-        rests = [Rest(p.path, p.start, p.stop, p.rejected_to) for p in reversed(self._pending)]
-        part = self._range
-        if part is not None:
-            start = self._next
-            if self._decoded_rows is not None:
-                start = self._first_left()
-            if start < part.stop:
-                rests.insert(
-                    0, Rest(part.path, start, part.stop, max(self._next, part.rejected_to), begun=True)
-                )
-        return rests
-
-    def _chosen(self) -> list[bool]:
-        return [bool(assigned) for assigned in self._assigned]
+                return [Rest(path, 0, file.batches_max << _ROW_BITS)]
+            return [Rest(path, n << _ROW_BITS, (n + 1) << _ROW_BITS) for n in range(file.batch_count)]
 
     def _input_quota(self, events_max: int) -> int:
         if self._subtasks == 1:
@@ -126,7 +70,7 @@ class ArrowIpcReader(ColumnarReader):
         available = [self._count_rows(parts, events_max) for parts in self._assigned]
         return share_events(events_max, available)[self._rank]
 
-    def _count_rows(self, parts: Sequence[BatchRange], enough: int) -> int:
+    def _count_rows(self, parts: Sequence[Rest], enough: int) -> int:
         count = 0
         for part in parts:
             if count >= enough:
@@ -153,16 +97,16 @@ class ArrowIpcReader(ColumnarReader):
 
     def _next_pieces(self) -> bool:
         """Read the next record batch; False if there is none."""
-        part = self._range
+        part = self._part
         if part is not None and self._next & _ROW_MASK:
             # The record batch was decoded to its end.
             self._next = ((self._next >> _ROW_BITS) + 1) << _ROW_BITS
         if part is None or self._next >= part.stop:
             if not self._pending:
-                self._range = None
+                self._part = None
                 self._goes_on_to(None)
                 return False
-            self._range = part = self._pending.pop()
+            self._part = part = self._pending.pop()
             self._goes_on_to(part.path)
             self._next = part.start
         if self._file is None or self._file.path != part.path:
@@ -172,7 +116,7 @@ class ArrowIpcReader(ColumnarReader):
         batch = self._file.read(self._next >> _ROW_BITS, self._places.top_names)
         if batch is None:
             # The stream has ended.
-            self._range = replace(part, stop=self._next)
+            self._part = replace(part, stop=self._next)
             return True
         first = self._next & _ROW_MASK
         if first >= batch.num_rows:
@@ -191,12 +135,8 @@ class ArrowIpcReader(ColumnarReader):
                 raise unreadable(path, error, "check the file") from error
 
     def _told(self, place: int) -> tuple[str, int, str]:
-        assert self._range is not None
-        return self._range.path, place >> _ROW_BITS, f"row {place & _ROW_MASK} of the record batch: "
-
-    def _rejected_to(self) -> int:
-        assert self._range is not None
-        return self._range.rejected_to
+        assert self._part is not None
+        return self._part.path, place >> _ROW_BITS, f"row {place & _ROW_MASK} of the record batch: "
 
 
 def _single_batches(rest: Rest) -> list[Rest]:
@@ -211,9 +151,9 @@ def _single_batches(rest: Rest) -> list[Rest]:
     ]
 
 
-def _joined(parts: Sequence[BatchRange]) -> list[BatchRange]:
+def _joined(parts: Sequence[Rest]) -> list[Rest]:
     """The same with parts that follow one another as one, so that snapshots stay small."""
-    joined: list[BatchRange] = []
+    joined: list[Rest] = []
     for part in parts:
         last = joined[-1] if joined else None
         if (

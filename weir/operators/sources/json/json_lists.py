@@ -146,15 +146,12 @@ class Scratch(Protocol):
 
     def fitting_bytes(self, longest: int, total: int) -> int:
         """Of values that lie apart, how many bytes to read at a time: those of the longest one at least."""
-        ...
 
     def reserve(self, region_bytes: int) -> None:
         """Make room for the strings of a region."""
-        ...
 
     def batch(self, data: np.ndarray, rows: int, late_count: int) -> tuple[pa.RecordBatch, np.ndarray]:
         """Copy the first rows out; with bool, shape (rows,): which of them are good."""
-        ...
 
 
 class ListValues:

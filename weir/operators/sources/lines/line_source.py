@@ -186,9 +186,6 @@ class LineSource(FileReader):
         assert self._reader is not None
         return self._reader.path, self._reader.line_offset(self._line_of_row(self._reader, row)), ""
 
-    def _chosen(self) -> list[bool]:
-        return [bool(assigned) for assigned in self._assigned]
-
     def _input_quota(self, events_max: int) -> int:
         return line_quotas(events_max, self._assigned, self._count_rows)[self._rank]
 

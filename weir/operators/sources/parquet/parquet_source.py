@@ -1,10 +1,9 @@
-"""The Parquet source: row groups are its splits."""
+"""The Parquet source: row groups are its splits, whose places are row numbers of the file."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from functools import partial
 
 import numpy as np
@@ -17,7 +16,7 @@ from weir.operators.sources.files.columnar_paths import FilePlaces, WantedLeaves
 from weir.operators.sources.files.columnar_reader import ColumnarReader
 from weir.operators.sources.files.input_files import unreadable
 from weir.operators.sources.files.positions import Rest
-from weir.operators.sources.files.splits import assign, assign_files, share_events
+from weir.operators.sources.files.splits import share_events
 from weir.operators.sources.parquet.parquet_footer import check_footer
 from weir.operators.sources.parquet.parquet_groups import FileState, file_state
 from weir.operators.sources.parquet.parquet_int96 import (
@@ -38,22 +37,6 @@ from weir.rows.records import BATCH_BYTES_MAX
 from weir.rows.utf8 import wrong_texts
 from weir.specs import ParquetSpec
 from weir.specs.conditions import columns_of, may_hold
-
-
-@dataclass(frozen=True, slots=True)
-class RowGroup:
-    """What is to be read of one row group: half-open, in row numbers of the file; it ends with the group."""
-
-    path: str
-    next_row: int
-    stop_row: int
-    #: Bad rows before this one were put aside before.
-    rejected_to: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows left."""
-        return self.stop_row - self.next_row
 
 
 class ParquetReader(ColumnarReader):
@@ -80,14 +63,10 @@ class ParquetReader(ColumnarReader):
         self._int96_unit: Int96Unit | None = None
         #: Of a local file: what is open; None: not known.
         self._opened: FileState | None = None
-        self._pending: list[RowGroup] = []
         #: What is left of the row group; decoded batch by batch.
         self._batches: Iterator[pa.RecordBatch | LateRows] = iter(())
         #: Row numbers at which the open file's row groups end.
         self._group_stops: list[int] = []
-        self._row_group: RowGroup | None = None
-        #: Row number of the first row that was not decoded.
-        self._next_row = 0
         #: Long texts of another column may come late; None: no column.
         self._late_but: frozenset[str] | None = None
 
@@ -106,44 +85,12 @@ class ParquetReader(ColumnarReader):
             self._file.close(force=True)
             self._file = None
 
-    def _open_files(self, paths: Sequence[str]) -> None:
-        groups = [group for path in paths for group in self._row_groups(path)]
-        sizes = [group.rows for group in groups]
-        if self._keeps_files:
-            self._read_shares(assign_files([g.path for g in groups], sizes, groups, self._subtasks))
-        else:
-            self._read_shares(assign(sizes, groups, self._subtasks))
-
-    def _add_file(self, path: str, size_bytes: int) -> None:
-        groups = self._row_groups(path)
-        self._pending[:0] = groups[::-1]
-        self._hold(groups)
-
     def _resume_input(self, shares: list[list[Rest]]) -> None:
         for path in dict.fromkeys(rest.path for rest in shares[self._rank]):
-            self._row_groups(path)
-        self._read_shares(
-            [[RowGroup(r.path, r.start, r.stop, r.rejected_to) for r in share] for share in shares]
-        )
+            self._parts(path)
+        super()._resume_input(shares)
 
-    def _read_shares(self, shares: list[list[RowGroup]]) -> None:
-        self._assigned = shares
-        self._pending = shares[self._rank][::-1]
-        self._hold(shares[self._rank])
-
-    def _rests(self) -> list[Rest]:
-        rests = [Rest(g.path, g.next_row, g.stop_row, g.rejected_to) for g in reversed(self._pending)]
-        group = self._row_group
-        if group is not None:
-            start = self._next_row
-            if self._decoded_rows is not None:
-                start = self._first_left()
-            if start < group.stop_row:
-                rejected_to = max(self._next_row, group.rejected_to)
-                rests.insert(0, Rest(group.path, start, group.stop_row, rejected_to, begun=True))
-        return rests
-
-    def _row_groups(self, path: str) -> list[RowGroup]:
+    def _parts(self, path: str) -> list[Rest]:
         try:
             source = self._files.arrow_source(path)
             check_footer(source)
@@ -153,13 +100,10 @@ class ParquetReader(ColumnarReader):
         except (OSError, pa.ArrowException) as error:
             raise _unreadable(path, error) from error
         edges = np.cumsum([0, *counts]).tolist()
-        return [RowGroup(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
-
-    def _chosen(self) -> list[bool]:
-        return [bool(assigned) for assigned in self._assigned]
+        return [Rest(path, start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
     def _input_quota(self, events_max: int) -> int:
-        available = [sum(group.rows for group in groups) for groups in self._assigned]
+        available = [sum(group.stop - group.start for group in groups) for groups in self._assigned]
         return share_events(events_max, available)[self._rank]
 
     def _read_batch(self) -> pa.RecordBatch | None:
@@ -173,14 +117,13 @@ class ParquetReader(ColumnarReader):
                 self._goes_on_to(group.path)
                 if self._passes_over(group):
                     continue
-                self._row_group = group
-                self._next_row = self._row_group.next_row
-                self._batches = self._read(self._row_group)
+                self._part, self._next = group, group.start
+                self._batches = self._read(group)
                 continue
-            first = self._next_row
+            first = self._next
             if isinstance(batch, LateRows):
                 late, batch = batch.late, batch.batch
-                self._next_row += batch.num_rows
+                self._next += batch.num_rows
                 lacks = any(batch.column(n).null_count for n in self._required if n != late.field.name)
                 if not lacks and not wrong_texts(batch):
                     self._decoded, self._good = first, np.ones(batch.num_rows, dtype=np.bool_)
@@ -191,7 +134,7 @@ class ParquetReader(ColumnarReader):
                     return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
                 batch = late.put_into(batch, late.array())
             else:
-                self._next_row += batch.num_rows
+                self._next += batch.num_rows
             good = self._good_rows(batch, first)
             if good.num_rows:
                 return good
@@ -200,7 +143,7 @@ class ParquetReader(ColumnarReader):
         """A row after ``first``, which was given out without the texts that came late, is bad."""
         self._reject(first + row, reason, record.select(self._spec.schema_read.names))
 
-    def _passes_over(self, group: RowGroup) -> bool:
+    def _passes_over(self, group: Rest) -> bool:
         """Whether no row of the group can pass the filters after the source, nor is a bad one, by its statistics."""
         condition = self._spec.condition
         if condition is None:
@@ -229,12 +172,12 @@ class ParquetReader(ColumnarReader):
             self._source_times.splits.follow(self._split_name(), times[1])
         return True
 
-    def _read(self, group: RowGroup) -> Iterator[pa.RecordBatch | LateRows]:
+    def _read(self, group: Rest) -> Iterator[pa.RecordBatch | LateRows]:
         """The group's rows, decoded batch by batch while they are taken."""
         file = self._open_file(group.path)
         places = self._places
         index = self._index_of(group)
-        first = file.metadata.row_group(index).num_rows - group.rows
+        first = file.metadata.row_group(index).num_rows - (group.stop - group.start)
         # Both time columns are in a batch, too.
         bytes_max = BATCH_BYTES_MAX - 16 * min(self.rows_decoded_max, BATCH_BYTES_MAX >> 8)
         source = self._files.arrow_source(group.path)
@@ -328,11 +271,11 @@ class ParquetReader(ColumnarReader):
             self._group_stops = np.cumsum(counts).tolist()
         return self._file
 
-    def _index_of(self, group: RowGroup) -> int:
+    def _index_of(self, group: Rest) -> int:
         """Number of a row group in the open file."""
         stops = self._group_stops
-        index = stops.index(group.stop_row) if group.stop_row in stops else -1
-        if index < 0 or group.next_row < (stops[index - 1] if index else 0):
+        index = stops.index(group.stop) if group.stop in stops else -1
+        if index < 0 or group.start < (stops[index - 1] if index else 0):
             raise InputError(
                 f"{group.path}: it was replaced after it was found, and its row groups are others: start the job "
                 "again, and leave the files that it reads as they are"
@@ -340,12 +283,8 @@ class ParquetReader(ColumnarReader):
         return index
 
     def _told(self, place: int) -> tuple[str, int, str]:
-        assert self._row_group is not None
-        return self._row_group.path, place, ""
-
-    def _rejected_to(self) -> int:
-        assert self._row_group is not None
-        return self._row_group.rejected_to
+        assert self._part is not None
+        return self._part.path, place, ""
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ import numpy as np
 
 from weir.errors import StateError
 from weir.keys import hashing as weir_keys
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import accumulators
 from weir.state.tables.cells.cell_writes import CellWrites
@@ -23,6 +23,7 @@ from weir.state.tables.cells.slot_table import SlotTable
 from weir.state.tables.cells.stored_cells import StoredCells
 from weir.state.tables.expiry import Expiry
 from weir.state.tables.table import IsOver, StateTable, never
+from weir.types import StoreStats
 
 #: Evicting one key at a time would make tiny batches; the smallest share of the slots that goes at once.
 _EVICTION_SHARE = 16

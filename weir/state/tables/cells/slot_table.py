@@ -6,8 +6,6 @@ byte, never by hash alone.
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import numpy as np
 
 from weir.keys.hashing import KeyColumn
@@ -59,9 +57,7 @@ class _Change:
         self._table.changing += 1
         self._table.changes += 1
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._table.changing -= 1
 
 

@@ -13,7 +13,6 @@ from typing_extensions import override
 
 from weir.keys import hashing as weir_keys
 from weir.state import layout
-from weir.state.api import StoreStats
 from weir.state.tables.cached_entries import CachedEntries
 from weir.state.tables.capture import Capture
 from weir.state.tables.cells import accumulators
@@ -27,6 +26,7 @@ from weir.state.tables.panes.window_entries import (
 )
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.timers.time_first import times_bytes
+from weir.types import StoreStats
 
 #: Panes of fewer entries are not packed: their rows would be mostly headers.
 PACKED_ENTRIES_MIN = 4_096

@@ -16,13 +16,14 @@ from typing_extensions import override
 
 from weir.errors import StateError
 from weir.state import layout
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import EntryOrder, IsOver, StateTable, never
 from weir.state.tables.timers.time_first import times_bytes
 from weir.state.tables.timers.timer_group import NEVER_MS, DuePart, TimerGroup, timer_group
 from weir.state.tables.values.value_writes import FLUSH_ENTRIES_MAX, WRITE_ENTRIES_MAX
+from weir.types import StoreStats
 
 #: The value of a timer: the version of its form.
 TIMER_VALUE = b"\x01"

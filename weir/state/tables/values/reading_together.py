@@ -15,11 +15,9 @@ class ReadsAhead(Protocol):
 
     def reading_ahead(self, starts: Sequence[bytes]) -> AbstractContextManager[ReadAhead]:
         """Lock it while what owners have is read for it."""
-        ...
 
     def shrink(self) -> None:
         """Evict down to the bound."""
-        ...
 
 
 def read_together(tables: Sequence[tuple[ReadsAhead, Sequence[bytes]]]) -> list[int]:

@@ -17,13 +17,14 @@ from itertools import islice
 from typing import Any
 
 from weir.errors import StateError
-from weir.state.api import StateBackend, StoreStats, prefix_end
+from weir.state.api import StateBackend, prefix_end
 from weir.state.overlay import overlaid
 from weir.state.tables.capture import Capture
 from weir.state.tables.table import IsOver, never
 from weir.state.tables.values.value_ahead import ReadAhead, ValuesAhead
 from weir.state.tables.values.value_buckets import Buckets, entry_bytes
 from weir.state.tables.values.value_writes import ValueWrites
+from weir.types import StoreStats
 
 #: While writing has to wait, the cache may become larger by this share of its bound.
 _OVERSHOOT = 0.25

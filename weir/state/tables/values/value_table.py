@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from weir.errors import StateError
 from weir.state import layout
-from weir.state.api import StateBackend, StoreStats
+from weir.state.api import StateBackend
 from weir.state.tables.cached_entries import CachedPart, CachedValues
 from weir.state.tables.capture import Capture
 from weir.state.tables.expiry import Expiry
@@ -18,6 +18,7 @@ from weir.state.tables.stamps import value_stamps
 from weir.state.tables.table import IsOver, StateTable, never
 from weir.state.tables.values.value_ahead import ReadAhead
 from weir.state.tables.values.value_cache import WriteBackCache
+from weir.types import StoreStats
 
 #: Of what was loaded since it was copied, and has not changed, a new owner is sent so much at the handover: rows wait.
 _LOADED_BYTES_MAX = 128 << 10

@@ -1,4 +1,4 @@
-"""Alert rules for Prometheus: what an operator wants to be told of. ``python -m weir.metrics --alerts`` prints them."""
+"""Alert rules for Prometheus: what an operator wants to be told of. ``python -m pages alerts`` prints them."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ RULES = (
 def rule_file() -> str:
     """Return the rules as a rule file of Prometheus."""
     lines = [
-        "# Written by `python -m weir.metrics --alerts`; do not edit.",
+        "# Written by `python -m pages alerts`; do not edit.",
         "groups:",
         "  - name: weir",
         "    rules:",

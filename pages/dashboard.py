@@ -1,4 +1,4 @@
-"""A dashboard for Grafana, made from the definitions. ``python -m weir.metrics --dashboard`` prints it."""
+"""A dashboard for Grafana, made from the definitions. ``python -m pages dashboard`` prints it."""
 
 from __future__ import annotations
 

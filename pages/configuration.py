@@ -11,7 +11,7 @@ from weir.config.section import GIB, KIB, MIB
 _INTRODUCTION = """\
 # Configuration
 
-<!-- Written by `python -m weir.config --markdown`; do not edit. -->
+<!-- Written by `python -m pages configuration`; do not edit. -->
 
 Both processes read `config.json` of the working directory, or the file given with `--config PATH`. The file
 in the repository holds every key with its default; a key that is left out has that default too.

@@ -8,7 +8,7 @@ from weir.protocol.job.latency_share import BUCKETS_MS
 _INTRODUCTION = """\
 # Metrics
 
-<!-- Written by `python -m weir.metrics --markdown`; do not edit. -->
+<!-- Written by `python -m pages metrics`; do not edit. -->
 
 The control plane serves its metrics at `/metrics` of its HTTP port. A task manager serves its own at
 `prometheus_host:prometheus_port` when `prometheus.enabled` is true; processes on one host need different

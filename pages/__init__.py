@@ -1,0 +1,1 @@
+"""Pages and files of ``docs`` that are made from the code; not part of what is installed."""
