@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from weir.clock import SystemClock
+from weir.config.stores import CassandraConfig
 from weir.errors import FailureKind, InputError, WeirError
 from weir.rows.python_rows import rows_batch
 from weir.specs.lookup_joins import CassandraTableSpec
 from weir.state import patience
 from weir.state.cassandra.claim import bound
 from weir.state.cassandra.session import Session, is_away, leave_session, open_session
-from weir.state.cassandra.settings import CassandraSettings
 
 #: Rows of one key, at most: they are read whole, and joined with each row that has the key.
 _ROWS_OF_KEY_MAX = 10_000
@@ -108,9 +108,9 @@ class CassandraTableReader:
             raise kind(f"step {self._step!r}: {self._spec.shown}: {text}") from error
 
 
-def _settings(spec: CassandraTableSpec) -> CassandraSettings:
+def _settings(spec: CassandraTableSpec) -> CassandraConfig:
     """Equal ones share a session in a process."""
-    return CassandraSettings(
+    return CassandraConfig(
         contact_points=spec.contact_points,
         port=spec.port,
         keyspace=spec.keyspace,

@@ -51,11 +51,14 @@ class LateCommitSink(TwoPhaseSink, TimedOperator, LateDelivery):
 
     @override
     def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
+        place = self._place
+        if place is None:
+            return
         with self._explained():
-            for name in self._place.hidden() if self._place is not None else ():
+            for name in place.hidden():
                 match = LOG_NAME.fullmatch(name)
                 if match is not None and int(match[2]) < generation and name not in listed:
-                    self._place.remove(name)
+                    place.remove(name)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

@@ -100,8 +100,6 @@ class FileReader(BatchSource):
         self._reading: str | None = None
         #: Of files that may grow and were read to their end: since when, on the monotonic clock.
         self._quiet_since_s: dict[str, float] = {}
-        #: The pieces of every subtask, by rank.
-        self._assigned: list[list[Any]] = []
         #: How far by event time the files had come at the checkpoint.
         self._restored_times: dict[str, int] = {}
 
