@@ -54,8 +54,13 @@ _MEANINGS = {
 }
 
 
-def status_view(control_plane: ControlPlane) -> StatusView:
-    """Everything on one page."""
+def status_view(control_plane: ControlPlane, *, with_inputs: bool = True) -> StatusView:
+    """Everything on one page.
+
+    Args:
+        control_plane: of the job.
+        with_inputs: also what each subtask has of each subtask before it: of stages with 50 subtasks 2,500 entries.
+    """
     job = control_plane.job
     machine = job.machine
     queues = input_queues(job.reports)
@@ -86,7 +91,14 @@ def status_view(control_plane: ControlPlane) -> StatusView:
         standbys=control_plane.standbys.views(),
         standbys_missing=control_plane.standbys.missing,
         stages=[
-            _stage_view(control_plane, stage, queues, loads.get(stage.index), remote[stage.index])
+            _stage_view(
+                control_plane,
+                stage,
+                queues,
+                loads.get(stage.index),
+                remote[stage.index],
+                with_inputs=with_inputs,
+            )
             for stage in job.graph.stages
         ],
         totals=totals_view(job, control_plane.rejects.totals, control_plane.checkpointer.latest, load),
@@ -157,6 +169,8 @@ def _stage_view(
     queues: Mapping[SubtaskId, list[InputQueueView]],
     load: StageLoad | None,
     remote_groups: int,
+    *,
+    with_inputs: bool,
 ) -> StageView:
     loads = {} if load is None else {each.subtask_index: each for each in load.subtasks}
     subtasks = [
@@ -165,6 +179,7 @@ def _stage_view(
             subtask,
             queues.get(subtask, []),
             loads.get(subtask.subtask_index, SubtaskLoad(subtask.subtask_index)),
+            with_inputs=with_inputs,
         )
         for subtask in stage.subtasks()
     ]
@@ -192,7 +207,12 @@ def _stage_view(
 
 
 def _subtask_view(
-    control_plane: ControlPlane, subtask: SubtaskId, queues: list[InputQueueView], load: SubtaskLoad
+    control_plane: ControlPlane,
+    subtask: SubtaskId,
+    queues: list[InputQueueView],
+    load: SubtaskLoad,
+    *,
+    with_inputs: bool,
 ) -> SubtaskView:
     report = control_plane.job.reports.get(subtask, control_pb2.SubtaskReport(watermark_ms=_WATERMARK_MIN_MS))
     known_us = max(report.busy_us + report.idle_us + report.backpressured_us, 1)
@@ -210,7 +230,7 @@ def _subtask_view(
         queue_depth=report.queue_depth,
         queued_rows=sum(queue.queued_rows for queue in queues),
         queued_age_ms=max((queue.queued_age_ms for queue in queues), default=0.0),
-        input_queues=queues,
+        input_queues=queues if with_inputs else [],
         busy_ratio=round(report.busy_us / known_us, 4),
         idle_ratio=round(report.idle_us / known_us, 4),
         backpressured_ratio=round(report.backpressured_us / known_us, 4),
@@ -221,7 +241,7 @@ def _subtask_view(
         hot_group_share=round(load.hot_group_share, 4),
         watermark_ms=report.watermark_ms if has_watermark else None,
         watermark_lag_ms=now_ms - report.watermark_ms if has_watermark else None,
-        input_watermarks=_input_watermarks(report.input_watermarks, now_ms),
+        input_watermarks=_input_watermarks(report.input_watermarks, now_ms) if with_inputs else [],
         is_idle=report.is_idle,
         is_held_back=report.is_held_back,
         distinct_keys=known_distinct_keys([report]),

@@ -12,9 +12,9 @@ const PAUSE_MS = 30_000;
 const SPAN_MIN_MS = 60_000;
 
 export class Chart {
-  /** format: of values; top: of the axis at least, and at most if `isShare`. */
-  constructor(parent, title, format, { top = 0, isShare = false } = {}) {
-    this.format = format, this.top = top, this.isShare = isShare;
+  /** format: of values; top: of the axis at least, and at most if `isShare`; nice: the end of the axis for a value. */
+  constructor(parent, title, format, { top = 0, isShare = false, nice = niceNumber } = {}) {
+    this.nice = nice, this.format = format, this.top = top, this.isShare = isShare;
     this.keys = make("div", { class: "keys" });
     this.lines = draw("g"), this.marks = draw("g");
     this.labels = [0, 0.5, 1].map((part) => draw("text", { class: "muted", x: LEFT - 4, y: y(part) + 4, "text-anchor": "end" }));
@@ -37,7 +37,7 @@ export class Chart {
     while (first > 0 && times[first - 1] >= start) first--;
     let highest = this.top;
     if (!this.isShare) for (const { values } of series) for (let i = first; i < times.length; i++) if (values[i] > highest) highest = values[i];
-    Object.assign(this, { times, series, start, span, high: this.isShare ? this.top : nice(highest) });
+    Object.assign(this, { times, series, start, span, high: this.isShare ? this.top : this.nice(highest) });
     const x = (ms) => this.x(ms);
     while (this.lines.children.length < series.length) this.lines.append(draw("path"));
     while (this.lines.children.length > series.length) this.lines.lastChild.remove();
@@ -100,8 +100,16 @@ function sample(index) {
 }
 
 /** The next 1, 2 or 5 times a power of ten: an axis that does not change with each value. */
-function nice(value) {
+function niceNumber(value) {
   if (value <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 2, 5, 10].find((step) => step * power >= value) * power;
+}
+
+/** Minutes at which an axis of times ends. */
+const MINUTES = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200];
+
+/** The same for ms: from half a minute on in minutes, which are no powers of ten. */
+export function niceTime(ms) {
+  return ms <= 50_000 ? niceNumber(ms) : 60_000 * (MINUTES.find((minutes) => minutes * 60_000 >= ms) ?? niceNumber(ms / 60_000));
 }

@@ -17,12 +17,12 @@ export function rate(perSecond) {
 /** "97 %" of a share from 0 to 1. */
 export const percent = (share) => `${Math.round(share * 100)} %`;
 
-/** "14 ms", "1.2 s", "4 min". */
+/** "14 ms", "1.2 s", "2.5 min", "40 min", "3 h". */
 export function time(ms) {
   if (ms === null || ms === undefined) return "-";
   if (Math.abs(ms) < 1000) return `${number(ms)} ms`;
   if (Math.abs(ms) < 120_000) return `${(ms / 1000).toFixed(1)} s`;
-  if (Math.abs(ms) < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  if (Math.abs(ms) < 7_200_000) return `${number(ms / 60_000)} min`;
   return `${number(ms / 3_600_000)} h`;
 }
 

@@ -1,7 +1,7 @@
 // The page: history when it is opened, then a moment each second; asks for lists when they have changed.
 
 import { scale, wireActions } from "./actions.js";
-import { Chart } from "./charts.js";
+import { Chart, niceTime } from "./charts.js";
 import { showLog, showLogChoice, showProfile, wireProfile } from "./diagnosis.js";
 import { byId, make, say, set } from "./dom.js";
 import { clock, number, percent, rate, time } from "./format.js";
@@ -17,10 +17,10 @@ const state = { status: null, chosen: null, hasChosen: false, graph: null, times
 
 const charts = {
   rate: new Chart(byId("charts"), "Rows read per second", rate),
-  latency: new Chart(byId("charts"), "Latency: from reading a row to its end", time),
+  latency: new Chart(byId("charts"), "Latency: from reading a row to its end", time, { nice: niceTime }),
   busy: new Chart(byId("charts"), "Busy: the busiest subtask", percent, { top: 1, isShare: true }),
   blocked: new Chart(byId("charts"), "Blocked by the steps after it", percent, { top: 1, isShare: true }),
-  lag: new Chart(byId("charts"), "Event time behind the clock", time),
+  lag: new Chart(byId("charts"), "Event time behind the clock", time, { nice: niceTime }),
   rows: new Chart(byId("charts"), "Rows into each stage per second", rate),
 };
 
