@@ -198,7 +198,12 @@ def _file_of(name: str, rows: list[dict[str, Any]], directory: Path, chance: ran
     frame = pl.DataFrame(pa.Table.from_pylist(rows, to_schema(TABLES[name])))
     suffix = chance.choice((".parquet", ".jsonl", ".arrow"))
     path = directory / f"{name}{suffix}"
-    {".parquet": frame.write_parquet, ".jsonl": frame.write_ndjson, ".arrow": frame.write_ipc}[suffix](path)
+    if suffix == ".parquet":
+        frame.write_parquet(path)
+    elif suffix == ".jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_ipc(path)
     return weir.FileTable(str(path), schema=TABLES[name])
 
 
