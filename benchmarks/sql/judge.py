@@ -11,7 +11,7 @@ import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,12 +198,12 @@ def _file_of(name: str, rows: list[dict[str, Any]], directory: Path, chance: ran
     frame = pl.DataFrame(pa.Table.from_pylist(rows, to_schema(TABLES[name])))
     suffix = chance.choice((".parquet", ".jsonl", ".arrow"))
     path = directory / f"{name}{suffix}"
-    writers: dict[str, Callable[[Path], object]] = {
-        ".parquet": frame.write_parquet,
-        ".jsonl": frame.write_ndjson,
-        ".arrow": frame.write_ipc,
-    }
-    writers[suffix](path)
+    if suffix == ".parquet":
+        frame.write_parquet(path)
+    elif suffix == ".jsonl":
+        frame.write_ndjson(path)
+    else:
+        frame.write_ipc(path)
     return weir.FileTable(str(path), schema=TABLES[name])
 
 
