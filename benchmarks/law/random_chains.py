@@ -283,9 +283,9 @@ def _random_link(rng: random.Random, kind: str, of_rows: list[int], tables: list
             inputs = (*one, pick(of_rows), pick(of_rows))
             return Link(kind, inputs, dict(rng.choice(_ALL_BOUNDS)), parallelism), ROWS
         case "join of tables":
-            both = [pick(tables), pick(tables) if rng.random() < 0.6 else one[0]]
-            rng.shuffle(both)
-            return Link(kind, tuple(both), {"how": rng.choice(HOWS)}, parallelism), TABLE
+            sides = [pick(tables), pick(tables) if rng.random() < 0.6 else one[0]]
+            rng.shuffle(sides)
+            return Link(kind, tuple(sides), {"how": rng.choice(HOWS)}, parallelism), TABLE
         case "union":
             others = [place for place in of_rows if place != one[0]]
             return (Link(kind, (*one, pick(others))) if others else Link("filter", one, {"divisor": 3})), ROWS

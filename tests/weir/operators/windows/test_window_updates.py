@@ -335,11 +335,20 @@ def test_a_job_with_other_results_does_not_read_the_state():
     window = weir.tumbling(10)
     with testing.start(flow_of(window), {"events": [event("ann", 1)]}) as job:
         savepoint = job.savepoint()
-    # Lateness alone changes nothing about the state.
-    with testing.start(flow_of(window, allowed_lateness=5), {"events": []}, from_savepoint=savepoint) as job:
-        assert [tuple(row.values()) for row in job.finish()["out"]] == [("ann", 0, 10, 1, 1)]
     with pytest.raises(WeirError, match="has told none"):
         testing.start(flow_of(window, early=weir.every("1s")), {"events": []}, from_savepoint=savepoint)
+
+
+@pytest.mark.parametrize("window", [weir.tumbling(10), weir.sliding(20, 10)], ids=["tumbling", "sliding"])
+def test_late_rows_find_no_windows_that_left_before_a_job_took_late_rows(window):
+    """They would begin them anew, and tell them with themselves alone."""
+    with testing.start(flow_of(window, allowed_lateness=5), {"events": [event("ann", 1)]}) as job:
+        savepoint = job.savepoint()
+    with testing.start(flow_of(window, allowed_lateness=3), {"events": []}, from_savepoint=savepoint) as job:
+        shorter = job.savepoint()
+    for before, after in ((savepoint, 6), (shorter, 5)):
+        with pytest.raises(WeirError, match="the job now takes late rows for"):
+            testing.start(flow_of(window, allowed_lateness=after), {"events": []}, from_savepoint=before)
 
 
 @pytest.mark.parametrize(
