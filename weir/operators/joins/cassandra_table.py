@@ -110,16 +110,17 @@ class CassandraTableReader:
 
 def _settings(spec: CassandraTableSpec) -> CassandraConfig:
     """Equal ones share a session in a process."""
-    return CassandraConfig(
-        contact_points=spec.contact_points,
-        port=spec.port,
-        keyspace=spec.keyspace,
-        username=spec.credentials.get("username", ""),
-        password=spec.credentials.get("password", ""),
-        tls_ca_file=spec.tls_ca_file,
-        local_datacenter=spec.local_datacenter,
-        creates_tables=False,
-        dml_consistency=spec.consistency,
-        dml_timeout_ms=spec.request_timeout_ms,
-        requests_in_flight_max=spec.in_flight_max,
-    )
+    settings = {
+        "contact_points": spec.contact_points,
+        "port": spec.port,
+        "keyspace": spec.keyspace,
+        "username": spec.credentials.get("username", ""),
+        "password": spec.credentials.get("password", ""),
+        "tls_ca_file": spec.tls_ca_file,
+        "local_datacenter": spec.local_datacenter,
+        "creates_tables": False,
+        "dml_consistency": spec.consistency,
+        "dml_timeout_ms": spec.request_timeout_ms,
+        "requests_in_flight_max": spec.in_flight_max,
+    }
+    return CassandraConfig.model_validate(settings)
