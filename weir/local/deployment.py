@@ -168,7 +168,7 @@ class Deployment:
         self.settle()
 
     def _check_inputs(self) -> None:
-        """See ``SourceReader.input_plan``.
+        """Return the number that ``SourceReader.input_plan`` describes.
 
         Raises:
             InputError: the subtasks of a source have seen other inputs.

@@ -109,7 +109,7 @@ class CassandraTableReader:
 
 
 def _settings(spec: CassandraTableSpec) -> CassandraConfig:
-    """Equal ones share a session in a process."""
+    """Return the settings of its session; equal ones share one in a process."""
     settings = {
         "contact_points": spec.contact_points,
         "port": spec.port,

@@ -187,5 +187,5 @@ def _has_zones(schema: pa.Schema) -> bool:
 
 
 def _told_apart(key: _Key) -> _Key:
-    """For Python the two hours that a zone has twice, when its clock goes back, are equal."""
+    """Tell hours apart: for Python the two that a zone has twice, when its clock goes back, are equal."""
     return tuple((value, value.fold) if isinstance(value, datetime) else value for value in key)

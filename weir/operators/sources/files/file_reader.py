@@ -160,7 +160,7 @@ class FileReader(BatchSource):
 
     @property
     def input_plan(self) -> int:
-        """See the base class."""
+        """Return the number that ``SourceReader.input_plan`` describes."""
         return self._input_plan
 
     def _has_input(self) -> list[bool]:

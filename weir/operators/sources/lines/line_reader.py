@@ -316,7 +316,7 @@ class _SplitSource:
             )
 
     def mark(self, size_bytes: int) -> FileMark:
-        """See :meth:`LineReader.mark`."""
+        """Return the mark that :meth:`LineReader.mark` describes."""
         return mark_of(self._file, size_bytes)
 
     def close(self) -> None:

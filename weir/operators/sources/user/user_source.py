@@ -143,7 +143,7 @@ class UserSourceReader(BatchSource):
 
     @property
     def input_plan(self) -> int:
-        """See the base class."""
+        """Return the number that ``SourceReader.input_plan`` describes."""
         return self._input_plan
 
     def _has_input(self) -> list[bool]:
