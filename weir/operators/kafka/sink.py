@@ -30,21 +30,20 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
+from weir.author.operator import Json, OperatorContext
 from weir.errors import FailureKind, InputError
 from weir.operators.kafka.marks import Mark, Marks
 from weir.operators.kafka.producing import RecordProducer
 from weir.operators.kafka.slots import SLOTS, GroupRecord, Slots, ids_of, take_over
-from weir.operators.sinks.commits import Commits
-from weir.operators.sinks.place_errors import unwritable
-from weir.operators.sinks.places import Place, open_place
-from weir.operators.sinks.row_logs import LOG_NAME, RowLog, RowLogWriter, log_name, log_prefix, read_logs
-from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
+from weir.operators.sinks.late_commits import LateCommitSink
+from weir.operators.sinks.places import open_place
+from weir.operators.sinks.row_logs import RowLog, RowLogWriter, log_name, log_prefix, read_logs
+from weir.operators.sinks.two_phase import TransactionId
 from weir.specs.kafka import KafkaSinkSpec
 
 _GENERATION_BITS = 32
@@ -52,10 +51,11 @@ _GENERATION_BITS = 32
 _CLOSE_TIMEOUT_S = 1.0
 
 
-class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
+class KafkaSink(LateCommitSink):
     """Guarantee: exactly once, for consumers that read committed records only. See the module."""
 
     def __init__(self, spec: KafkaSinkSpec) -> None:
+        super().__init__()
         self._spec = spec
         self._marks: dict[str, Marks] = {}
         #: Of the open transaction; None: its rows are only in the log.
@@ -65,8 +65,6 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
         #: Names of transactions whose commit failed: they may be committed nevertheless, or be committed any moment.
         self._unknown: set[str] = set()
         self._log: RowLogWriter | None = None
-        self._place: Place | None = None
-        self._commits = Commits(super().commit)
 
     def open(self, context: OperatorContext) -> None:
         """Take over the group of the checkpoint, or make one, besides what the base class does."""
@@ -161,34 +159,6 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
             self._log = None
         return described
 
-    def commit(self, checkpoint_id: int) -> None:
-        """See the base class; but in a thread of its own, unless this is the last one.
-
-        Raises:
-            InputError: an earlier one has failed.
-        """
-        if checkpoint_id == 0:
-            # What failed is tried again.
-            self._commits.wait()
-            super().commit(0)
-            self._commits.forget()
-        elif self._prepared:
-            self._commits.begin(checkpoint_id)
-
-    def await_commit(self) -> None:
-        """See the base class; raises what the commit has failed with."""
-        self._commits.wait()
-        self._commits.check()
-
-    def due_us(self) -> int:
-        """Now, if a commit has failed."""
-        return 0 if self._commits.has_failed else NEVER_US
-
-    def on_time(self) -> Iterable[pa.RecordBatch]:
-        """Raises what a commit has failed with."""
-        self._commits.check()
-        return ()
-
     def commit_prepared(self, description: Json) -> None:
         """Commit the transaction, if it is this process's; else send its rows again unless its mark is there."""
         name, group = description["name"], description["group"]
@@ -215,16 +185,6 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
         if self._place is not None:
             with self._explained():
                 self._place.remove(name)
-
-    def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
-        """Remove logs that no checkpoint names; open transactions are ended by now."""
-        if self._place is None:
-            return
-        with self._explained():
-            for name in self._place.hidden():
-                match = LOG_NAME.fullmatch(name)
-                if match is not None and int(match[2]) < generation and name not in listed:
-                    self._place.remove(name)
 
     def close(self) -> None:
         """Abort what is open, and release the clients; what is prepared stays until it is committed."""
@@ -312,11 +272,3 @@ class KafkaSink(TwoPhaseSink, TimedOperator, LateDelivery):
             )
         with self._explained():
             return list(read_logs(self._place, [RowLog.from_json(description["log"])]))
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            assert self._place is not None
-            raise unwritable(error, self._place.location) from error

@@ -23,23 +23,22 @@ from __future__ import annotations
 import contextlib
 import secrets
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection
 
 import pyarrow as pa
 from typing_extensions import override
 
-from weir.author.operator import NEVER_US, Json, LateDelivery, OperatorContext, TimedOperator
+from weir.author.operator import Json, OperatorContext
 from weir.errors import InputError
 from weir.operators.log.deliveries import Deliveries
 from weir.operators.log.held_batches import BatchCutter, read_held
 from weir.operators.log.rows import RowEncoder
 from weir.operators.log.settled import SettledMarks
 from weir.operators.log.topics import partition_count
-from weir.operators.sinks.commits import Commits
-from weir.operators.sinks.place_errors import unwritable
+from weir.operators.sinks.late_commits import LateCommitSink
 from weir.operators.sinks.places import Place, open_place, uri_beside
-from weir.operators.sinks.row_logs import LOG_NAME, RowLogWriter, log_name, log_prefix
-from weir.operators.sinks.two_phase import TransactionId, TwoPhaseSink
+from weir.operators.sinks.row_logs import RowLogWriter, log_name, log_prefix
+from weir.operators.sinks.two_phase import TransactionId
 from weir.specs.log import LogSinkSpec
 
 _FORM = 1
@@ -51,12 +50,14 @@ _LAST = 2**62
 _CLOSE_TIMEOUT_S = 1.0
 
 
-class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
+class LogSink(LateCommitSink):
     """Delivers exactly once; see the module."""
 
+    _place: Place
+
     def __init__(self, spec: LogSinkSpec) -> None:
+        super().__init__()
         self._spec = spec
-        self._commits = Commits(super().commit)
         self._log: RowLogWriter | None = None
         #: What the checkpoint lists, while the sink opens.
         self._found: list[Json] | None = None
@@ -78,7 +79,7 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
                 prefix="weir-log-sink-", ignore_cleanup_errors=True
             )
             self._uri = self._own_folder.name
-        self._place: Place = open_place(self._uri)
+        self._place = open_place(self._uri)
         with self._explained():
             self._place.prepare(f".writable-{index}-{context.generation}")
         self._marks = SettledMarks(self._place, index, context.generation)
@@ -92,11 +93,8 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
 
     @override
     def abort_unlisted(self, listed: Collection[str], generation: int) -> None:
+        super().abort_unlisted(listed, generation)
         with self._explained():
-            for name in self._place.hidden():
-                match = LOG_NAME.fullmatch(name)
-                if match is not None and int(match[2]) < generation and name not in listed:
-                    self._place.remove(name)
             self._marks.remove_earlier()
 
     # --- rows ---
@@ -157,30 +155,11 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
 
     @override
     def commit(self, checkpoint_id: int) -> None:
+        super().commit(checkpoint_id)
         if checkpoint_id == 0:
-            # The last one is not late. What failed is tried again.
-            self._commits.wait()
-            super().commit(0)
-            self._commits.forget()
             self._deliveries.close()
             if self._own_folder is not None:
                 self._own_folder.cleanup()
-        elif self._prepared:
-            self._commits.begin(checkpoint_id)
-
-    @override
-    def await_commit(self) -> None:
-        self._commits.wait()
-        self._commits.check()
-
-    @override
-    def due_us(self) -> int:
-        return 0 if self._commits.has_failed else NEVER_US
-
-    @override
-    def on_time(self) -> Iterable[pa.RecordBatch]:
-        self._commits.check()
-        return ()
 
     @override
     def settle(self) -> None:
@@ -255,13 +234,6 @@ class LogSink(TwoPhaseSink, TimedOperator, LateDelivery):
         if self._log is not None:
             with contextlib.suppress(OSError):
                 self._log.abandon()
-
-    @contextlib.contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise unwritable(error, self._place.location) from error
 
 
 def _order_of(description: Json) -> tuple[int, str]:
