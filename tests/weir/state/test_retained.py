@@ -521,8 +521,8 @@ def test_versions_of_many_rows_share_scans(backend: StateBackend, monkeypatch):
         with step.at(name):
             expected.append(state.get(at))
     scans = []
-    scan = state._scan
-    monkeypatch.setattr(state, "_scan", lambda *given, **more: scans.append(given) or scan(*given, **more))
+    scan = state._entries
+    monkeypatch.setattr(state, "_entries", lambda *given, **more: scans.append(given) or scan(*given, **more))
     assert state.get(step.keys(rows), times).to_list() == expected
     assert None in expected
     assert len(scans) == 3, "a scan for each key"
