@@ -115,7 +115,7 @@ def _size_bytes(path: str, files: InputFiles) -> int:
 
 
 def plan_number(shares: Sequence[Sequence[object]]) -> int:
-    """Return the number that ``SourceReader.input_plan`` describes; ``shares``: for each subtask its units, whose ``repr`` tells all of them."""
+    """Return the number of ``SourceReader.input_plan``; ``shares``: by subtask its units, whose ``repr`` tells all."""
     digest = hashlib.blake2b(repr(shares).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big")
 
