@@ -295,6 +295,7 @@ def test_bad_source_settings(flow, settings, message):
             pa.schema([("x", pa.int64()), ("x", pa.int64())]),
             "step 'events': schema: column 'x' is there twice",
         ),
+        ({"a\0b": int}, "step 'events': schema: column .* has a NUL in its name"),
     ],
 )
 def test_bad_schema(flow, schema, message):

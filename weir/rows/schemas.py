@@ -165,7 +165,7 @@ def to_schema(columns: Mapping[str, object] | pa.Schema) -> pa.Schema:
             an Arrow schema, whose nullability is kept.
 
     Raises:
-        GraphError: no column, a repeated or a system name, or a bad type; the message names the column.
+        GraphError: no column, a repeated or a system name, one with a NUL, or a bad type; the message names the column.
     """
     if isinstance(columns, pa.Schema):
         fields = [pa.field(f.name, small_type(f.type), nullable=f.nullable) for f in columns]
@@ -181,6 +181,9 @@ def to_schema(columns: Mapping[str, object] | pa.Schema) -> pa.Schema:
             raise GraphError(f"schema: {name!r} is a system column; choose another name")
         if name in names[:position]:
             raise GraphError(f"schema: column {name!r} is there twice")
+        if "\0" in name:
+            # Polars and Arrow hand names over as texts of C, which end there.
+            raise GraphError(f"schema: column {name!r} has a NUL in its name; choose another name")
     return pa.schema(fields)
 
 
