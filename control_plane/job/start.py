@@ -20,6 +20,7 @@ from weir.errors import ConfigError
 from weir.plan.fingerprints import difference_of_fingerprint
 from weir.plan.graph import LogicalGraph
 from weir.plan.savepoint_fit import fitted_to
+from weir.protocol.checkpoints.checkpoint_model import ID_STRIDE
 from weir.protocol.checkpoints.manifest import Manifest
 from weir.protocol.job.job_machine import JobState
 from weir.redaction import redacted
@@ -29,9 +30,6 @@ log = logging.getLogger("control_plane")
 #: The checkpoint store below a URI of the job with an id.
 OpenStore = Callable[[str, str], ManifestStore]
 
-#: An earlier control plane may have begun this many checkpoints without completing them; subtasks remember their
-#: numbers.
-_ID_STRIDE = 10_000
 #: Date, time and a random number.
 _JOB_ID_SUFFIXES = 3
 
@@ -129,7 +127,7 @@ def _manifest_that_counts(store: ManifestStore, record: JobRecord) -> Manifest |
 
 def _next_id(store: ManifestStore, record: JobRecord) -> int:
     """A number for the next checkpoint that no earlier control plane can have used, complete or not."""
-    return _ID_STRIDE + max(record.first_checkpoint_id, store.newest_id())
+    return ID_STRIDE + max(record.first_checkpoint_id, store.newest_id())
 
 
 def give_up_left(record: JobRecord | None, reason: str) -> None:

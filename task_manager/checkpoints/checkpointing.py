@@ -24,6 +24,7 @@ from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.file_checks import FileChecks
 from weir.checkpoints.rows import save_rows
 from weir.errors import CheckpointError, WeirError
+from weir.protocol.checkpoints.checkpoint_model import ID_STRIDE
 from weir.protocol.checkpoints.manifest import (
     FileRef,
     GroupPlace,
@@ -50,8 +51,9 @@ Result = TypeVar("Result")
 #: How long uploads that are given up may take to end. Less than the control plane waits for a new deployment.
 _GIVE_UP_S = 15.0
 
-#: A checkpoint that ends cannot have a number so far above all that were met here.
-_AHEAD_MAX = 1_000
+#: A checkpoint that ends cannot have a number so far above all that were met here: of a thousand control planes, one
+#: after the other. Where all subtasks have ended no checkpoint is met that begins.
+_AHEAD_MAX = 1_000 * ID_STRIDE
 
 #: Images that peers asked for are kept until so many later checkpoints have ended.
 _FOR_PEERS_CHECKPOINTS = 8

@@ -16,6 +16,7 @@ from task_manager.checkpoints.checkpointing import CheckpointParticipant
 from tests.weir.state.state_peer import serving
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.errors import CheckpointError, ConnectionLostError, InputError, StateError
+from weir.protocol.checkpoints.checkpoint_model import ID_STRIDE
 from weir.protocol.checkpoints.manifest import image_from_json, part_from_json
 from weir.rows.records import InputRows
 from weir.rpc.wire import JobIdentity
@@ -216,6 +217,17 @@ def test_a_checkpoint_that_was_given_up_lets_writes_go_on_and_has_no_part(side):
     ((_, _, made, failure),) = side.control.parts
     assert made is None
     assert failure == "checkpoint 7 was given up"
+
+
+def test_the_end_of_a_checkpoint_of_a_later_control_plane_is_taken_though_its_beginning_was_not_met(side):
+    """Where all subtasks have ended nobody is told of beginnings; each control plane goes on with higher numbers."""
+    side.snapshot(7)
+    side.run()
+    side.participant.ended(7, committed=True)
+    side.participant.ended(7 + 3 * ID_STRIDE, committed=True)
+    assert side.participant.ended_id == 7 + 3 * ID_STRIDE
+    with pytest.raises(CheckpointError, match="was never begun: the newest that"):
+        side.participant.ended(2**63, committed=True)
 
 
 def test_a_write_that_fails_fails_the_checkpoint_only(side):

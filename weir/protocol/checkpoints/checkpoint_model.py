@@ -14,6 +14,10 @@ from weir.protocol.checkpoints.manifest import SubtaskPart
 from weir.protocol.job.event_counts import EventCounts
 from weir.types import SubtaskId
 
+#: An earlier control plane may have begun this many checkpoints without completing them; subtasks remember their
+#: numbers, so the next one goes on so much higher.
+ID_STRIDE = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
