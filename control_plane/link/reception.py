@@ -202,10 +202,12 @@ class Reception:
         if _counts(report) != _counts(job.reports.get(subtask)):
             self._checkpointer.rows_came()
         status = _REPORTED.get(report.state)
+        known_plan = job.reports[subtask].input_plan if subtask in job.reports else 0
         job.reports[subtask] = report
         self._restores.reported(subtask, task_manager, report)
         self._rejects.reported(subtask, report)
-        self._check_input(subtask)
+        if report.input_plan != known_plan or status is not before:
+            self._check_input(subtask)
         if status is None or status is before:
             return
         started = status in (SubtaskStatus.RUNNING, SubtaskStatus.FINISHED)
