@@ -5,7 +5,7 @@ import pytest
 from experiments import processes
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def forked_brokers(forks):
     before, processes.start_process = processes.start_process, forks.popen
     yield

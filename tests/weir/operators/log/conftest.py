@@ -1,5 +1,6 @@
 """Three brokers that the tests of this folder share."""
 
+import contextlib
 import itertools
 
 import pytest
@@ -13,11 +14,12 @@ NAMES = (f"topic-{number}" for number in itertools.count())
 
 @pytest.fixture(scope="session")
 def brokers(tmp_path_factory, forks):
-    before, processes.start_process = processes.start_process, forks.popen
-    # On a busy machine a broker may be silent for long.
-    with LogCluster(tmp_path_factory.mktemp("log"), lease_ms=30_000) as cluster:
+    with contextlib.ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(processes, "start_process", forks.popen)
+            # On a busy machine a broker may be silent for long.
+            cluster = stack.enter_context(LogCluster(tmp_path_factory.mktemp("log"), lease_ms=30_000))
         yield cluster
-    processes.start_process = before
 
 
 @pytest.fixture
