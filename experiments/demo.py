@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from experiments.cluster import Cluster
-from experiments.demo_display import Display, closing_table, phases_table
+from experiments.demo_display import Display, closing_table, phases_table, what_one_sees
 from experiments.demo_log import run_through_the_log
 from experiments.demo_paced import PICTURE, REPORT, analyse, latency_file, paced_cluster, run_paced, with_load
 from experiments.demo_steps import JOB, DemoSettings, make_workload, run_flat_out
@@ -116,6 +116,8 @@ def _demo(settings: DemoSettings, display: Display, *, keep: bool, fresh: bool) 
         display.line()
         display.console.print(phases_table(latency["phases"]))
         display.line()
+        if sentence := what_one_sees(latency["phases"]):
+            display.line(f"what you see  {sentence}")
         display.line(f"log to log    {through_the_log}")
         display.line(f"latency file  {latency_file()}")
         display.line(f"plot          {PICTURE}")

@@ -25,6 +25,8 @@ _SECONDS_AT_END = re.compile(r"\s*\(\d+ s\)$")
 _LOG_END_BYTES = 4096
 #: Commands go on in another line after so many characters.
 _COMMAND_COLUMNS = 85
+#: Rows that take no longer are in time.
+_IN_TIME_MS = 250.0
 
 
 class Display:
@@ -176,6 +178,24 @@ def phases_table(phases: Mapping[str, Mapping[str, float]]) -> Table:
         ]
         table.add_row(f"latency {name}", *cells, note)
     return table
+
+
+def what_one_sees(phases: Mapping[str, Mapping[str, float]]) -> str:
+    """Return one sentence about these latencies; "" where no row came before the rescale, or none after it."""
+    if not {"before", "after"} <= phases.keys():
+        return ""
+    before_s, after_s = phases["before"]["max_ms"] / 1e3, phases["after"]["p50_ms"] / 1e3
+    if max(phase["max_ms"] for phase in phases.values()) < _IN_TIME_MS:
+        return "all rows came in time, before, during and after the rescale"
+    if after_s < before_s:
+        return (
+            f"one subtask was too slow, so that rows came up to {before_s:.1f} s late; with a second one half of them "
+            f"took at most {after_s:.2f} s"
+        )
+    return (
+        f"rows came late with a second subtask, too, half of them by {after_s:.1f} s: other programs use this "
+        "machine's processors; see the demo again when they have ended"
+    )
 
 
 def _table() -> Table:

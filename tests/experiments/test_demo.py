@@ -13,7 +13,14 @@ import psutil
 import pytest
 from rich.console import Console
 
-from experiments.demo_display import Display, JobProgress, closing_table, last_line, phases_table
+from experiments.demo_display import (
+    Display,
+    JobProgress,
+    closing_table,
+    last_line,
+    phases_table,
+    what_one_sees,
+)
 from experiments.demo_steps import EVENTS_DIRECTORY, count_in_batch
 from workload.directory import MARKER_FORMAT, MARKER_NAME
 from workload.parameters import WorkloadParameters
@@ -215,3 +222,17 @@ def test_the_closing_table_fits_into_a_hundred_columns():
     lines = capture.get().splitlines()
     assert len(lines) == 12
     assert lines[-1].count("112,345.7 ms") == 3
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "after_ms", "told"),
+    [
+        (20.0, 30.0, "all rows came in time"),
+        (3_300.9, 12.0, "rows came up to 3.3 s late; with a second one half of them took at most 0.01 s"),
+        (3_300.9, 5_458.6, "rows came late with a second subtask, too, half of them by 5.5 s"),
+    ],
+)
+def test_one_sentence_says_what_one_sees(before_ms, after_ms, told):
+    phases = {name: {"p50_ms": ms, "max_ms": ms} for name, ms in (("before", before_ms), ("after", after_ms))}
+    assert told in what_one_sees(phases)
+    assert what_one_sees({"after": phases["after"]}) == ""
