@@ -12,7 +12,7 @@ from pathlib import Path
 
 from log_broker.errors import LogDamagedError
 from log_broker.partition import DOCUMENT, boot_id
-from log_broker.storage.places import ASIDE, DirectoryPlace
+from log_broker.storage.places import ASIDE, DirectoryPlace, segment_name
 from log_broker.storage.segment import Segment
 from weir.errors import ConfigError
 
@@ -66,13 +66,21 @@ def _keep_whole(place: DirectoryPlace) -> int:
     bases, starts = place.bases(), place.starts()
     end_offset, epoch, is_whole = min(bases, default=0), 0, True
     for base in sorted({*bases, *starts}):
-        if is_whole and base == end_offset and base in bases and base in starts:
+        is_whole = is_whole and base == end_offset and base in bases and _has_start(place, base)
+        if is_whole:
             end_offset, epoch, is_whole = _keep_entries(Segment(place, base), end_offset, epoch)
         else:
-            is_whole = False
             log.warning("%s: what begins at offset %d does not follow, and is removed", place.name, base)
             place.remove(base)
     return end_offset
+
+
+def _has_start(place: DirectoryPlace, base: int) -> bool:
+    """Whether the document can be read without which a broker begins anew once more."""
+    try:
+        return place.load(f"{segment_name(base)}.start") is not None
+    except LogDamagedError:
+        return False
 
 
 def _keep_entries(segment: Segment, end_offset: int, epoch: int) -> tuple[int, int, bool]:

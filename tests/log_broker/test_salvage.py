@@ -42,6 +42,7 @@ def damage(path, number, position, content):
         (lambda path: damage(path, 1, 100, b"x"), 6),
         (lambda path: sorted(path.glob("*.log"))[2].unlink(), 10),
         (lambda path: sorted(path.glob("*.start"))[2].unlink(), 10),
+        (lambda path: sorted(path.glob("*.start"))[-1].write_bytes(b""), 15),
         # An earlier entry where a later one was written, and its page was not.
         (lambda path: damage(path, 2, 0, sorted(path.glob("*.log"))[0].read_bytes()), 10),
         (lambda path: (path / "replica.json").write_bytes(b"torn"), 20),
