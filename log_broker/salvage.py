@@ -65,7 +65,8 @@ def _keep_whole(place: DirectoryPlace) -> int:
     """Keep segments from the first one on, up to the first entry that is not whole; returns the offset behind."""
     bases, starts = place.bases(), place.starts()
     end_offset, epoch, is_whole = min(bases, default=0), 0, True
-    for base in sorted({*bases, *starts}):
+    # What lies before the first one is left of a removal that did not end.
+    for base in sorted({*bases, *(each for each in starts if each >= end_offset)}):
         is_whole = is_whole and base == end_offset and base in bases and _has_start(place, base)
         if is_whole:
             end_offset, epoch, is_whole = _keep_entries(Segment(place, base), end_offset, epoch)

@@ -84,6 +84,17 @@ def test_what_a_start_could_not_read_is_as_it_was(tmp_path):
     assert salvage(tmp_path) == 20
 
 
+def test_what_is_left_of_a_removed_segment_does_not_count(tmp_path, monkeypatch):
+    led(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "boot_id", lambda: "another")
+        opened(tmp_path)
+    # Retention, in a process that died meanwhile.
+    sorted((tmp_path / "aside").glob("*.log"))[0].unlink()
+    assert salvage(tmp_path) == 20
+    assert (opened(tmp_path).trouble, opened(tmp_path).log.first_offset) == ("", 5)
+
+
 def test_where_nothing_was_set_aside_nothing_is_put_back(tmp_path):
     with pytest.raises(ConfigError, match="nothing was set aside"):
         salvage(tmp_path)
