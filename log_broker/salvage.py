@@ -12,7 +12,7 @@ from pathlib import Path
 
 from log_broker.errors import LogDamagedError
 from log_broker.partition import DOCUMENT, boot_id
-from log_broker.storage.places import ASIDE, DirectoryPlace
+from log_broker.storage.places import ASIDE, DirectoryPlace, segment_name
 from log_broker.storage.segment import Segment
 from weir.errors import ConfigError
 
@@ -65,14 +65,23 @@ def _keep_whole(place: DirectoryPlace) -> int:
     """Keep segments from the first one on, up to the first entry that is not whole; returns the offset behind."""
     bases, starts = place.bases(), place.starts()
     end_offset, epoch, is_whole = min(bases, default=0), 0, True
-    for base in sorted({*bases, *starts}):
-        if is_whole and base == end_offset and base in bases and base in starts:
+    # What lies before the first one is left of a removal that did not end.
+    for base in sorted({*bases, *(each for each in starts if each >= end_offset)}):
+        is_whole = is_whole and base == end_offset and base in bases and _has_start(place, base)
+        if is_whole:
             end_offset, epoch, is_whole = _keep_entries(Segment(place, base), end_offset, epoch)
         else:
-            is_whole = False
             log.warning("%s: what begins at offset %d does not follow, and is removed", place.name, base)
             place.remove(base)
     return end_offset
+
+
+def _has_start(place: DirectoryPlace, base: int) -> bool:
+    """Whether the document can be read without which a broker begins anew once more."""
+    try:
+        return place.load(f"{segment_name(base)}.start") is not None
+    except LogDamagedError:
+        return False
 
 
 def _keep_entries(segment: Segment, end_offset: int, epoch: int) -> tuple[int, int, bool]:

@@ -73,7 +73,7 @@ class PartitionLog:
         """Find what is stored: the last segment is read, those before it have an index.
 
         Raises:
-            LogDamagedError: not all of it can be trusted; nothing is changed then.
+            LogDamagedError: not all of it can be trusted; what is stored is not changed then.
         """
         self._drop_unbegun()
         bases = self._place.bases()
@@ -81,19 +81,21 @@ class PartitionLog:
             each for each in self._place.starts() if each not in bases and each > min(bases, default=-1)
         ]:
             raise LogDamagedError(f"{self._place.name}: the segment from offset {absent[0]} on is absent")
-        self._segments += [Segment(self._place, base) for base in bases]
-        for segment in self._segments[:-1]:
+        segments = [Segment(self._place, base) for base in bases]
+        for segment in segments[:-1]:
             if not segment.load_index():
                 for _ in segment.scan(whole_may_be_torn=False):
                     pass
                 segment.save_index()
-        for segment, following in pairwise(self._segments):
+        for segment, following in pairwise(segments):
             if segment.end_offset != following.base_offset:
                 raise LogDamagedError(
                     f"{self._place.name}: entries from {segment.end_offset} to {following.base_offset} are absent"
                 )
-        if self._segments:
-            self._scan_last(whole_may_be_torn=whole_may_be_torn)
+        for last in segments[-1:]:
+            self._scan_last(last, whole_may_be_torn=whole_may_be_torn)
+        # Not before: whoever closes this log would cut a file that was not read yet, or not wholly, at its end so far.
+        self._segments += segments
 
     def _drop_unbegun(self) -> None:
         """Remove a last segment whose start was not noted before the process died: nothing is in it."""
@@ -101,8 +103,7 @@ class PartitionLog:
             if base not in self._place.starts() and Segment(self._place, base).is_empty():
                 self._place.remove(base)
 
-    def _scan_last(self, *, whole_may_be_torn: bool) -> None:
-        last = self._segments[-1]
+    def _scan_last(self, last: Segment, *, whole_may_be_torn: bool) -> None:
         self._take_start(self._start_of(last), last.base_offset)
         for entry in last.scan(whole_may_be_torn=whole_may_be_torn):
             self._note(entry)
@@ -246,7 +247,7 @@ class PartitionLog:
                 break
             position += entry.envelope.entry_bytes
         last.cut(position)
-        self._scan_last(whole_may_be_torn=True)
+        self._scan_last(last, whole_may_be_torn=True)
 
     def begin_at(self, offset: int, start: dict[str, Any]) -> None:
         """Forget everything and begin at an offset; ``start`` says what has to be known of all before it."""

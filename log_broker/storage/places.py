@@ -226,7 +226,8 @@ class DirectoryPlace:
             # A full disk. A restart must not take the data for whole meanwhile.
             self.discard(first)
             raise
-        for file in sorted(self.path.iterdir(), key=lambda file: file.name != first):
+        # The segments last: as long as one is there, whoever goes on after a crash knows that something is.
+        for file in sorted(self.path.iterdir(), key=lambda file: (file.name != first, file.suffix == ".log")):
             if not file.is_file():
                 continue
             if (aside / file.name).exists():

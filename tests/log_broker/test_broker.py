@@ -1,6 +1,9 @@
 """A broker's process, apart from being called: what its partitions share, and that one of them stops no other."""
 
 import asyncio
+import errno
+import fcntl
+import os
 
 import pytest
 
@@ -98,7 +101,11 @@ def test_a_partition_that_cannot_begin_stops_no_other_one_and_says_so_once(tmp_p
     with_broker(tmp_path, test)
 
 
-def test_a_directory_has_one_broker(tmp_path):
+def without_locks(*_):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+def test_a_directory_has_one_broker(tmp_path, monkeypatch):
     with (
         owned_directory(tmp_path / "1", "broker"),
         pytest.raises(AddressInUseError, match="is in use by another broker"),
@@ -107,6 +114,14 @@ def test_a_directory_has_one_broker(tmp_path):
         pass
     with owned_directory(tmp_path / "1", "broker"):
         pass
+    with monkeypatch.context() as patch:
+        # As on a network's file system that knows no locks.
+        patch.setattr(fcntl, "flock", without_locks)
+        with (
+            pytest.raises(ConfigError, match=r"--dir .*/1: No locks available; name another directory"),
+            owned_directory(tmp_path / "1", "broker"),
+        ):
+            pass
     (tmp_path / "file").touch()
     with (
         pytest.raises(ConfigError, match=r"--dir .*file/1: .*; name another directory"),

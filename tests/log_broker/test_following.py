@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
@@ -148,12 +149,13 @@ def test_a_replica_that_cannot_write_says_so_until_there_is_room(tmp_path, monke
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
+@pytest.mark.parametrize("is_backwards", [False, True])
 def test_a_crash_while_data_is_moved_away_leaves_a_new_replica_and_all_of_the_data(
-    tmp_path, monkeypatch, moved
+    tmp_path, monkeypatch, moved, is_backwards
 ):
     replica = replica_of(tmp_path, "os")
     before = replica.machine.incarnation
-    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    files = sorted((path for path in tmp_path.iterdir() if path.is_file()), reverse=is_backwards)
     replace, done = os.replace, []
 
     def dies(*paths):
@@ -164,6 +166,7 @@ def test_a_crash_while_data_is_moved_away_leaves_a_new_replica_and_all_of_the_da
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", dies)
+        patch.setattr(Path, "iterdir", lambda _: iter(files))
         with pytest.raises(SystemExit):
             replica.damaged(LogDamagedError("a flipped bit"))
     again = PartitionReplica(1, replica.name, replica.settings, tmp_path, SystemClock())
@@ -173,7 +176,7 @@ def test_a_crash_while_data_is_moved_away_leaves_a_new_replica_and_all_of_the_da
         return
     assert again.machine.end_offset == 0
     assert again.machine.incarnation != before
-    assert {path.name for path in (tmp_path / "aside").iterdir()} == names
+    assert {path.name for path in (tmp_path / "aside").iterdir()} == {path.name for path in files}
 
 
 @pytest.mark.parametrize("durability", ["os", "fsync"])

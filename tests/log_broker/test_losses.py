@@ -29,10 +29,11 @@ def wait_until_whole(cluster):
         cluster.wait_until_whole(topic)
 
 
-def lose_what_is_not_kept(cluster, number):
+def lose_what_is_not_kept(cluster, number, *, has_disk=False):
     """Of a broker that is killed: its disk with "fsync", what its machine had not written with "os"."""
     directory = cluster.broker_directory(number)
-    shutil.rmtree(directory / "fsync-0")
+    if not has_disk:
+        shutil.rmtree(directory / "fsync-0")
     place = DirectoryPlace(directory / "os-0")
     document = place.load("replica.json")
     # The machine has another one after it went down.
@@ -67,11 +68,11 @@ def test_a_minority_loses_nothing_and_a_majority_is_an_operators_decision(tmp_pa
         )
         with pytest.raises(ConfigError, match="3 of 3 replicas are there with all that they had"):
             weir.log.accept_loss(cluster.addresses, "os", 0, 1)
-        # Two of three, the leader among them, whoever that is.
+        # All three machines, and the disks of two, the leader among them, whoever that is.
         for number in cluster.ports:
             cluster.kill(number)
-        for number in (1, 2):
-            lose_what_is_not_kept(cluster, number)
+        for number in cluster.ports:
+            lose_what_is_not_kept(cluster, number, has_disk=number == 3)
         for number in cluster.ports:
             cluster.start(number)
         cluster.wait_for_brokers(3)
@@ -85,6 +86,9 @@ def test_a_minority_loses_nothing_and_a_majority_is_an_operators_decision(tmp_pa
         cluster.start(2)
         cluster.wait_for_brokers(3)
         wait_for(lambda: all(len(partition_of(cluster, topic).replicas) == 3 for topic in TOPICS))
+        # Broker 3 has nothing of it.
+        with pytest.raises(ConfigError, match="broker 2 has more, up to offset"):
+            weir.log.accept_loss(cluster.addresses, "os", 0, 3)
         for topic in TOPICS:
             assert partition_of(cluster, topic).leader_id == 0
             with pytest.raises(WeirError, match="nobody leads"):

@@ -17,6 +17,16 @@ def opened(path):
     return PartitionReplica(1, PartitionId("wal", 0), SETTINGS, path, SystemClock())
 
 
+def led(path):
+    replica = opened(path)
+    replica.promise(4)
+    replica.report()
+    replica.lead(4, {1: replica.machine.incarnation}, 3, 1)
+    for _ in range(19):
+        replica.confirm()
+    return replica
+
+
 def damage(path, number, position, content):
     segment = sorted(path.glob("*.log"))[number]
     before = bytearray(segment.read_bytes())
@@ -32,18 +42,14 @@ def damage(path, number, position, content):
         (lambda path: damage(path, 1, 100, b"x"), 6),
         (lambda path: sorted(path.glob("*.log"))[2].unlink(), 10),
         (lambda path: sorted(path.glob("*.start"))[2].unlink(), 10),
+        (lambda path: sorted(path.glob("*.start"))[-1].write_bytes(b""), 15),
         # An earlier entry where a later one was written, and its page was not.
         (lambda path: damage(path, 2, 0, sorted(path.glob("*.log"))[0].read_bytes()), 10),
         (lambda path: (path / "replica.json").write_bytes(b"torn"), 20),
     ],
 )
 def test_what_is_whole_is_put_back_under_another_name(tmp_path, monkeypatch, harm, end):
-    replica = opened(tmp_path)
-    replica.promise(4)
-    replica.report()
-    replica.lead(4, {1: replica.machine.incarnation}, 3, 1)
-    for _ in range(19):
-        replica.confirm()
+    replica = led(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(partition, "boot_id", lambda: "another")
         new = opened(tmp_path)
@@ -63,6 +69,30 @@ def test_what_is_whole_is_put_back_under_another_name(tmp_path, monkeypatch, har
         offset = after
     # What was there meanwhile is aside now.
     assert (tmp_path / "aside" / "replica.json").exists()
+
+
+def test_what_a_start_could_not_read_is_as_it_was(tmp_path):
+    replica = led(tmp_path)
+    replica.close()
+    segment = sorted(tmp_path.glob("*.log"))[1]
+    content = segment.read_bytes()
+    segment.with_suffix(".index").unlink()
+    damage(tmp_path, 1, 100, b"x")
+    assert "byte" in opened(tmp_path).trouble
+    # As where a disk reads again what it could not read before.
+    (tmp_path / "aside" / segment.name).write_bytes(content)
+    assert salvage(tmp_path) == 20
+
+
+def test_what_is_left_of_a_removed_segment_does_not_count(tmp_path, monkeypatch):
+    led(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(partition, "boot_id", lambda: "another")
+        opened(tmp_path)
+    # Retention, in a process that died meanwhile.
+    sorted((tmp_path / "aside").glob("*.log"))[0].unlink()
+    assert salvage(tmp_path) == 20
+    assert (opened(tmp_path).trouble, opened(tmp_path).log.first_offset) == ("", 5)
 
 
 def test_where_nothing_was_set_aside_nothing_is_put_back(tmp_path):

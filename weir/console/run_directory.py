@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from weir.errors import AddressInUseError, ConfigError
+from weir.process.locked_file import locked_file
 from weir.security.private_files import private_directory
 
 #: Of the jobs that failed or were killed earlier, the checkpoints of this many are kept.
@@ -54,19 +54,17 @@ class RunDirectory:
             private_directory(self.logs)
             # Nobody wants to commit it.
             (self.path / ".gitignore").write_text("*\n")
-            lock = open(self.path / ".lock", "ab")  # noqa: SIM115
+            lock = locked_file(self.path / ".lock")
+        except BlockingIOError as error:
+            raise AddressInUseError(
+                f"{self.path} is in use by another weir run of this job; wait for its end, or give this one a "
+                "directory of its own with --keep-dir"
+            ) from error
         except OSError as error:
             raise ConfigError(
                 f"cannot write {error.filename}: {error.strerror}; name another with --keep-dir"
             ) from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise AddressInUseError(
-                    f"{self.path} is in use by another weir run of this job; wait for its end, or give this one a "
-                    "directory of its own with --keep-dir"
-                ) from error
             self._remove_old_checkpoints()
             yield
 

@@ -159,6 +159,8 @@ class Reader:
                 if not reply.entries:
                     continue
                 yield from self._batches_in(reply.entries)
+                # What the caller has taken for them is no silence of the broker.
+                self._heard_s = self._clock.monotonic_s()
                 credits.put(len(reply.entries))
         finally:
             is_over.set()

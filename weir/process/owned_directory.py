@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Iterator
 from pathlib import Path
 
 from weir.errors import AddressInUseError, ConfigError
+from weir.process.locked_file import locked_file
 from weir.security.private_files import private_directory
 
 
@@ -25,14 +25,12 @@ def owned_directory(directory: Path, owner: str) -> Iterator[None]:
     """
     try:
         private_directory(directory)
-        lock = open(directory / f".{owner}.lock", "ab")  # noqa: SIM115
+        lock = locked_file(directory / f".{owner}.lock")
+    except BlockingIOError as error:
+        raise AddressInUseError(
+            f"--dir {directory} is in use by another {owner}; stop that one, or name a directory of its own"
+        ) from error
     except OSError as error:
         raise ConfigError(f"--dir {directory}: {error.strerror}; name another directory") from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise AddressInUseError(
-                f"--dir {directory} is in use by another {owner}; stop that one, or name a directory of its own"
-            ) from error
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from functools import partial
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO, Protocol
 
 from weir.errors import AddressInUseError, CheckpointError
 from weir.process.disk import sync
+from weir.process.locked_file import locked_file
 from weir.security.private_files import private_directory
 
 
@@ -96,18 +96,14 @@ class FileKeeper:
         """Take the lock; see :class:`Keeper`."""
         try:
             private_directory(self.path.parent)
-            lock = open(self.path.with_name(f".{self.path.name}.lock"), "ab")  # noqa: SIM115
-        except OSError as error:
-            raise self._error("use", error) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            lock.close()
+            self._lock = locked_file(self.path.with_name(f".{self.path.name}.lock"))
+        except BlockingIOError as error:
             raise AddressInUseError(
                 f"{self.path} is in use by another {self._owner}; stop that one, or give this one a file of its own "
                 f"({self._setting})"
             ) from error
-        self._lock = lock
+        except OSError as error:
+            raise self._error("use", error) from error
 
     def load(self) -> bytes | None:
         """Read the file; see :class:`Keeper`."""

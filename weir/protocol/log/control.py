@@ -36,6 +36,11 @@ class Report:
     #: Its disk is full, or broken: another one should lead, if it can.
     cannot_write: bool = False
 
+    @property
+    def extent(self) -> tuple[int, int]:
+        """How much it has: of two logs the one with the greater extent has all that either has acknowledged."""
+        return self.last_epoch, self.end_offset
+
 
 @dataclass
 class PartitionRecord:
@@ -140,15 +145,15 @@ class PartitionControl:
         """Let one replica alone be the partition; the others are filled from it, those that live first.
 
         Only an operator can say that a majority will not come back. If it does, it has another set of replicas, and
-        what it has beyond this replica is cut off.
+        what it has beyond this replica is cut off. No replica that is there may have more: a wrong id would lose that.
 
         Returns:
             Why this is not possible, and nothing has changed; "": it has, and the record is to be stored.
         """
         record = self.record
         if broker_id not in record.replicas or broker_id not in reports:
-            there = sorted(reports.keys() & set(record.replicas))
-            return f"broker {broker_id} has no replica that is there; the replicas that are there: {there or 'none'}"
+            found = sorted(reports.keys() & set(record.replicas))
+            return f"broker {broker_id} has no replica that is there; the replicas that are there: {found or 'none'}"
         alive = sum(
             record.members.get(each) == report.incarnation
             for each, report in reports.items()
@@ -156,6 +161,13 @@ class PartitionControl:
         )
         if alive >= majority(len(record.replicas)):
             return f"{alive} of {len(record.replicas)} replicas are there with all that they had: nothing is lost"
+        there = {each: reports[each] for each in record.replicas if each in reports}
+        most = max(there, key=lambda each: (there[each].extent, each == broker_id))
+        if most != broker_id:
+            return (
+                f"broker {most} has more, up to offset {there[most].end_offset}, and broker {broker_id} only up to "
+                f"{there[broker_id].end_offset}: name {most}, or end that broker first"
+            )
         others = [each for each in record.target or record.replicas if each != broker_id]
         others.sort(key=lambda each: each not in reports)
         record.replicas, record.members = [broker_id], {broker_id: reports[broker_id].incarnation}
@@ -286,8 +298,7 @@ class PartitionControl:
             max(
                 able,
                 key=lambda broker_id: (
-                    votes[broker_id].last_epoch,
-                    votes[broker_id].end_offset,
+                    votes[broker_id].extent,
                     -load.get(broker_id, 0),
                     -record.replicas.index(broker_id),
                 ),
@@ -301,6 +312,6 @@ class PartitionControl:
 
     def _safe(self, votes: Mapping[int, Report]) -> set[int]:
         """Return those that have the latest log of some majority: everything that was acknowledged."""
-        logs = {broker_id: (vote.last_epoch, vote.end_offset) for broker_id, vote in votes.items()}
+        logs = {broker_id: vote.extent for broker_id, vote in votes.items()}
         needed = majority(len(self.record.replicas))
         return {each for each in logs if sum(other <= logs[each] for other in logs.values()) >= needed}

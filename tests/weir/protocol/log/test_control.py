@@ -245,6 +245,10 @@ def test_a_loss_is_accepted_only_where_a_majority_is_gone_and_the_others_are_fil
     # One is away, and one comes back without its data.
     left = {2: report(2, promised=6, last_epoch=4, end=50), 3: report(3, promised=6, incarnation=34)}
     assert "the replicas that are there: [2, 3]" in found.accept_loss(1, left)
+    # What only one of them has must not go with a wrong id, whatever the others' epochs are.
+    assert "broker 2 has more, up to offset 50, and broker 3 only up to 0" in found.accept_loss(3, left)
+    later = left | {3: report(3, promised=6, incarnation=34, last_epoch=5, end=40)}
+    assert "broker 3 has more, up to offset 40" in found.accept_loss(2, later)
     assert (found.record.epoch, found.record.members) == (6, MEMBERS)
     assert not found.decide(left, {})
     assert found.accept_loss(2, left) == ""
