@@ -218,9 +218,13 @@ class Images:
         """Files that were fetched from another file system so far, because no copy was here, and their bytes."""
         return self._fetched
 
-    def standby_copies(self) -> LocalCopies | None:
-        """Where files of other task managers may be kept; None: they come as links, whoever published them."""
-        return None if self._copies is None else self._copies[1]
+    def standby_copies(self, store: CheckpointStore) -> LocalCopies | None:
+        """Where files of other task managers may be kept that are in the checkpoint store of the job.
+
+        Not always the one that it was opened from: that can be a savepoint's. None: they come as links, whoever
+        published them.
+        """
+        return None if store.links_to(self._directory) else LocalCopies.standby(self._directory)
 
     def open_images(self) -> list[str]:
         """Ids of the images that clients have open: those from which groups are still being fetched."""
