@@ -222,3 +222,18 @@ def test_a_job_from_a_savepoint_on_this_disk_keeps_what_its_own_checkpoints_else
     )
     assert state.standby_copies().folder == tmp_path / "store" / STANDBY_NAME
     state.close()
+
+
+def test_a_job_with_checkpoints_on_this_disk_removes_copies_of_earlier_ones(world, tmp_path):
+    world.change(random.Random(5))
+    world.checkpoint()
+    world.order()
+    until(lambda: world.progress.checkpoint_id == 1)
+    assert world.kept()
+    world.stop()
+    linked = Images(CheckpointStore.open(str(tmp_path / "checkpoints"), "job"), world.directory, None)
+    store = linked.open_main(None)
+    assert world.kept() == []
+    linked.close()
+    store.close()
+    world.deploy(None)

@@ -144,6 +144,10 @@ class Images:
         """
         directory = claim_directory(self._directory, fresh=True)
         self._is_claimed = True
+        if self._copies is None:
+            # An earlier job may have left some, whose checkpoints were elsewhere.
+            for left in (LocalCopies.published(self._directory), LocalCopies.standby(self._directory)):
+                left.keep_only(())
         try:
             # An image of the other kind is copied entry by entry.
             brings_files = (
