@@ -157,6 +157,9 @@ class StandbyKeeper:
             self._progress = StandbyProgress()
             return
         images = images_of(store.look_at_manifest(order.manifest_path), order.subtasks)
+        if self._closed:
+            # The next deployment may keep other files here by now.
+            return
         files = {file.path: file for image in images.values() for file in image.files.values()}
         copies.keep_only(files.keys())
         missing = [file for file in files.values() if not copies.has(file)]
@@ -195,6 +198,8 @@ class StandbyKeeper:
         drafts = [(file, copies.folder / f"{DRAFT_PREFIX}{secrets.token_hex(8)}") for file in batch]
         try:
             store.fetch_all(drafts)
+            if self._closed:
+                return
             for file, draft in drafts:
                 os.replace(draft, copies.at(file.path))
         finally:

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import shutil
+import threading
 import time
 from dataclasses import replace
 
@@ -237,3 +238,28 @@ def test_a_job_with_checkpoints_on_this_disk_removes_copies_of_earlier_ones(worl
     linked.close()
     store.close()
     world.deploy(None)
+
+
+@pytest.mark.parametrize("moment", ["the manifest", "a file"])
+def test_after_its_end_a_keeper_neither_adds_nor_removes_files(world, moment):
+    world.change(random.Random(6))
+    world.checkpoint()
+
+    class Store(CheckpointStore):
+        def look_at_manifest(self, path):
+            if moment == "the manifest":
+                keeper.close()
+            return super().look_at_manifest(path)
+
+        def fetch_all(self, items, **named):
+            keeper.close()
+            super().fetch_all(items, **named)
+
+    store = Store(world.place)
+    copies = world.images.standby_copies(store)
+    copies.folder.mkdir()
+    (copies.folder / "left").touch()
+    keeper = StandbyKeeper(store, copies, PLENTY, SystemClock(), lambda directory: (PLENTY, PLENTY))
+    keeper.keep(StandbyOrder(1, manifest_path(1), (OWNER,)))
+    until(lambda: all(thread.name != "standby" for thread in threading.enumerate()))
+    assert [path.name for path in world.kept()] == (["left"] if moment == "the manifest" else [])
