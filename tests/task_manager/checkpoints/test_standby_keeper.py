@@ -201,6 +201,18 @@ def test_the_rate_is_bounded_and_other_orders_let_everything_go(world):
     assert world.kept() == []
 
 
+def test_what_is_here_of_one_is_not_said_of_another(world):
+    world.change(random.Random(7))
+    world.checkpoint()
+    world.order(subtasks=(SubtaskId(1, 1),))
+    until(lambda: world.progress == StandbyProgress(1))
+    world.free_bytes = 0
+    world.order()
+    until(lambda: world.progress.problem)
+    assert world.progress.checkpoint_id == 0
+    assert world.progress.missing_bytes > 0
+
+
 def test_where_files_come_as_links_nothing_is_kept(tmp_path):
     store = CheckpointStore.open(str(tmp_path / "checkpoints"), "job")
     images = Images(store, tmp_path / "store", None)
