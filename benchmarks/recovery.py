@@ -179,7 +179,8 @@ def killed(
             sleep_until_ms(before_ms)
             report(f"{label}: steady load before the kill", 0.4)
             # Its rate is bounded, so that a large state takes a while.
-            cluster.wait_for(_is_kept, "the standby to have a checkpoint", load.timeout_s)
+            if (settings or {}).get("controlPlane.standby_replicas"):
+                cluster.wait_for(_is_kept, "the standby to have a checkpoint", load.timeout_s)
             status = cluster.wait_for(lambda _: True, "an answer")
             check_keeps_up(cluster, load.rate)
             seen = status["totals"]["events_out"]
@@ -188,7 +189,11 @@ def killed(
             cluster.wait_for(lambda status: status["totals"]["events_out"] > seen, "events before the kill")
             report(f"{label}: killed", 0.6)
             kill = _kill(cluster, load.stage, round(1e3 * before_ms))
-            places = _task_managers_of(cluster.wait_for(lambda _: True, "an answer"), load.stage)
+            # What they have fetched comes with the same report.
+            status = cluster.wait_for(
+                lambda status: status["stages"][load.stage]["records_in"] > 0, "rows again", load.timeout_s
+            )
+            places = _task_managers_of(status, load.stage)
             status = wait_finished(cluster, load.timeout_s)
             peaks = {key: process.peak_rss_bytes for key, process in cluster.processes.items()}
         records = read_records(output)
@@ -232,7 +237,7 @@ def _kill(cluster: Cluster, stage: int, before_us: int) -> _Kill:
 
 def _is_kept(status: dict[str, Any]) -> bool:
     """Whether every standby has a whole checkpoint."""
-    return all(each["checkpoint"] for each in status["standbys"])
+    return bool(status["standbys"]) and all(each["checkpoint"] for each in status["standbys"])
 
 
 def _task_managers_of(status: dict[str, Any], stage: int) -> list[dict[str, Any]]:

@@ -98,13 +98,7 @@ class ControlPlane:
         self.drainer = Drainer(
             self.job, self.background, self.task_managers, self.rescaler, self.checkpointer
         )
-        self.standbys = Standbys(
-            self.job,
-            config,
-            self.task_managers,
-            latest=lambda: self.checkpointer.latest,
-            avoided=lambda: self.drainer.avoided,
-        )
+        self.standbys = self._standbys()
         self.leases = Leases(
             self.task_managers,
             self.clock,
@@ -216,6 +210,15 @@ class ControlPlane:
             relinks_to=lambda: self.checkpointer.relinkable_id,
         )
 
+    def _standbys(self) -> Standbys:
+        return Standbys(
+            self.job,
+            self.config,
+            self.task_managers,
+            latest=lambda: self.checkpointer.latest,
+            avoided=lambda: self.drainer.avoided,
+        )
+
     def _autoscaling(self, config: AutoscalerConfig, channel_batches: int) -> Autoscaling:
         return Autoscaling(
             config,
@@ -268,7 +271,7 @@ class ControlPlane:
             checkpointer=self.checkpointer,
             rescaler=self.rescaler,
             drains=self.drainer,
-            standbys=lambda: self.standbys.by_owner(),
+            standbys=self.standbys.by_owner,
             recovery=self.recovery,
             takeover=self.takeover,
             record=self.record,

@@ -209,20 +209,7 @@ def _connect(
     factory = SubtaskFactory(
         address, settings, config, state, network, steps, clock, control.locate, errors, database
     )
-    checkpoints = CheckpointParticipant(
-        identity,
-        address,
-        state.checkpoint_store,
-        state.publisher,
-        ImageCalls(identity, network),
-        control,
-        state.images_by_id,
-        threads.pool(_CHECKPOINT_THREADS, "checkpoint"),
-        threads.pool(_CHECKPOINT_THREADS, "images"),
-        None if database is None else database.applying,
-        topology.graph.name_of,
-        state.checks,
-    )
+    checkpoints = _checkpoints(identity, topology, address, state, network, control, database)
     running: dict[SubtaskId, RunningSubtask] = {}
     rescaling = open_rescaling(
         identity,
@@ -255,6 +242,31 @@ def _connect(
             state.checkpoint_store, state.standby_copies(), config.migration_bytes_per_second, clock
         ),
         database,
+    )
+
+
+def _checkpoints(
+    identity: JobIdentity,
+    topology: Topology,
+    address: str,
+    state: JobStores,
+    network: PeerNetwork,
+    control: ControlCalls,
+    database: JobDatabase | None,
+) -> CheckpointParticipant:
+    return CheckpointParticipant(
+        identity,
+        address,
+        state.checkpoint_store,
+        state.publisher,
+        ImageCalls(identity, network),
+        control,
+        state.images_by_id,
+        threads.pool(_CHECKPOINT_THREADS, "checkpoint"),
+        threads.pool(_CHECKPOINT_THREADS, "images"),
+        None if database is None else database.applying,
+        topology.graph.name_of,
+        state.checks,
     )
 
 

@@ -209,7 +209,9 @@ class JobStores:
 
     def standby_copies(self) -> LocalCopies | None:
         """Where files of the state of other task managers may be kept; None: keeping them would save nothing."""
-        return self._images.standby_copies() if isinstance(self._images, Images) else None
+        if self.checkpoint_store is None or not isinstance(self._images, Images):
+            return None
+        return self._images.standby_copies(self.checkpoint_store)
 
     def images_beside(self) -> Images | None:
         """For images of checkpoints that the job makes; to be closed before the job's state. None: it makes none."""

@@ -134,7 +134,8 @@ class Standbys:
         )
         for owner, names in self.chosen.items():
             if names != before.get(owner, ()):
-                log.info("the state of %s is kept at %s, too", owner, ", ".join(names) or "no other one")
+                where = f"at {', '.join(names)}, too" if names else "nowhere else any more"
+                log.info("the state of %s is kept %s", owner, where)
 
     def _running(self) -> dict[str, Counter[int]]:
         """Return how many subtasks of each stage run on each task manager."""

@@ -84,6 +84,8 @@ class StandbyKeeper:
         self._changed = threads.condition()
         self._order: StandbyOrder | None = None
         self._progress = StandbyProgress()
+        #: Whose state of the checkpoint in ``_progress`` is here.
+        self._kept: tuple[SubtaskId, ...] = ()
         self._closed = False
         self._thread: threads.Running | None = None
 
@@ -157,12 +159,17 @@ class StandbyKeeper:
             self._progress = StandbyProgress()
             return
         images = images_of(store.look_at_manifest(order.manifest_path), order.subtasks)
+        if self._closed:
+            # The next deployment may keep other files here by now.
+            return
         files = {file.path: file for image in images.values() for file in image.files.values()}
         copies.keep_only(files.keys())
         missing = [file for file in files.values() if not copies.has(file)]
         missing_bytes = sum(file.size_bytes for file in missing)
         held_bytes = sum(file.size_bytes for file in files.values()) - missing_bytes
-        self._progress = replace(self._progress, held_bytes=held_bytes, missing_bytes=missing_bytes)
+        # Of those that were not ordered before nothing may be here.
+        known_id = self._progress.checkpoint_id if order.subtasks == self._kept else 0
+        self._progress = StandbyProgress(known_id, held_bytes, missing_bytes, self._progress.problem)
         # Tables of a checkpoint are deleted while later ones come: those of the latest one are wanted first.
         is_long = missing_bytes > self._bytes_per_second
         for batch in _batches(missing):
@@ -172,6 +179,7 @@ class StandbyKeeper:
             batch_bytes = sum(file.size_bytes for file in batch)
             held_bytes, missing_bytes = held_bytes + batch_bytes, missing_bytes - batch_bytes
             self._progress = replace(self._progress, held_bytes=held_bytes, missing_bytes=missing_bytes)
+        self._kept = order.subtasks
         self._progress = StandbyProgress(order.checkpoint_id, held_bytes)
 
     def _fetch(
@@ -195,6 +203,8 @@ class StandbyKeeper:
         drafts = [(file, copies.folder / f"{DRAFT_PREFIX}{secrets.token_hex(8)}") for file in batch]
         try:
             store.fetch_all(drafts)
+            if self._closed:
+                return
             for file, draft in drafts:
                 os.replace(draft, copies.at(file.path))
         finally:

@@ -3,6 +3,7 @@
 import contextlib
 import random
 import shutil
+import threading
 import time
 from dataclasses import replace
 
@@ -10,16 +11,19 @@ import pytest
 
 from experiments.simulation.places import MemoryPlace
 from task_manager.checkpoints.standby_keeper import StandbyKeeper, StandbyOrder, StandbyProgress
+from task_manager.job_stores import JobStores
 from tests.weir.checkpoints.manifests import manifest_of
 from tests.weir.state.conftest import SMALL_SETTINGS
 from weir.checkpoints.checkpoint_store import CheckpointStore
 from weir.checkpoints.layout import manifest_path
 from weir.clock import SystemClock
 from weir.protocol.checkpoints.manifest import GroupPlace, SubtaskPart
+from weir.protocol.checkpoints.restore_plan import RestorePlan
 from weir.state.images.image_publisher import ImagePublisher
 from weir.state.images.image_stores import Images
 from weir.state.layout import encode_key
 from weir.state.stores.directory_lock import PUBLISHED_NAME, STANDBY_NAME
+from weir.state.stores.memory import MemoryBackend
 from weir.types import SubtaskId
 
 OWNER = SubtaskId(1, 0)
@@ -38,7 +42,8 @@ class World:
     """A task manager whose store is in checkpoints, and another one that keeps it."""
 
     def __init__(self, tmp_path, settings=SMALL_SETTINGS):
-        self.store = CheckpointStore(MemoryPlace())
+        self.place = MemoryPlace()
+        self.store = CheckpointStore(self.place)
         self.settings, self.directory = settings, tmp_path / "standby"
         self.owner_images = Images(self.store, tmp_path / "owner", settings)
         self.backend = self.owner_images.open_main(None)
@@ -53,7 +58,7 @@ class World:
         self.main = self.images.open_main(image)
         self.keeper = StandbyKeeper(
             self.store,
-            self.images.standby_copies(),
+            self.images.standby_copies(self.store),
             bytes_per_second,
             SystemClock(),
             lambda directory: (self.free_bytes, PLENTY),
@@ -196,11 +201,77 @@ def test_the_rate_is_bounded_and_other_orders_let_everything_go(world):
     assert world.kept() == []
 
 
+def test_what_is_here_of_one_is_not_said_of_another(world):
+    world.change(random.Random(7))
+    world.checkpoint()
+    world.order(subtasks=(SubtaskId(1, 1),))
+    until(lambda: world.progress == StandbyProgress(1))
+    world.free_bytes = 0
+    world.order()
+    until(lambda: world.progress.problem)
+    assert world.progress.checkpoint_id == 0
+    assert world.progress.missing_bytes > 0
+
+
 def test_where_files_come_as_links_nothing_is_kept(tmp_path):
     store = CheckpointStore.open(str(tmp_path / "checkpoints"), "job")
     images = Images(store, tmp_path / "store", None)
-    keeper = StandbyKeeper(store, images.standby_copies(), 1, SystemClock())
+    keeper = StandbyKeeper(store, images.standby_copies(store), 1, SystemClock())
     keeper.keep(StandbyOrder(7, manifest_path(7), (OWNER,)))
     assert keeper.progress == StandbyProgress(7)
     keeper.close()
     images.close()
+
+
+def test_a_job_from_a_savepoint_on_this_disk_keeps_what_its_own_checkpoints_elsewhere_have(tmp_path):
+    state = JobStores(
+        MemoryBackend(),
+        CheckpointStore(MemoryPlace()),
+        None,
+        Images(CheckpointStore.open(str(tmp_path / "savepoint"), "job"), tmp_path / "store", None),
+        RestorePlan(),
+        None,
+        (),
+    )
+    assert state.standby_copies().folder == tmp_path / "store" / STANDBY_NAME
+    state.close()
+
+
+def test_a_job_with_checkpoints_on_this_disk_removes_copies_of_earlier_ones(world, tmp_path):
+    world.change(random.Random(5))
+    world.checkpoint()
+    world.order()
+    until(lambda: world.progress.checkpoint_id == 1)
+    assert world.kept()
+    world.stop()
+    linked = Images(CheckpointStore.open(str(tmp_path / "checkpoints"), "job"), world.directory, None)
+    store = linked.open_main(None)
+    assert world.kept() == []
+    linked.close()
+    store.close()
+    world.deploy(None)
+
+
+@pytest.mark.parametrize("moment", ["the manifest", "a file"])
+def test_after_its_end_a_keeper_neither_adds_nor_removes_files(world, moment):
+    world.change(random.Random(6))
+    world.checkpoint()
+
+    class Store(CheckpointStore):
+        def look_at_manifest(self, path):
+            if moment == "the manifest":
+                keeper.close()
+            return super().look_at_manifest(path)
+
+        def fetch_all(self, items, **named):
+            keeper.close()
+            super().fetch_all(items, **named)
+
+    store = Store(world.place)
+    copies = world.images.standby_copies(store)
+    copies.folder.mkdir()
+    (copies.folder / "left").touch()
+    keeper = StandbyKeeper(store, copies, PLENTY, SystemClock(), lambda directory: (PLENTY, PLENTY))
+    keeper.keep(StandbyOrder(1, manifest_path(1), (OWNER,)))
+    until(lambda: all(thread.name != "standby" for thread in threading.enumerate()))
+    assert [path.name for path in world.kept()] == (["left"] if moment == "the manifest" else [])

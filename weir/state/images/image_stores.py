@@ -144,6 +144,10 @@ class Images:
         """
         directory = claim_directory(self._directory, fresh=True)
         self._is_claimed = True
+        if self._copies is None:
+            # An earlier job may have left some, whose checkpoints were elsewhere.
+            for left in (LocalCopies.published(self._directory), LocalCopies.standby(self._directory)):
+                left.keep_only(())
         try:
             # An image of the other kind is copied entry by entry.
             brings_files = (
@@ -218,9 +222,13 @@ class Images:
         """Files that were fetched from another file system so far, because no copy was here, and their bytes."""
         return self._fetched
 
-    def standby_copies(self) -> LocalCopies | None:
-        """Where files of other task managers may be kept; None: they come as links, whoever published them."""
-        return None if self._copies is None else self._copies[1]
+    def standby_copies(self, store: CheckpointStore) -> LocalCopies | None:
+        """Where files of other task managers may be kept that are in the checkpoint store of the job.
+
+        Not always the one that it was opened from: that can be a savepoint's. None: they come as links, whoever
+        published them.
+        """
+        return None if store.links_to(self._directory) else LocalCopies.standby(self._directory)
 
     def open_images(self) -> list[str]:
         """Ids of the images that clients have open: those from which groups are still being fetched."""
